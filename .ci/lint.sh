@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Formatting, and clippy with warnings denied, as crates are used and with every feature.
+# Language of comments, formatting, and clippy with warnings denied, as crates are used and with
+# every feature.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+bash .ci/language.sh
 cargo fmt --all -- --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 cargo clippy --workspace --all-targets --all-features --locked -- -D warnings

@@ -9,7 +9,7 @@ cargo mutants --version >/dev/null 2>&1 || cargo install -q cargo-mutants --lock
 out="${CARGO_TARGET_DIR:-target}/mutants"
 mkdir -p "$out"
 files=(
-  crates/softnet-tc/src/{rate,htb,fq,tbf,fq_codel}{.rs,/**}
+  crates/softnet-tc/src/{rate,qdisc/{htb,fq,tbf,fq_codel}}/**
   crates/softnet-engine/src/{forward,rx}/**
   crates/softnet-io/src/vhost_user/**
 )

@@ -22,7 +22,7 @@ fn main() {
     fs::write(out.join("library.rs"), text).expect("OUT_DIR can be written");
 }
 
-/// What cargo tells a build script; empty if it does not.
+/// A variable that cargo sets for a build script; empty if it does not.
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }

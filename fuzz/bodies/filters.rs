@@ -332,8 +332,8 @@ enum Decision {
     Drop(DropReason),
 }
 
-/// What the filters, in the order in which they were added, make of a packet, and which matched
-/// how often.
+/// The filters' decision on a packet, and how often each matched, in the order in which they were
+/// added.
 fn decide(filters: &[FilterSpec], view: &View<'_>) -> (Decision, Vec<u64>) {
     let mut hits = vec![0; filters.len()];
     let (mut chain, mut restarts) = (0, 0);
@@ -445,7 +445,7 @@ impl View<'_> {
         )
     }
 
-    /// What headers are looked for in.
+    /// The bytes in which headers are sought.
     fn readable(&self) -> &[u8] {
         &self.frame[..self.first.max(512).min(self.frame.len())]
     }

@@ -8,7 +8,8 @@ use softnet_wire::{
     ethernet, parse, sender, set_ce, traffic_class,
 };
 
-/// What both parsers say of a frame: VLAN tags, network layer, traffic class, transport layer.
+/// Facts about a frame that both parsers give: VLAN tags, network layer, traffic class, transport
+/// layer.
 pub(crate) type Facts = (u8, Network, u8, L4);
 
 pub(crate) fn run(input: &[u8]) {
@@ -30,7 +31,7 @@ pub(crate) fn run(input: &[u8]) {
     }
 }
 
-/// What `parse` says, checked for what it promises.
+/// The result of `parse`, checked against its promises.
 fn checked(first: &[u8], len: usize) -> Result<Headers, WireError> {
     let headers = parse(first, len)?;
     let (network, transport) = headers.offsets();
@@ -55,7 +56,7 @@ fn checked(first: &[u8], len: usize) -> Result<Headers, WireError> {
     Ok(headers)
 }
 
-/// What is read of frames with bad headers: whatever is behind it, an IP header is looked at.
+/// Reads of frames with bad headers: an IP header is read, whatever is behind it.
 fn readable(first: &[u8], headers: Option<Headers>) {
     let found = dissect(first, first.len().max(60));
     let Ok(found) = found else {
@@ -81,8 +82,8 @@ fn readable(first: &[u8], headers: Option<Headers>) {
     }
 }
 
-/// What frames say of their senders: that of the whole frame, or an error, if only the first
-/// segment can be read; addresses are those of `dissect` and etherparse.
+/// The claims of frames about their senders: with only the first segment readable, that of the
+/// whole frame or an error; addresses are those of `dissect` and etherparse.
 fn claims(frame: &[u8], first: &[u8]) {
     let whole = sender(frame, frame.len());
     let found = sender(first, frame.len());
@@ -167,14 +168,14 @@ pub(crate) fn facts(headers: &Headers) -> Facts {
     (vlan_tags, network, traffic_class, transport)
 }
 
-/// Whether both parsers agree, deliberate differences aside: etherparse looks behind an
+/// True if both parsers agree, deliberate differences aside: etherparse looks behind an
 /// authentication header, and not behind the rarer extension headers or a fourth VLAN tag.
 pub(crate) fn agree(headers: &Headers, expected: Facts) -> bool {
     let further = expected.1 == Network::V6 && expected.3 == L4::Other;
     headers.protocol == 51 || further || headers.vlan_tags >= 4 || facts(headers) == expected
 }
 
-/// What etherparse says about a frame; `None` if it refuses it.
+/// Facts about a frame according to etherparse; `None` if it refuses it.
 pub(crate) fn oracle(bytes: &[u8]) -> Option<Facts> {
     let sliced = SlicedPacket::from_ethernet(bytes).ok()?;
     let is_vlan = |ext: &&LinkExtSlice| matches!(ext, LinkExtSlice::Vlan(_));

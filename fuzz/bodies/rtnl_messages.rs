@@ -1,7 +1,7 @@
 //! Clients that come, send anything, read or do not read, and go.
 //!
 //! The input is a list of steps: what to do (1 byte), which client (1), and for datagrams a length
-//! (2, little-endian) and the bytes. The service is [`Links`], or that of a control object
+//! (2, little-endian) and the bytes. The service is [`Links`], or that of an engine
 //! ([`control`]).
 
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
 use softnet_engine::Engine;
-use softnet_engine::control::Control;
 use softnet_engine::testing::{CondSleeper, FedDevices};
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Messages, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, Requests, Service};
@@ -30,7 +29,7 @@ pub(crate) fn run(input: &[u8]) {
     talk(input, Links::new(3));
 }
 
-/// The same with an engine's control object behind it, and devices in memory.
+/// The same with an engine behind it, and devices in memory.
 pub(crate) fn control(input: &[u8]) {
     let config = PoolConfig {
         buffers: 64,
@@ -38,9 +37,9 @@ pub(crate) fn control(input: &[u8]) {
     };
     let pool = Pool::new(config).expect("memory");
     let sleepers = vec![CondSleeper::default()];
-    let engine = Engine::start(sleepers, pool, Clock::monotonic()).expect("a thread");
-    let control = Arc::new(Mutex::new(Control::new(engine, FedDevices::default())));
-    talk(input, Rtnl::new(control));
+    let devices = FedDevices::default();
+    let engine = Engine::start(sleepers, pool, Clock::monotonic(), devices).expect("a thread");
+    talk(input, Rtnl::new(Arc::new(Mutex::new(engine))));
 }
 
 fn talk(mut input: &[u8], service: impl Service) {

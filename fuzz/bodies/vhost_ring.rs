@@ -20,7 +20,7 @@ use softnet_io::vhost_user::ring::{RingConfig, RingError, Virtqueue};
 const REGIONS: [(u64, u64); 3] = [(0, 0x2000), (0x2000, 0x2000), (0x8000, 0x1000)];
 const DRIVER: u64 = 0x800;
 const DEVICE: u64 = 0x1000;
-/// How far addresses of the front end are from those of the guest.
+/// Distance of the front end's addresses from those of the guest.
 const USER: u64 = 1 << 40;
 
 thread_local! {
@@ -397,7 +397,7 @@ impl Guest<'_> {
             let Ok(mut packet) = self.buffers.small.alloc() else {
                 break;
             };
-            packet.append(&vec![7; 14 + usize::from(input.byte() % 200)]);
+            assert!(packet.append(&vec![7; 14 + usize::from(input.byte() % 200)]));
             self.packets.push_back(packet);
         }
         let given = self.packets.wire_packets();

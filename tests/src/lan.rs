@@ -8,9 +8,9 @@ use std::time::Duration;
 use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::stats::DropReason;
 use softnet::time::Clock;
-use softnet::tx::{DeviceStats, TxPolicy};
+use softnet::tx::DeviceStats;
 use softnet::wire::EthernetAddress;
-use softnet_engine::{Engine, EngineStats, PortId, PortSetup};
+use softnet_engine::{Engine, EngineStats, OpenPort, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::vhost_user::SocketSpec;
 use softnet_io::{
     Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig, VhostUser,
@@ -19,10 +19,10 @@ use softnet_tc::QdiscSpec;
 
 use crate::{counters, skip, wait_for};
 
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What to build.
+/// The network to build.
 #[derive(Clone, Debug)]
 pub struct LanConfig {
     /// The hosts; the first is number 0.
@@ -53,13 +53,13 @@ impl Default for LanConfig {
 /// One host and its port.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Whether large frames and frames with a missing checksum may cross.
+    /// True if large frames and frames with a missing checksum may cross.
     pub offload: bool,
     /// Longest IP packet in bytes.
     pub mtu: u32,
     /// Queues each way.
     pub queues: usize,
-    /// What queues packets to the host.
+    /// The qdisc that queues packets to the host.
     pub qdisc: QdiscSpec,
 }
 
@@ -78,16 +78,16 @@ impl Default for HostConfig {
 /// A host on the switch.
 #[derive(Debug)]
 pub struct Host {
-    /// Its namespace.
+    /// The host's namespace.
     pub netns: Netns,
-    /// Its IPv4 address, in a /24 with all others.
+    /// The host's IPv4 address, in a /24 with all others.
     pub v4: Ipv4Addr,
-    /// Its IPv6 address, in a /64 with all others.
+    /// The host's IPv6 address, in a /64 with all others.
     pub v6: Ipv6Addr,
-    /// Its Ethernet address.
+    /// The host's Ethernet address.
     pub mac: [u8; 6],
-    /// Its port.
-    pub port: PortId,
+    /// The host's port.
+    pub port: u32,
     config: TapConfig,
 }
 
@@ -97,12 +97,12 @@ impl Host {
         self.netns.run(f).expect("entering our namespace")
     }
 
-    /// Its address of one family.
+    /// The host's address of one family.
     pub fn ip(&self, v6: bool) -> IpAddr {
         if v6 { self.v6.into() } else { self.v4.into() }
     }
 
-    /// Its interface's index.
+    /// The index of the host's interface.
     pub fn index(&self) -> u32 {
         self.links(|links| links.index("eth0").expect("the interface"))
     }
@@ -120,17 +120,22 @@ impl Host {
         });
     }
 
-    /// What `ip link` does in the host.
+    /// Calls of `f` in the host's namespace, for changes that `ip link` makes.
     pub fn links<T: Send>(&self, f: impl FnOnce(&mut Links) -> T + Send) -> T {
         self.run(|| f(&mut Links::open().expect("a netlink socket")))
     }
 }
 
+/// Devices that a test opens.
+type Devices = OwnQueues<PortRx, PortTx>;
+
 /// A running switch with its hosts.
 #[derive(Debug)]
 pub struct Lan {
-    /// What is tested.
-    pub engine: Engine<PortRx, PortTx>,
+    /// The engine under test.
+    pub engine: Engine<Devices>,
+    /// The bridge of all ports.
+    pub bridge: u32,
     /// By number.
     pub hosts: Vec<Host>,
     buffers: Buffers,
@@ -185,21 +190,24 @@ impl Lan {
             }
         };
         let pollers = (0..config.workers).map(poller);
-        let engine = Engine::start(pollers.collect(), buffers.small.clone(), Clock::monotonic())
-            .expect("an engine");
-        let (hosts, receive): (Vec<Host>, Vec<Vec<PortRx>>) = (1..)
+        let pool = buffers.small.clone();
+        let devices = Devices::default();
+        let engine = Engine::start(pollers.collect(), pool, Clock::monotonic(), devices);
+        let engine = engine.expect("an engine");
+        let bridge = engine.add_bridge(Settings::new("br0")).expect("a bridge");
+        let (mut hosts, ports): (Vec<Host>, Vec<OpenPort<Devices>>) = (1..)
             .zip(&config.hosts)
-            .map(|(number, host)| join(&engine, &buffers, number, host))
+            .map(|(number, host)| join(&buffers, number, host))
             .unzip();
-        let ports: Vec<PortId> = hosts.iter().map(|host| host.port).collect();
-        engine.add_bridge("br0", &ports).expect("a bridge");
-        // Not before: what the kernels send by themselves would be dropped for want of a bridge.
-        for (&port, rx) in ports.iter().zip(receive) {
-            engine.receive(port, rx).expect("receive queues");
+        // All at once: what the kernels send by themselves would be dropped for want of a bridge.
+        let ports = engine.add_opened(ports).expect("ports");
+        for (host, port) in hosts.iter_mut().zip(ports) {
+            host.port = port;
         }
         hosts.iter().for_each(Host::await_addresses);
         Some(Lan {
             engine,
+            bridge,
             hosts,
             buffers,
         })
@@ -227,28 +235,26 @@ impl Lan {
         self.engine.stats().ports[host].device.clone()
     }
 
-    /// What a port dropped for one reason.
+    /// Drops of a port for one reason.
     pub fn dropped(&self, host: usize, reason: DropReason) -> u64 {
         let drops = self.port(host).drops;
         drops.iter().find(|d| d.0 == reason).map_or(0, |&(_, n)| n)
     }
 
     /// Adds a virtual machine's port to the bridge.
-    pub fn add_machine(&self, name: &str, socket: &SocketSpec, queues: usize) -> PortId {
+    pub fn add_machine(&self, name: &str, socket: &SocketSpec, queues: usize) -> u32 {
         let opened = VhostUser::open(&socket.clone().into(), queues, 1500, &self.buffers)
             .expect("a socket");
-        let setup = PortSetup {
-            name: name.to_owned(),
+        let device = Opened {
             rx: opened.rx.into_iter().map(PortRx::from).collect(),
             tx: opened.tx.into_iter().map(PortTx::from).collect(),
             features: opened.features,
-            qdisc: QdiscSpec::default(),
-            policy: TxPolicy::default(),
         };
-        let port = self.engine.add_port(setup).expect("a port");
-        let bridge = self.engine.bridges()[0].id;
-        self.engine.join(bridge, &[port]).expect("the bridge");
-        port
+        let port = PortSpec {
+            master: Some("br0".into()),
+            ..PortSpec::new(name)
+        };
+        self.engine.add_port_with(port, device).expect("a port")
     }
 
     /// The counters of the pool of small buffers.
@@ -291,6 +297,7 @@ impl Lan {
             engine,
             hosts,
             buffers,
+            ..
         } = self;
         let stats = engine.stop(drain);
         drop(hosts);
@@ -317,13 +324,8 @@ fn queues(rx: Vec<softnet_io::TapRx>, tx: Vec<softnet_io::TapTx>) -> (Vec<PortRx
     (rx, tx.into_iter().map(PortTx::from).collect())
 }
 
-/// Makes host `number` and its port, which sends but does not receive yet.
-fn join(
-    engine: &Engine<PortRx, PortTx>,
-    buffers: &Buffers,
-    number: u8,
-    host: &HostConfig,
-) -> (Host, Vec<PortRx>) {
+/// Makes host `number`, which has no port yet, and what becomes its port.
+fn join(buffers: &Buffers, number: u8, host: &HostConfig) -> (Host, OpenPort<Devices>) {
     let netns = Netns::anonymous().expect("a namespace");
     let v4 = Ipv4Addr::new(10, 9, 0, number);
     let v6 = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, number.into());
@@ -341,22 +343,23 @@ fn join(
     let tap = Tap::open(&config, buffers).expect("a TAP device");
     let features = tap.features;
     let (rx, tx) = queues(tap.rx, tap.tx);
-    let setup = PortSetup {
-        name: format!("port{number}"),
-        rx: Vec::new(),
-        tx,
-        features,
+    let device = Opened { rx, tx, features };
+    let port = PortSpec {
+        settings: Settings {
+            mtu: host.mtu,
+            ..Settings::new(format!("port{number}"))
+        },
         qdisc: host.qdisc.clone(),
-        policy: TxPolicy::default(),
+        master: Some("br0".into()),
+        ..PortSpec::default()
     };
-    let port = engine.add_port(setup).expect("a port");
     let host = Host {
         netns,
         v4,
         v6,
         mac,
-        port,
+        port: 0,
         config,
     };
-    (host, rx)
+    (host, (port, Some(device)))
 }

@@ -1,5 +1,5 @@
-//! What the end-to-end tests share: networks of hosts in namespaces joined by an engine in this
-//! process ([`Lan`]), virtual machines' memory and front ends ([`guest`]) and what hostile ones do
+//! Kit of the end-to-end tests: networks of hosts in namespaces joined by an engine in this process
+//! ([`Lan`]), virtual machines' memory and front ends ([`guest`]) and what hostile ones do
 //! ([`attack`]), traffic with ordinary sockets ([`traffic`]), raw frames ([`raw`]) and the kernel's
 //! own counters ([`counters`]) to compare Softnet's with, and the kernel's qdiscs to compare ours
 //! with ([`oracle`]).

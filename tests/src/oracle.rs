@@ -192,12 +192,12 @@ impl KernelQdisc {
         self.tc(&format!("qdisc replace dev x0 root handle 1: {kind}"));
     }
 
-    /// Whether the kernel has the token bucket; says that the test is skipped if not.
+    /// True if the kernel has the token bucket; says that the test is skipped if not.
     pub fn has_tbf(&self) -> bool {
         self.has("tbf rate 1mbit burst 2000 limit 2000")
     }
 
-    /// Whether the kernel has a qdisc; says that the test is skipped if not.
+    /// True if the kernel has a qdisc; says that the test is skipped if not.
     pub fn has(&self, kind: &str) -> bool {
         let words = format!("qdisc replace dev x0 root handle fffe: {kind}");
         let has = self.try_tc(&words).is_ok();

@@ -15,15 +15,15 @@ use crate::skip;
 /// Longer than a boot and any command takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a guest is made of.
+/// The settings of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig<'a> {
     /// The socket where its front end meets the port.
     pub socket: &'a Path,
-    /// Whether the socket is QEMU's.
+    /// True if the socket is QEMU's.
     pub server: bool,
-    /// Its address with the length of the prefix. The last byte of its Ethernet address is that of
-    /// this one.
+    /// The guest's IP address with the length of the prefix. Its last byte is that of the Ethernet
+    /// address, too.
     pub address: &'a str,
     /// Queue pairs of its device.
     pub queues: usize,
@@ -36,7 +36,7 @@ pub struct GuestConfig<'a> {
 pub struct Guest {
     qemu: Child,
     output: ChildStdout,
-    /// What has come and was not looked at.
+    /// Output that was not read yet.
     pending: Vec<u8>,
     /// Where its kernel writes.
     log: PathBuf,
@@ -156,7 +156,7 @@ impl Guest {
         writeln!(stdin, "{command}").expect("QEMU takes it");
     }
 
-    /// What the line of shell that was begun has come to.
+    /// Exit status and output of the line of shell that was begun.
     pub fn answer(&mut self, command: &str) -> (i32, String) {
         let mut output = String::new();
         loop {

@@ -24,7 +24,7 @@ impl Random {
         self.number() % n
     }
 
-    /// Whether one of `n` cases has come.
+    /// True with probability 1/`n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -168,7 +168,7 @@ pub fn receive(socket: &UdpSocket, expected: &[u8]) {
     assert!(buffer[..n] == *expected, "a datagram with other bytes");
 }
 
-/// Whether nothing waits to be received.
+/// True if nothing waits to be received.
 pub fn is_silent(socket: &UdpSocket) -> bool {
     let mut one = [0];
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;

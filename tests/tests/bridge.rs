@@ -16,7 +16,7 @@ use softnet::wire::EthernetAddress;
 use softnet_engine::forward::{BridgePortOptions, FdbState, VlanFlags};
 use softnet_engine::rx::{Receive, RxQueue};
 use softnet_engine::testing::Net;
-use softnet_engine::{BridgeId, FdbSpec, Link, PortId, VlanOwner};
+use softnet_engine::{FdbSpec, Link};
 use softnet_io::{Buffers, Netns, Tap, TapConfig, TapRx};
 use softnet_tests::{skip, wait_for};
 
@@ -164,7 +164,7 @@ impl Kernel {
         name.as_str()?.strip_prefix('t')?.parse().ok()
     }
 
-    /// What is known of stations; not the addresses of the ports themselves.
+    /// Entries of stations, without the addresses of the ports themselves.
     fn entries(&self) -> Entries {
         let entry = |value: &Value| {
             let mac = value["mac"].as_str()?;
@@ -214,7 +214,7 @@ fn bytes(packet: &Packet) -> Vec<u8> {
 /// Our bridge.
 struct Ours {
     net: Net,
-    bridge: BridgeId,
+    bridge: u32,
     out: Arc<Mutex<Frames>>,
 }
 
@@ -228,24 +228,20 @@ impl Ours {
                 out.lock().unwrap().push((n, bytes(&packet)));
             });
         }
-        let bridge = net.engine.bridges().remove(0);
+        let bridge = net.bridge;
         if !vlans {
-            let mut options = bridge.options;
+            let mut options = net.engine.bridge(bridge).unwrap().options;
             options.default_pvid = None;
-            net.engine.set_bridge(bridge.id, options).unwrap();
+            net.engine.set_bridge(bridge, options).unwrap();
         }
-        Ours {
-            net,
-            bridge: bridge.id,
-            out,
-        }
+        Ours { net, bridge, out }
     }
 
-    fn port(&self, port: usize) -> PortId {
+    fn port(&self, port: usize) -> u32 {
         self.net.ports[port].id
     }
 
-    fn number(&self, port: PortId) -> usize {
+    fn number(&self, port: u32) -> usize {
         let ports = &self.net.ports;
         ports.iter().position(|p| p.id == port).expect("a port")
     }
@@ -397,21 +393,21 @@ fn change(random: &mut Random, kernel: &Kernel, ours: &Ours) -> String {
         }
         4 => {
             if engine.bridge_port(port).is_ok() {
-                engine.leave(port).unwrap();
+                engine.set_master(port, None).unwrap();
                 kernel.set(&format!("ip link set t{n} nomaster"));
             } else {
-                engine.join(ours.bridge, &[port]).unwrap();
+                engine.set_master(port, Some(ours.bridge)).unwrap();
                 kernel.set(&format!("ip link set t{n} master br0"));
             }
             format!("t{n} joins or leaves")
         }
         5 | 6 => {
             let vlan = 1 + random.below(VLANS - 1) as u16;
-            let (owner, verb) = (VlanOwner::Port(port), random.below(4));
+            let verb = random.below(4);
             if verb == 0 {
                 let words = format!("bridge vlan del dev t{n} vid {vlan}");
                 let had = engine.bridge_port(port).map(|p| p.vlans.contains(vlan));
-                engine.remove_vlans(owner, vlan..=vlan).ok();
+                engine.remove_vlans(port, vlan..=vlan).ok();
                 if had.unwrap_or(false) {
                     kernel.set(&words);
                 }
@@ -427,11 +423,11 @@ fn change(random: &mut Random, kernel: &Kernel, ours: &Ours) -> String {
                 word(flags.pvid, " pvid"),
                 word(flags.untagged, " untagged")
             );
-            let added = engine.add_vlans(owner, vlan..=vlan, flags);
+            let added = engine.add_vlans(port, vlan..=vlan, flags);
             both(words, added.map_err(|e| e.to_string()))
         }
         _ => {
-            let mut options = engine.bridges()[0].options;
+            let mut options = engine.bridge(ours.bridge).unwrap().options;
             if random.below(2) == 0 {
                 // Mostly on.
                 options.vlan_filtering = !options.vlan_filtering || random.below(2) == 0;

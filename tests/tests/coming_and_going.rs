@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use softnet::stats::DropReason;
-use softnet_engine::{PortEvent, PortId};
+use softnet_engine::PortEvent;
 use softnet_tests::traffic::{Connection, Flow};
 use softnet_tests::{HostConfig, Lan, LanConfig, wait_for};
 
@@ -18,7 +18,7 @@ fn lose(lan: &Lan, flow: &Flow) {
 }
 
 /// Ports whose device has gone since the last call.
-fn gone(lan: &Lan) -> Vec<PortId> {
+fn gone(lan: &Lan) -> Vec<u32> {
     let gone = |event| match event {
         PortEvent::Gone(port) => Some(port),
         PortEvent::Link(..) => None,

@@ -71,21 +71,21 @@ fn tcp(offload: [bool; 2], v6: bool) {
 }
 
 #[test]
-fn tcp_v4_arrives_whatever_the_ports_leave_to_whom() {
+fn tcp_v4_arrives_with_every_offload_setting() {
     for offload in COMBINATIONS {
         tcp(offload, false);
     }
 }
 
 #[test]
-fn tcp_v6_arrives_whatever_the_ports_leave_to_whom() {
+fn tcp_v6_arrives_with_every_offload_setting() {
     for offload in COMBINATIONS {
         tcp(offload, true);
     }
 }
 
 #[test]
-fn udp_arrives_whatever_the_ports_leave_to_whom() {
+fn udp_arrives_with_every_offload_setting() {
     for offload in COMBINATIONS {
         let Some(lan) = Lan::pair(offload, 1500) else {
             return;
@@ -134,8 +134,8 @@ fn jumbo_and_odd_sizes_arrive() {
     }
 }
 
-/// What reaches a port without offload is whole: no large frame, no checksum left to be filled in,
-/// so that it is the receiving kernel that verifies it.
+/// Frames reach a port without offload whole: no large frame, and no checksum left to be filled in,
+/// so that the receiving kernel verifies it.
 #[test]
 fn a_port_without_offload_gets_complete_packets() {
     let Some(lan) = Lan::pair([true, false], 1500) else {

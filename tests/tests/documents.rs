@@ -1,4 +1,4 @@
-//! What the documents promise about the source.
+//! Promises of the documents about the source.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -119,7 +119,7 @@ fn documents() -> Vec<PathBuf> {
         .collect()
 }
 
-/// What the links of a document point to, but for addresses elsewhere.
+/// Targets of a document's links, but for addresses elsewhere.
 fn links(text: &str) -> Vec<&str> {
     let targets = text.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
@@ -139,6 +139,39 @@ fn links_in_the_documents_lead_somewhere() {
             assert!(found, "{}: there is no {link}", document.display());
         }
     }
+}
+
+/// A cell names files from the folder of crates on, or from the folder named last.
+#[test]
+fn files_to_touch_exist() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, section) = page.split_once("## To add something").expect("the table");
+    let (section, _) = section.split_once("\n## ").expect("a section after it");
+    let mut rows = 0;
+    for row in section.lines().filter(|line| line.starts_with("| a")) {
+        let mut folder = PathBuf::new();
+        rows += 1;
+        for name in row.split('`').skip(1).step_by(2) {
+            if name.contains('/') {
+                let top = if name.starts_with("docs/") {
+                    ""
+                } else {
+                    "crates"
+                };
+                let path = root().join(top).join(name);
+                assert!(path.exists(), "there is no {name}");
+                let is_folder = name.ends_with('/');
+                folder = if is_folder {
+                    path
+                } else {
+                    path.with_file_name("")
+                };
+            } else if name.ends_with(".rs") {
+                assert!(folder.join(name).exists(), "there is no {name}: {row}");
+            }
+        }
+    }
+    assert!(rows >= 7, "{rows} rows");
 }
 
 /// Each has a row of three cells, in the order of the list.

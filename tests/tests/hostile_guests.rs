@@ -1,7 +1,7 @@
 //! Hostile guests: whatever one does to its port, two others on the same worker lose nothing, and
 //! the port counts or says what it was.
 //!
-//! What needs more than a guest, or is held where it can be told without a clock:
+//! Elsewhere are tests that need more than a guest, or that can tell without a clock:
 //!
 //! - the time of a worker that a port takes, whatever its polls or its device's writes cost:
 //!   `fairness.rs` of softnet-engine, and `a_batch_that_takes_long_is_not_written_at_once` of

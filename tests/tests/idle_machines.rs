@@ -8,12 +8,11 @@ use softnet_io::vhost_user::SocketSpec;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, feature};
 use softnet_tests::{Lan, LanConfig, wait_for};
 
-/// How long nothing is to happen.
+/// Time in which nothing is to happen.
 const STILL: Duration = Duration::from_millis(300);
 const QUEUES: usize = 2;
 
-/// How often threads of this process but this one have left a CPU, and what the workers have
-/// counted.
+/// Context switches of this process's other threads, and the workers' counters.
 fn activity(lan: &Lan) -> (u64, Vec<[u64; 3]>) {
     let own = Path::new("/proc/thread-self")
         .canonicalize()

@@ -5,9 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use softnet_engine::{PortId, RateLimits};
 use softnet_io::vhost_user::SocketSpec;
-use softnet_tc::rate::{GroupSpec, RateGroup, RateSpec};
+use softnet_tc::rate::{GroupSpec, RateSpec};
 use softnet_tests::guest::{BUFFER, FrontEnd, Guest, GuestConfig, HEADER, feature};
 use softnet_tests::{Lan, LanConfig, wait_for};
 
@@ -22,18 +21,14 @@ const BEYOND: usize = 2 * PAIRS * 2;
 const EACH: u32 = 20;
 const ALL: usize = 2 * PAIRS * EACH as usize;
 
-fn limits() -> RateLimits {
-    let spec = GroupSpec {
+fn limits() -> GroupSpec {
+    GroupSpec {
         bytes: Some(RateSpec {
             rate: 1,
             burst: (BURST * LEN) as u64,
             unit: LEN as u64,
         }),
         packets: None,
-    };
-    RateLimits {
-        to: RateGroup::new(spec),
-        from: RateGroup::new(spec),
     }
 }
 
@@ -41,7 +36,7 @@ fn limits() -> RateLimits {
 struct Machines {
     lan: Lan,
     folder: PathBuf,
-    ports: Vec<PortId>,
+    ports: Vec<u32>,
     guests: Vec<Guest>,
     front_ends: Vec<FrontEnd>,
     /// The marks that machines have received on each queue.
@@ -80,7 +75,7 @@ impl Machines {
             };
             lan.add_machine(&format!("vm{machine}"), &spec, PAIRS)
         };
-        let ports: Vec<PortId> = (0..3).map(add).collect();
+        let ports: Vec<u32> = (0..3).map(add).collect();
         let guest = |_| {
             Guest::new(GuestConfig {
                 pairs: PAIRS,
@@ -136,12 +131,19 @@ impl Machines {
         });
     }
 
-    fn limit(&self, limits: Option<&RateLimits>) {
+    fn limit(&self, limits: Option<GroupSpec>) {
+        let engine = &self.lan.engine;
+        if let Some(limits) = limits {
+            engine.set_rate_group("group", limits);
+        }
+        let name = limits.map(|_| "group".to_owned());
         for &port in &self.ports[1..] {
-            self.lan
-                .engine
-                .set_rate_group(port, limits)
-                .expect("a port");
+            let set = engine.set_options(port, |port| port.rate_group.clone_from(&name));
+            set.expect("a port");
+        }
+        if limits.is_none() {
+            // The next one starts with a full bucket.
+            engine.delete_rate_group("group").expect("a group");
         }
     }
 
@@ -193,7 +195,7 @@ impl Machines {
     /// The group has a limit, and has sent its burst and no more of what it sends.
     fn waiting(tag: &str, packed: bool) -> Option<Machines> {
         let mut machines = Machines::build(tag, packed)?;
-        machines.limit(Some(&limits()));
+        machines.limit(Some(limits()));
         machines.send_all(0, 1);
         machines.send_all(0, 2);
         machines.only_the_burst(&[0]);
@@ -214,12 +216,12 @@ impl Machines {
 }
 
 #[test]
-fn what_is_sent_to_a_group_of_machines_waits_in_its_qdiscs() {
+fn packets_to_a_group_of_machines_wait_in_its_qdiscs() {
     for packed in [false, true] {
         let Some(mut machines) = Machines::build("to-group", packed) else {
             return;
         };
-        machines.limit(Some(&limits()));
+        machines.limit(Some(limits()));
         machines.send_all(1, 0);
         machines.send_all(2, 0);
         machines.only_the_burst(&[1, 2]);
@@ -248,7 +250,7 @@ fn what_is_sent_to_a_group_of_machines_waits_in_its_qdiscs() {
 }
 
 #[test]
-fn what_comes_from_a_group_of_machines_waits_in_their_rings() {
+fn packets_from_a_group_of_machines_wait_in_their_rings() {
     for packed in [false, true] {
         let Some(mut machines) = Machines::waiting("from-group", packed) else {
             return;
@@ -282,7 +284,7 @@ fn a_front_end_goes_while_its_machine_must_wait() {
         machines.limit(None);
         machines.wait_all(&[0]);
         // It goes for good while it must wait.
-        machines.limit(Some(&limits()));
+        machines.limit(Some(limits()));
         machines.send_all(0, 2);
         wait_for("what may pass", || machines.came(&[0]) >= ALL + BURST);
         machines.front_ends[2].close();

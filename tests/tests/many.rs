@@ -34,7 +34,7 @@ fn numbered(flow: u64, number: u64) -> Vec<u8> {
     datagram
 }
 
-/// What has arrived of a flow.
+/// The part of a flow that has arrived.
 #[derive(Debug, Default)]
 struct Received {
     /// Higher than any number that arrived.
@@ -195,7 +195,7 @@ fn broadcasts_reach_every_other_host() {
 /// Hosts find each other by flooded requests; once the switch knows where a host is, others do not
 /// see what it gets.
 #[test]
-fn a_learnt_host_is_spoken_to_alone() {
+fn frames_to_a_learnt_host_reach_it_alone() {
     let Some(lan) = three() else { return };
     let [a, b, c] = &lan.hosts[..] else { return };
     for (from, to) in [(a, b), (b, c), (c, a)] {

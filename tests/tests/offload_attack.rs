@@ -19,9 +19,9 @@ use softnet_tests::{Host, HostConfig, Lan, LanConfig, counters};
 /// Frames of an attack, sent in bursts. All fit the device's ring.
 const FRAMES: usize = 200;
 const BURST: usize = 20;
-/// What the victim's queue holds.
+/// Bytes that the victim's queue holds.
 const LIMIT: u64 = 1 << 19;
-/// What its port may send at once; then a byte takes 100 ms.
+/// Bytes that the victim's port may send at once; then a byte takes 100 ms.
 const BUCKET: u64 = 32 << 10;
 /// Buffers for what the hosts send besides.
 const MARGIN: u64 = 256;

@@ -77,10 +77,10 @@ fn a_full_queue_drops_and_drains() {
     assert_eq!(stats.drops(), [(DropReason::QdiscLimit, dropped)]);
 }
 
-/// What waits when the engine stops is given its time to leave, and is counted as dropped if that
-/// does not suffice.
+/// Packets that wait when the engine stops are given time to leave, and are counted as dropped if
+/// that does not suffice.
 #[test]
-fn what_is_queued_at_the_end_is_counted() {
+fn packets_queued_at_the_end_are_counted() {
     let Some(lan) = Lan::pair([true, true], 1500) else {
         return;
     };
@@ -150,7 +150,7 @@ fn poor(buffers: usize) -> Option<Lan> {
     })
 }
 
-/// What was dropped for want of buffers.
+/// True if all drops are for want of buffers.
 fn are_for_want_of_buffers(drops: &[(DropReason, u64)]) -> bool {
     let want = [DropReason::NoBuffer, DropReason::BufferQuota];
     drops.iter().all(|(reason, _)| want.contains(reason))
@@ -237,7 +237,7 @@ fn large_frames_get_through_a_small_pool() {
 fn a_rate_limit_holds_on_a_real_port() {
     const RATE: u64 = 50_000_000 / 8;
     const BURST: u64 = 32 << 10;
-    /// What the first reading may lack: packets of a run that has sent and not yet counted.
+    /// Bytes that the first reading may lack: packets of a run that has sent and not yet counted.
     const UNCOUNTED: u64 = 64 * 1514;
     let Some(lan) = Lan::pair([true, true], 1500) else {
         return;

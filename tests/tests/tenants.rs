@@ -45,7 +45,9 @@ fn own(host: &Host) -> PortSecurity {
 }
 
 fn set_security(lan: &Lan, security: &PortSecurity) {
-    let set = lan.engine.set_security(lan.hosts[TENANT].port, security);
+    let set = lan.engine.set_options(lan.hosts[TENANT].port, |port| {
+        port.security = security.clone()
+    });
     set.expect("a port");
 }
 
@@ -126,7 +128,7 @@ impl Forger<'_> {
         sent.expect("the kernel takes the frame");
     }
 
-    /// Whether a frame of the tenant's reaches the uplink.
+    /// True if a frame of the tenant's reaches the uplink.
     fn arrives(&mut self, frame: &[u8]) -> bool {
         self.send(frame);
         self.probes += 1;
@@ -349,7 +351,7 @@ fn isolated_tenants_reach_the_uplink_alone() {
     lan.stop();
 }
 
-/// What exceeds the limit is dropped; unicast of the same port flows meanwhile.
+/// Frames beyond the limit are dropped; unicast of the same port flows meanwhile.
 #[test]
 fn a_storm_is_limited_while_unicast_flows() {
     const FRAMES: u64 = 500;

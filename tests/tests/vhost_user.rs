@@ -10,11 +10,9 @@ use std::time::Duration;
 
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
-use softnet::tx::TxPolicy;
-use softnet_engine::{Engine, PortSetup};
+use softnet_engine::{Engine, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, PortRx, PortTx};
-use softnet_tc::QdiscSpec;
 use softnet_tests::{skip, wait_for};
 
 /// Descriptors of a ring.
@@ -39,18 +37,18 @@ impl Drop for Machine {
     }
 }
 
-/// What is negotiated, and what the program sends.
+/// Features to negotiate, and the program's packets.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     /// Properties of its devices.
     device: &'static str,
     queues: usize,
-    /// Whether the sockets are Softnet's.
+    /// True if the sockets are Softnet's.
     server: bool,
     /// Segments of what it sends.
     segments: &'static [u64],
-    /// Of one of its buffers.
+    /// Bytes of one of its buffers.
     buffer: usize,
 }
 
@@ -130,7 +128,7 @@ fn start(place: &Place, folder: &Path, case: Case) -> Child {
     child.expect("the program is there")
 }
 
-/// What was negotiated last, by the program's log.
+/// Features negotiated last, by the program's log.
 fn features(log: &str) -> u64 {
     let (_, features) = log
         .rsplit_once("features after negotiate = ")
@@ -139,7 +137,7 @@ fn features(log: &str) -> u64 {
     u64::from_str_radix(features, 16).expect("a number")
 }
 
-/// What it counted at a port: received and sent.
+/// Packets that it counted at a port: received and sent.
 fn counted(output: &str, port: usize) -> (u64, u64) {
     let head = format!("Forward statistics for port {port} ");
     let (_, rest) = output.rsplit_once(&head).expect("final statistics");
@@ -179,8 +177,10 @@ fn go_round_with(place: &Place, case: Case) {
     };
     let pool = Pool::new(config).expect("memory");
     let sleepers = vec![Poller::new().expect("an epoll instance")];
-    let engine: Engine<PortRx, PortTx> =
-        Engine::start(sleepers, pool.clone(), Clock::monotonic()).expect("an engine");
+    let devices = OwnQueues::<PortRx, PortTx>::default();
+    let engine = Engine::start(sleepers, pool.clone(), Clock::monotonic(), devices);
+    let engine = engine.expect("an engine");
+    engine.add_bridge(Settings::new("br0")).expect("a bridge");
     let port = |number: usize| {
         let socket = SocketSpec {
             path: machine.folder.join(format!("{number}.sock")),
@@ -193,18 +193,18 @@ fn go_round_with(place: &Place, case: Case) {
             large: None,
         };
         let opened = VhostUser::open(&socket.into(), queues, 1500, &buffers).expect("a port");
-        let setup = PortSetup {
-            name: format!("vm{number}"),
+        let setup = PortSpec {
+            master: Some("br0".into()),
+            ..PortSpec::new(format!("vm{number}"))
+        };
+        let device = Opened {
             rx: opened.rx.into_iter().map(PortRx::from).collect(),
             tx: opened.tx.into_iter().map(PortTx::from).collect(),
             features: opened.features,
-            qdisc: QdiscSpec::default(),
-            policy: TxPolicy::default(),
         };
-        engine.add_port(setup).expect("it is added")
+        engine.add_port_with(setup, device).expect("it is added")
     };
     let ports = [port(0), port(1)];
-    engine.add_bridge("br0", &ports).expect("a bridge");
     machine.testpmd = Some(start(place, &inside, case));
     let stats = |port: usize| engine.port_stats(ports[port]).expect("it is there");
     wait_for("packets to go round", || {

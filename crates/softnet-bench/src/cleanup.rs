@@ -1,4 +1,4 @@
-//! What must not be left behind, whatever ends the program: processes, network namespaces,
+//! Things that must not be left behind, whatever ends the program: processes, network namespaces,
 //! directories.
 //!
 //! Everything of the kind is made inside [`make`], which writes it into one list. A [`Guard`]

@@ -38,7 +38,7 @@ pub(crate) fn of_threads(prefix: &str) -> Result<f64, BenchError> {
     Ok(times.into_iter().sum::<f64>() / 1e9)
 }
 
-/// What `find` finds in `file` of each thread of this process whose name starts with `prefix`.
+/// Results of `find` in `file` of each thread of this process whose name starts with `prefix`.
 fn threads<T>(
     prefix: &str,
     file: &str,

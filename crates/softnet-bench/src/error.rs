@@ -7,7 +7,8 @@ pub(crate) enum BenchError {
     /// The command line asks for what does not exist.
     #[error("{0}")]
     Usage(String),
-    /// What a variant needs is not on this machine; the report carries a row with the reason.
+    /// A program that a variant needs is not on this machine; the report carries a row with the
+    /// reason.
     #[error("{0}")]
     Unavailable(String),
     /// A system call failed.

@@ -142,18 +142,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_every_experiment() {
+    fn all_selects_every_experiment() {
         assert_eq!(choose("all").map(|c| c.len()).ok(), Some(EXPERIMENTS.len()));
     }
 
     #[test]
-    fn a_name_is_that_experiment() {
+    fn name_selects_one_experiment() {
         let names = choose("switch").map(|c| c.iter().map(|e| e.name).collect::<Vec<_>>());
         assert_eq!(names.ok(), Some(vec!["switch"]));
     }
 
     #[test]
-    fn an_unknown_name_lists_what_exists() {
+    fn unknown_name_error_lists_experiments() {
         let error = choose("swich")
             .err()
             .map(|e| e.to_string())

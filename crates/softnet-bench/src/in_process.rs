@@ -17,7 +17,7 @@ pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
     fn stop(self: Box<Self>) -> Result<(), BenchError>;
 }
 
-/// What the engine has counted so far.
+/// The engine's counters so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     /// Frames that the workers took in.
@@ -30,13 +30,13 @@ pub(crate) struct Counters {
     pub(crate) handed_over: u64,
     /// Wake-ups that threads sent to workers.
     pub(crate) wakes: u64,
-    /// Times a worker lay down to sleep.
+    /// Times a worker slept.
     pub(crate) sleeps: u64,
     /// CPU time of the workers, in seconds.
     pub(crate) cpu_s: f64,
-    /// Of both pools: buffers allocated, exchanges with the depot, buffers sent to their owner's
-    /// remote-free list, allocations refused, wake-ups of sleeping owners, buffers that went to
-    /// the depot because the list was full.
+    /// Sums of both pools: buffers allocated, exchanges with the depot, buffers sent to their
+    /// owner's remote-free list, allocations refused, wake-ups of sleeping owners, buffers that
+    /// went to the depot because the list was full.
     pub(crate) allocated: u64,
     pub(crate) depot_ops: u64,
     pub(crate) remote_freed: u64,

@@ -1,4 +1,4 @@
-//! What was measured on: the `machine` object of a report.
+//! The machine that was measured on: the `machine` object of a report.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -90,7 +90,8 @@ fn peers() -> Value {
     Value::Object(peers)
 }
 
-/// What a program says of itself, on whichever stream and with whatever exit code: tastes differ.
+/// A program's description of itself, on whichever stream and with whatever exit code: tastes
+/// differ.
 fn printed(program: PathBuf, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).output().ok()?;
     let text = [output.stdout, output.stderr].concat();

@@ -15,13 +15,13 @@ pub(crate) const SHORT: f64 = 2.0;
 pub(crate) struct Options {
     /// The experiment to run, or `all`; `report`: judge the results in FILE.
     pub(crate) experiment: String,
-    /// What an experiment printed with `--json`.
+    /// The JSON that an experiment printed with `--json`.
     #[arg(required_if_eq("experiment", "report"))]
     pub(crate) file: Option<PathBuf>,
     /// Time for each figure of each variant, over all rounds, in seconds.
     #[arg(long, value_name = "N", default_value_t = 6.0)]
     pub(crate) seconds: f64,
-    /// How often each variant takes its turn.
+    /// Turns of each variant.
     #[arg(long, value_name = "N", default_value_t = 7)]
     pub(crate) rounds: usize,
     /// Numbers of threads to measure with, for experiments that vary them.
@@ -43,7 +43,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What clap cannot check.
+    /// Checks that clap cannot make.
     pub(crate) fn check(&self) -> Result<(), BenchError> {
         let problem = if !self.seconds.is_finite() || self.seconds <= 0.0 {
             "--seconds must be a positive number"
@@ -61,7 +61,7 @@ impl Options {
         Err(BenchError::Usage(problem.to_owned()))
     }
 
-    /// What `--only` asks for.
+    /// The parameters and values that `--only` names.
     ///
     /// # Errors
     /// If a part of it has no `=`.
@@ -79,7 +79,7 @@ impl Options {
             .map(Only)
     }
 
-    /// Whether `--only` lets rows through whose parameter `name` is `value`: it does not name the
+    /// True if `--only` lets rows through whose parameter `name` is `value`: it does not name the
     /// parameter, or has this value of it.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Options {
         Ok(values.peek().is_none() || values.any(|(_, v)| v == value))
     }
 
-    /// Whether `--variants` leaves this one.
+    /// True if `--variants` leaves this one.
     pub(crate) fn wants(&self, variant: &str) -> bool {
         self.variants.is_empty() || self.variants.iter().any(|name| name == variant)
     }
@@ -122,7 +122,7 @@ impl Options {
         }
     }
 
-    /// How often each variant takes its turn.
+    /// Turns of each variant.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
@@ -149,8 +149,8 @@ impl Options {
 pub(crate) struct Only(Vec<(String, String)>);
 
 impl Only {
-    /// Whether rows with these parameters are asked for: of each name given, one of the values.
-    /// Rows without such a parameter are not.
+    /// True if rows with these parameters are asked for: for each name given, with one of its
+    /// values. Rows without such a parameter are not.
     pub(crate) fn allows(&self, params: &[Param]) -> bool {
         let is = |name: &str, value: &str| {
             let same = |(n, v): &Param| *n == name && text(v) == value;

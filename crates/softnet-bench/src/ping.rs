@@ -10,16 +10,16 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::error::BenchError;
 use crate::hosts::{Host, Topology};
 
-/// How long an answer is waited for.
+/// Time for which an answer is waited for.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a path may take to come up.
+/// Time that a path may take to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// ICMP header and the 56 bytes that ping(8) sends.
 const LENGTH: usize = 64;
 
-/// What came back.
+/// The replies.
 #[derive(Debug)]
 pub(crate) struct Pings {
     /// In the order of sending.
@@ -58,7 +58,7 @@ pub(crate) fn wait_for_path(topology: &Topology) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Whether the interface of the host, whose namespace this is, is up with its address.
+/// True if the interface of the host, whose namespace this is, is up with its address.
 fn is_up(host: &Host) -> bool {
     // Without an address there is nothing to bind to, without an interface that is up no route to
     // connect by.
@@ -180,7 +180,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Whether an IPv4 packet is the echo reply to this request.
+/// True if an IPv4 packet is the echo reply to this request.
 fn is_answer(packet: &[u8], identifier: u16, sequence: u16) -> bool {
     let Some(first) = packet.first() else {
         return false;

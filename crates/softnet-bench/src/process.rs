@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
 
-/// How long a daemon gets to end after SIGTERM.
+/// Time that a daemon gets to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A daemon, stopped (SIGTERM, then SIGKILL) when dropped.
@@ -69,7 +69,7 @@ impl Process {
             .map_err(|e| BenchError::io(format!("sending a signal to `{}`", self.name), e))
     }
 
-    /// Whether the program has ended; it stays to be waited for.
+    /// True if the program has ended; it stays to be waited for.
     fn ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         !matches!(
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_what_was_printed() {
+    fn output_of_a_program_is_returned() {
         let printed = output(Command::new("sh").args(["-c", "echo one; echo two >&2"]));
         assert_eq!(printed.ok().as_deref(), Some("one\n"));
     }

@@ -49,7 +49,7 @@ pub(crate) struct Collector {
     notes: Vec<(&'static str, &'static str, String)>,
     /// In the order in which their rows are to stand.
     variants: Vec<&'static str>,
-    /// What [`OURS`] gives now is [`AGAIN`]'s.
+    /// True: figures of [`OURS`] count as [`AGAIN`]'s.
     again: bool,
 }
 
@@ -63,7 +63,7 @@ impl Collector {
         }
     }
 
-    /// Whether the figures of [`OURS`] that come now count as [`AGAIN`]'s.
+    /// Makes the figures of [`OURS`] that follow count as [`AGAIN`]'s, or no more.
     pub(crate) fn count_again(&mut self, again: bool) {
         self.again = again;
     }

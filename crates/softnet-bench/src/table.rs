@@ -104,7 +104,7 @@ fn notes(rows: &[&Object]) -> String {
     lines.concat()
 }
 
-/// Whether a field is shown beside another one, or apart from the table.
+/// True if a field is shown beside another one, or apart from the table.
 fn is_column(row: &Object, name: &str) -> bool {
     let range = ["_min", "_max"].iter().any(|suffix| {
         name.strip_suffix(suffix)

@@ -30,7 +30,7 @@ fn our_namespaces() -> Vec<String> {
 }
 
 #[test]
-fn an_unknown_experiment_is_a_usage_error_that_lists_what_exists() {
+fn unknown_experiment_is_a_usage_error_that_lists_all() {
     let output = bench(&["nonsense"]);
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);

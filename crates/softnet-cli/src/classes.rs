@@ -131,7 +131,7 @@ pub(crate) fn htb_table(
     report::table(&rows, &[0, 1])
 }
 
-/// What a class of `htb` counts besides; `null` for others.
+/// Further counters of a class of `htb`; `null` for others.
 pub(crate) fn htb_json(htb: Option<HtbClassStats>) -> Value {
     htb.map_or(Value::Null, |htb| {
         json!({

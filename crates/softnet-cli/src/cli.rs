@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn short_forms_hand_over_every_word() {
+    fn short_forms_pass_on_every_word() {
         let line = [
             "softnet", "--socket", "s", "tc", "-s", "--help", "--socket", "x", "--",
         ];

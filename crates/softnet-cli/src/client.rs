@@ -59,7 +59,7 @@ pub(crate) fn reach(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What to say when [`reach`] fails.
+/// The message when [`reach`] fails.
 pub(crate) fn no_daemon(path: &Path) -> String {
     format!("no daemon can be reached at {}", path.display())
 }

@@ -10,7 +10,7 @@ use crate::{classes, filters, report, workers};
 
 /// All at the end: tables with a line between them, and what was measured as bar charts.
 pub(crate) fn text(stats: &EngineStats) -> String {
-    tables(stats, report::ways_out(stats))
+    tables(stats, report::egress(stats))
 }
 
 /// All while packets move: what was measured is a line each.
@@ -18,7 +18,7 @@ pub(crate) fn live(stats: &EngineStats) -> String {
     tables(stats, report::distributions(stats) + &pools(stats))
 }
 
-/// What is left of a selection: neither sums nor what is no port's.
+/// The counters of a selection: without sums and without those of no port.
 pub(crate) fn selected(stats: &EngineStats) -> String {
     joined(&[
         report::port_table(stats),
@@ -28,13 +28,13 @@ pub(crate) fn selected(stats: &EngineStats) -> String {
     ])
 }
 
-fn tables(stats: &EngineStats, ways_out: String) -> String {
+fn tables(stats: &EngineStats, egress: String) -> String {
     joined(&[
         report::ports(stats),
         classes::table(stats),
         filters::table(stats),
         workers::table(stats),
-        ways_out,
+        egress,
     ])
 }
 
@@ -92,7 +92,7 @@ fn port(port: &PortStats) -> Value {
     })
 }
 
-/// What was measured; bounds are those of buckets.
+/// The measured values; bounds are those of buckets.
 fn distribution(counts: &Counts) -> Value {
     json!({
         "measured": counts.total(),

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnet_engine::{EngineStats, PortEvent};
-use softnet_io::PortDevices;
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, group_id};
@@ -26,13 +25,13 @@ use crate::left_out;
 use crate::reload::{Loaded, apply, reason};
 use crate::report;
 use crate::selection::Selection;
-use crate::setup::{self, Control};
+use crate::setup::{self, Engine};
 use crate::signals::{self, Stop};
 use crate::socket;
 
-/// How often ports are looked after.
+/// Interval at which ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long queued packets may still leave when the daemon stops.
+/// Time in which queued packets may still leave when the daemon stops.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why a port's device is not there, by the number of its link.
@@ -74,7 +73,7 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     raise_file_limit();
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
     let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
-    let (engine, buffers) = setup::start(
+    let engine = setup::start(
         config.workers,
         &config.cpus,
         config.buffers,
@@ -82,20 +81,19 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     )
     .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     let (server, path) = listen(&config.control)?;
-    let mut control = Control::new(engine, PortDevices { buffers });
     let mut missing = Missing::new();
-    for (index, why) in apply(config, &mut control, strict)? {
+    for (index, why) in apply(config, &engine, strict)? {
         let why = reason(why);
-        if let Ok(link) = control.link(index) {
+        if let Ok(link) = engine.link(index) {
             let name = &link.settings.name;
             report::log(format_args!("port {name:?}: cannot be opened yet: {why}"));
         }
         missing.insert(index, Gone::Because(why));
     }
     let summary = config.summary();
-    let control = Arc::new(Mutex::new(control));
+    let engine = Arc::new(Mutex::new(engine));
     let loaded = Arc::new(Mutex::new(loaded));
-    let rtnl = Rtnl::new(control.clone()).on_operation(operations(&control, &loaded));
+    let rtnl = Rtnl::new(engine.clone()).on_operation(operations(&engine, &loaded));
     let first = rtnl.first();
     let server = server
         .start(rtnl)
@@ -110,22 +108,22 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
         if hangup.swap(false, Ordering::Relaxed) {
             if from_terminal {
                 report::log("SIGHUP of a terminal: not reloaded; `softnet reload` does");
-            } else if let Err(failure) = reload(&loaded, &control) {
+            } else if let Err(failure) = reload(&loaded, &engine) {
                 for line in failure.to_string().lines() {
                     report::log(format_args!("not reloaded: {line}"));
                 }
             }
         }
-        let mut control = first.lock();
-        for port in control.engine().watchdog() {
+        let engine = first.lock();
+        for port in engine.watchdog() {
             report::log(format_args!(
                 "port {port:?}: its driver took nothing for 5 s; restarted"
             ));
         }
-        look_after(&mut control, &mut missing);
-        let due = control.engine().sample_rates();
+        look_after(&engine, &mut missing);
+        let due = engine.sample_rates();
         wait = due.map_or(LOOK, |due| due.min(LOOK));
-        if control.has_changes() {
+        if engine.has_changes() {
             server.waker().wake();
         }
     }
@@ -133,11 +131,11 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     stopped.map_err(cannot("the control thread failed"))?;
     // The server was the other one that had it.
     drop(first);
-    let control = Arc::into_inner(control).map(Mutex::into_inner);
-    let Some(Ok(control)) = control else {
+    let engine = Arc::into_inner(engine).map(Mutex::into_inner);
+    let Some(Ok(engine)) = engine else {
         return Err(Failure::new(Exit::Failure, "the control thread failed"));
     };
-    let stats = control.into_engine().stop(DRAIN);
+    let stats = engine.stop(DRAIN);
     let text = if json {
         format!("{:#}\n", counters::json(&stats))
     } else if io::stdout().is_terminal() {
@@ -157,12 +155,12 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     }
 }
 
-/// What `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
+/// Answers to the requests of `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
 fn operations(
-    control: &Arc<Mutex<Control>>,
+    engine: &Arc<Mutex<Engine>>,
     loaded: &Arc<Mutex<Loaded>>,
 ) -> impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + use<> {
-    let (control, loaded) = (control.clone(), loaded.clone());
+    let (engine, loaded) = (engine.clone(), loaded.clone());
     move |operation, argument: &[u8]| match operation {
         Operation::Stats => {
             let invalid = |text: String| Error::new(Errno::EINVAL).text(text);
@@ -170,7 +168,7 @@ fn operations(
             // Messages are padded.
             let words = words.trim_end_matches('\0');
             let selection: Selection = words.parse().map_err(invalid)?;
-            let mut stats = live_stats(&lock(&control), &selection);
+            let mut stats = live_stats(&lock(&engine), &selection);
             selection.apply(&mut stats).map_err(invalid)?;
             Ok(match (selection.text, selection.is_whole()) {
                 (false, true) => counters::json(&stats).to_string(),
@@ -180,16 +178,16 @@ fn operations(
             })
         }
         Operation::DumpConfig => {
-            let (loaded, control) = (lock(&loaded), lock(&control));
-            let links = control.spec();
+            let (loaded, engine) = (lock(&loaded), lock(&engine));
+            let links = engine.spec();
             let running = Config {
                 links: links.map_err(|error| Error::new(Errno::EIO).text(chain(&error)))?,
                 places: Vec::new(),
                 ..loaded.config.clone()
             };
-            Ok(left_out::comments(&control) + &config::write(&running))
+            Ok(left_out::comments(&engine) + &config::write(&running))
         }
-        Operation::Reload => match reload(&loaded, &control) {
+        Operation::Reload => match reload(&loaded, &engine) {
             Ok(warnings) => Ok(warnings),
             Err(failure) => {
                 let errno = match failure.exit {
@@ -207,9 +205,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Applies the file anew. What is to be warned of in it is logged, and returned as lines.
-fn reload(loaded: &Mutex<Loaded>, control: &Mutex<Control>) -> Result<String, Failure> {
+fn reload(loaded: &Mutex<Loaded>, engine: &Mutex<Engine>) -> Result<String, Failure> {
     let mut loaded = lock(loaded);
-    loaded.reload(&mut lock(control))?;
+    loaded.reload(&lock(engine))?;
     let mut lines = String::new();
     for warning in &loaded.warnings {
         report::log(warning);
@@ -221,16 +219,14 @@ fn reload(loaded: &Mutex<Loaded>, control: &Mutex<Control>) -> Result<String, Fa
 
 /// All counters, with those of qdiscs, classes and filters where they are selected. Takes no queue
 /// from its owner.
-fn live_stats(control: &Control, selection: &Selection) -> EngineStats {
-    let engine = control.engine();
+fn live_stats(engine: &Engine, selection: &Selection) -> EngineStats {
     let mut stats = engine.stats();
     for port in &mut stats.ports {
         if selection.has(&port.name)
-            && let Ok(link) = control.link_named(&port.name)
-            && let Some(id) = link.port()
+            && let Ok(link) = engine.link_named(&port.name)
         {
-            port.classes = engine.classes(id);
-            port.filters = engine.filters(id);
+            port.classes = engine.classes(link.index);
+            port.filters = engine.filters(link.index);
         }
     }
     stats
@@ -284,18 +280,22 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
 }
 
 /// Notices devices that are gone, and opens them again; tells of links that change.
-fn look_after(control: &mut Control, missing: &mut Missing) {
-    let links = control.links().values();
-    let closed = links.filter(|link| !link.open).map(|link| link.index);
+fn look_after(engine: &Engine, missing: &mut Missing) {
+    let links = engine.links();
+    let closed = links
+        .values()
+        .filter(|link| !link.open)
+        .map(|link| link.index);
     let closed: Vec<u32> = closed.collect();
     // A reload may have given a port a device, or have failed to give it back.
     missing.retain(|index, _| closed.contains(index));
-    missing.retain(|&index, gone| !reopen(control, index, gone));
+    missing.retain(|&index, gone| !reopen(engine, index, gone));
     for index in closed {
         missing.entry(index).or_insert(Gone::Now);
     }
-    for (index, event) in control.take_events() {
-        let (name, is_up) = match control.link(index) {
+    for event in engine.take_events() {
+        let index = event.link();
+        let (name, is_up) = match engine.link(index) {
             Ok(link) => (link.settings.name.clone(), link.settings.up),
             Err(_) => continue,
         };
@@ -305,8 +305,7 @@ fn look_after(control: &mut Control, missing: &mut Missing) {
             PortEvent::Link(_, link) => {
                 let up = if link.up { "up" } else { "down" };
                 let mtu = link.mtu.map(|mtu| format!(", MTU {mtu}"));
-                let stats = control.port(index).ok();
-                let stats = stats.and_then(|id| control.engine().port_stats(id).ok());
+                let stats = engine.port_stats(index).ok();
                 let status = stats.and_then(|stats| stats.status);
                 let status = status.map(|status| format!(": {status}"));
                 let (mtu, status) = (mtu.unwrap_or_default(), status.unwrap_or_default());
@@ -316,7 +315,7 @@ fn look_after(control: &mut Control, missing: &mut Missing) {
             PortEvent::Gone(_) => {
                 report::log(format_args!("port {name:?}: its device is gone"));
                 missing.insert(index, Gone::Now);
-                if let Err(error) = control.close_device(index) {
+                if let Err(error) = engine.close_device(index) {
                     report::log(format_args!("port {name:?}: {}", chain(&error)));
                 }
             }
@@ -325,13 +324,13 @@ fn look_after(control: &mut Control, missing: &mut Missing) {
 }
 
 /// Opens a device again. False if it cannot be opened yet.
-fn reopen(control: &mut Control, index: u32, gone: &mut Gone) -> bool {
-    let Ok(link) = control.link(index) else {
+fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
+    let Ok(link) = engine.link(index) else {
         // Deleted meanwhile.
         return true;
     };
     let name = link.settings.name.clone();
-    let error = match control.reopen_device(index) {
+    let error = match engine.reopen_device(index) {
         Ok(()) => {
             report::log(format_args!("port {name:?}: open again"));
             return true;

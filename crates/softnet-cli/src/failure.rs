@@ -1,4 +1,4 @@
-//! How a command fails: one readable line and an exit code.
+//! Failures of a command: one readable line and an exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -46,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// What was attempted, and why it failed, down to the first cause.
+    /// A failure with the attempt, and its causes down to the first.
     pub(crate) fn because(exit: Exit, what: impl fmt::Display, why: &dyn Error) -> Failure {
         Failure {
             exit,

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use softnet_engine::control::{ApplyError, ControlError, Missing, Spec};
+use softnet_engine::{ApplyError, EngineError, Missing, Spec};
 
 use crate::config::{self, Config, Warning};
 use crate::failure::{Exit, Failure, chain};
-use crate::setup::Control;
+use crate::setup::Engine;
 
 /// The file that the daemon runs.
 #[derive(Debug)]
@@ -14,9 +14,9 @@ pub(crate) struct Loaded {
     path: PathBuf,
     /// Where the command line has the daemon listen.
     socket: Option<PathBuf>,
-    /// What the file said when it was last applied.
+    /// The file as it was last applied.
     pub(crate) config: Config,
-    /// What is to be warned of in it.
+    /// The warnings about it.
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -34,7 +34,7 @@ impl Loaded {
 
     /// Reads the file again, and makes the engine what it says. What differs from the running
     /// state is changed, whoever made it so. If that fails, nothing has changed.
-    pub(crate) fn reload(&mut self, control: &mut Control) -> Result<(), Failure> {
+    pub(crate) fn reload(&mut self, engine: &Engine) -> Result<(), Failure> {
         // The CPUs that this process may use can be others by now; its workers are those it has.
         let workers = Some(self.config.workers);
         let (config, warnings) = read(&self.path, self.socket.as_deref(), workers)?;
@@ -50,19 +50,15 @@ impl Loaded {
             );
             return Err(Failure::new(Exit::Config, text));
         }
-        apply(&config, control, true)?;
+        apply(&config, engine, true)?;
         (self.config, self.warnings) = (config, warnings);
         Ok(())
     }
 }
 
-/// Makes the engine's links what a configuration says. See [`Control::apply`].
-pub(crate) fn apply(
-    config: &Config,
-    control: &mut Control,
-    strict: bool,
-) -> Result<Missing, Failure> {
-    control.apply(&config.links, strict).map_err(|error| {
+/// Makes the engine's links what a configuration says. See [`Engine::apply`].
+pub(crate) fn apply(config: &Config, engine: &Engine, strict: bool) -> Result<Missing, Failure> {
+    engine.apply(&config.links, strict).map_err(|error| {
         let place = error.port.and_then(|port| config.places.get(port));
         let place = place.map_or(String::new(), |place| {
             format!(":{}:{}", place.line, place.column)
@@ -82,9 +78,9 @@ pub(crate) fn apply(
 }
 
 /// Why a call was refused. What the device says is enough.
-pub(crate) fn reason(error: ControlError) -> String {
+pub(crate) fn reason(error: EngineError) -> String {
     match error {
-        ControlError::Device { source, .. } => chain(&*source),
+        EngineError::Device { source, .. } => chain(&*source),
         error => chain(&error),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn note(text: impl std::fmt::Display) {
 /// As [`note`], for the daemon: what would block, since nobody reads the other end, is lost, and
 /// said to be as soon as possible. Control characters, of names, are escaped.
 pub(crate) fn log(text: impl std::fmt::Display) {
-    /// What a pipe that is writable takes at once (`PIPE_BUF`).
+    /// Bytes that a writable pipe takes at once (`PIPE_BUF`).
     const MOST: usize = 4096;
     static LOST: AtomicU64 = AtomicU64::new(0);
     let mut err = io::stderr().lock();
@@ -74,7 +74,7 @@ pub(crate) fn drops(drops: &[(DropReason, u64)]) -> String {
     format!("{total} ({})", reasons.join(", "))
 }
 
-/// What a port's device lost by itself: `0`, or `lost 12 in, 3 out`.
+/// Losses of a port's device itself: `0`, or `lost 12 in, 3 out`.
 fn device_drops(drops: &DeviceDrops) -> String {
     match (drops.rx, drops.tx) {
         (0, 0) => "0".to_owned(),
@@ -172,9 +172,9 @@ fn summary(counts: &Counts) -> String {
     )
 }
 
-/// What happened on the ports' ways out: actions, restarts, and how long things took, as bar
-/// charts. Nothing for a port whose egress measured nothing.
-pub(crate) fn ways_out(stats: &EngineStats) -> String {
+/// Events at the ports' egress: actions, restarts, and how long things took, as bar charts. Nothing
+/// for a port whose egress measured nothing.
+pub(crate) fn egress(stats: &EngineStats) -> String {
     let mut text = String::new();
     for port in &stats.ports {
         for line in events(port) {
@@ -330,6 +330,6 @@ mod tests {
             bar(52),
             bar(26)
         );
-        assert_eq!(ways_out(&stats), expected);
+        assert_eq!(egress(&stats), expected);
     }
 }

@@ -12,7 +12,7 @@ use softnet_tc::Handle;
 pub(crate) struct Selection {
     /// Tables for people; one object without it.
     pub text: bool,
-    /// What is shown alone.
+    /// The part that is shown alone.
     pub of: Option<Part>,
     /// So many ports that moved the most bytes, and so many classes and filters of each.
     pub top: Option<u32>,
@@ -83,12 +83,12 @@ impl FromStr for Selection {
 }
 
 impl Selection {
-    /// Whether all counters are shown.
+    /// True if all counters are shown.
     pub(crate) fn is_whole(&self) -> bool {
         self.of.is_none() && self.top.is_none()
     }
 
-    /// Whether something of a port may be shown.
+    /// True if something of a port may be shown.
     pub(crate) fn has(&self, port: &str) -> bool {
         self.of.as_ref().is_none_or(|of| of.port == port)
     }

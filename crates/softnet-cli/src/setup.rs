@@ -1,4 +1,4 @@
-//! What `run` and `demo` build from: buffers, and an engine over the drivers of `softnet-io`.
+//! The engine that `run` and `demo` build on: buffers, and the drivers of `softnet-io`.
 
 use std::io;
 
@@ -6,12 +6,10 @@ use rustix::thread::CpuSet;
 use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet_engine::{EngineConfig, EngineError};
-use softnet_io::{Buffers, Poller, PortDevices, PortRx, PortTx};
+use softnet_io::{Buffers, Poller, PortDevices};
 
 /// An engine over every driver.
-pub(crate) type Engine = softnet_engine::Engine<PortRx, PortTx>;
-/// Its control object.
-pub(crate) type Control = softnet_engine::control::Control<PortDevices>;
+pub(crate) type Engine = softnet_engine::Engine<PortDevices>;
 
 /// Bytes of a buffer: an Ethernet frame of 1,792 bytes fits in one.
 const SMALL: usize = 2048;
@@ -39,7 +37,7 @@ pub(crate) enum SetupError {
         worker: usize,
         /// The CPU it was to run on.
         cpu: usize,
-        /// Those that the system lets this process have.
+        /// CPUs that the system lets this process have.
         allowed: String,
     },
     /// No workers.
@@ -54,7 +52,7 @@ pub(crate) fn start(
     cpus: &[usize],
     buffers: usize,
     settings: EngineConfig,
-) -> Result<(Engine, Buffers), SetupError> {
+) -> Result<Engine, SetupError> {
     let small = Pool::new(PoolConfig {
         buffers,
         buffer_size: SMALL,
@@ -76,17 +74,17 @@ pub(crate) fn start(
         .map(poller)
         .collect::<io::Result<_>>()
         .map_err(SetupError::Poller)?;
-    let engine = Engine::with_config(pollers, small.clone(), Clock::monotonic(), settings)?;
-    Ok((
-        engine,
-        Buffers {
-            small,
-            large: Some(large),
-        },
-    ))
+    let pool = small.clone();
+    let buffers = Buffers {
+        small,
+        large: Some(large),
+    };
+    let devices = PortDevices { buffers };
+    let engine = Engine::with_config(pollers, pool, Clock::monotonic(), settings, devices);
+    Ok(engine?)
 }
 
-/// Whether the workers may run where they are to.
+/// Refuses CPUs on which the workers may not run.
 fn check_cpus(cpus: &[usize]) -> Result<(), SetupError> {
     // If the system does not tell, it will not tie the workers either.
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {

@@ -48,7 +48,7 @@ impl Stop {
         &self.flag
     }
 
-    /// Whether a signal came.
+    /// True if a signal came.
     pub(crate) fn requested(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }

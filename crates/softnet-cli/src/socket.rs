@@ -7,7 +7,7 @@ use std::{env, fs, io};
 /// The variable that `softnet exec` hands on, and that every command looks at.
 pub(crate) use softnet_shim::SOCKET_VARIABLE as VARIABLE;
 
-/// Whether the environment says which.
+/// True if the environment names one.
 pub(crate) fn is_chosen() -> bool {
     env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
 }
@@ -25,7 +25,7 @@ pub(crate) fn check_directory(directory: &Path) -> io::Result<()> {
     ))
 }
 
-/// Whether `softnet` in a directory is ours, or could be. Root of a user namespace finds the
+/// True if `softnet` in a directory is ours, or could be. Root of a user namespace finds the
 /// system's `/run`, where it may make nothing.
 fn may_have_directory(directory: &Path) -> bool {
     match fs::symlink_metadata(directory.join("softnet")) {

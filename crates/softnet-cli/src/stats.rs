@@ -13,12 +13,12 @@ use crate::report;
 use crate::selection::{Part, Selection};
 use crate::signals::Stop;
 
-/// How often `--watch` shows the counters.
+/// Interval at which `--watch` shows the counters.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Clears a terminal and goes to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Port to show alone; with `:CLASS`, that class or qdisc of it: `web`, `web:1:10`
@@ -105,7 +105,7 @@ impl Sample {
         })
     }
 
-    /// What each port did in a second, as a table; of the busiest alone if `top` says so.
+    /// Rates of each port in a second, as a table; of the busiest alone if `top` says so.
     fn since(&self, before: &Sample, top: Option<u32>) -> String {
         rates(&before.counters, &self.counters, self.at - before.at, top)
     }

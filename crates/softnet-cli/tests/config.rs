@@ -1,5 +1,4 @@
-//! What is wrong with a configuration or a command line: one clear line, exit code 2, nothing left
-//! behind.
+//! Mistakes in a configuration or a command line: one clear line, exit code 2, nothing left behind.
 
 mod common;
 

@@ -96,8 +96,8 @@ bridge -j link
 ip -j link show t1
 ";
 
-/// What Linux 7.2 and iproute2 7.3 say of VLANs: command, exit code, JSON. A dummy stands for each
-/// port there, and all are up.
+/// Answers of Linux 7.2 and iproute2 7.3 about VLANs: command, exit code, JSON. A dummy stands for
+/// each port there, and all are up.
 const VLANS: &str = include_str!("../../../tests/golden/vlans.txt");
 
 /// The daemon in a namespace of its own.
@@ -180,7 +180,8 @@ const DIFFER: &[&str] = &[
     "dropped",
 ];
 
-/// Whether the kernel may say it and Softnet not: of a host's or a driver's, or newer than others.
+/// True for a field that the kernel may have and Softnet not: one of a host or a driver, or newer
+/// than others.
 fn of_kernel(field: &str) -> bool {
     let prefixes = [
         "inet6_",

@@ -175,7 +175,7 @@ fn as_nobody(scratch: &Scratch, mode: &str) -> Output {
     Running::start(&mut command).finish()
 }
 
-/// Whether nobody can be played here, and what a user namespace would meet.
+/// True if this process can become `nobody` here, and a user namespace of it works.
 fn can_play_nobody() -> bool {
     if !may_make_networks() || !has_program("unshare") || !has_program("setpriv") {
         return false;

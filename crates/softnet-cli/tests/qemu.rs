@@ -34,7 +34,7 @@ struct Net {
     scratch: Scratch,
     host: NamedNetns,
     config: PathBuf,
-    /// Of the configuration, what the guests' ports are.
+    /// The part of the configuration with the guests' ports.
     guests: String,
     /// Which of the guests' sockets are Softnet's.
     server: [bool; 2],
@@ -305,7 +305,7 @@ fn sha256(data: &[u8]) -> String {
     first_word(&text(&child.wait_with_output().expect("a sum").stdout))
 }
 
-/// Of what a guest sends.
+/// The checksum of the data that a guest sends.
 fn sum_of_data(guest: &mut Guest) -> String {
     first_word(&guest.ok("sha256sum /data"))
 }
@@ -371,8 +371,8 @@ fn both_queues(one: &mut Guest, two: &mut Guest) {
     }
 }
 
-/// What guests do with split and packed rings, several queues and offload, and without; that they
-/// reboot and die; and that nothing of them stays.
+/// Guests with split and packed rings, with several queues and offload and without; they reboot and
+/// die, and nothing of them stays.
 #[test]
 fn guests_come_and_go() {
     let Some(net) = Net::start("guests", [2, 4], [true, true]) else {

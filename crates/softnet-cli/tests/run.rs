@@ -94,7 +94,7 @@ fn exchange(from: &NamedNetns, to: &NamedNetns, address: &str) {
     });
 }
 
-/// Whether the host of one namespace answers a ping from the other. (`ping` is not everywhere;
+/// Asserts that the host of one namespace answers a ping from the other. (`ping` is not everywhere;
 /// where it is, it must work.)
 fn ping(from: &NamedNetns, address: &str) {
     let mut ping = Command::new("ip");
@@ -304,8 +304,8 @@ ports = ["eth-a", "eth-b"]
     assert!(sent > 1 << 19, "{stdout}");
 }
 
-/// What leaves one port is seen at a third one, and a port with a queue for each worker loses and
-/// reorders nothing.
+/// Frames that leave one port are seen at a third one, and a port with a queue for each worker
+/// loses and reorders nothing.
 #[test]
 fn a_mirrored_port_and_queues_by_worker() {
     if !may_make_networks() || !has_program("ip") {

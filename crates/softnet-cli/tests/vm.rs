@@ -42,7 +42,7 @@ impl Daemon<'_> {
         softnet.output().expect("softnet")
     }
 
-    /// What a command prints, which succeeds.
+    /// Output of a command, which succeeds.
     fn say(&self, command: &str) -> String {
         let output = self.ask(command);
         let said = text(&output.stderr);
@@ -90,7 +90,7 @@ fn config(ports: &[String], bridged: &[&str]) -> String {
     format!("[engine]\nworkers = 1\nbuffers = 1024\n{ports}{bridge}")
 }
 
-/// What `softnet run` says of a configuration that it refuses.
+/// The message of `softnet run` about a configuration that it refuses.
 fn refused(scratch: &Scratch, config: &str) -> String {
     let mut command = softnet();
     command

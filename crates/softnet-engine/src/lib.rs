@@ -6,28 +6,22 @@
 //!
 //! use softnet::mem::{Pool, PoolConfig};
 //! use softnet::time::Clock;
-//! use softnet::tx::TxPolicy;
-//! use softnet_engine::{Engine, PortSetup};
+//! use softnet_engine::{Engine, Opened, OwnQueues, PortSpec, Settings};
 //! use softnet_io::{Null, Poller};
 //! use softnet_tc::{QdiscSpec, TbfSpec};
 //!
-//! // One worker, which sleeps in a `Poller`, and two ports on a bridge.
+//! // One worker, which sleeps in a `Poller`, and two ports on a bridge. The program opens their
+//! // queues itself.
 //! let pool = Pool::new(PoolConfig { buffers: 1024, buffer_size: 2048 })?;
-//! let engine = Engine::start(vec![Poller::new()?], pool, Clock::monotonic())?;
+//! let sleepers = vec![Poller::new()?];
+//! let engine = Engine::start(sleepers, pool, Clock::monotonic(), OwnQueues::default())?;
+//! engine.add_bridge(Settings::new("br0"))?;
 //! let mut ports = Vec::new();
 //! for name in ["a", "b"] {
 //!     let Null { rx, tx, features } = Null::open(1, 1500)?;
-//!     let setup = PortSetup {
-//!         name: name.into(),
-//!         rx,
-//!         tx,
-//!         features,
-//!         qdisc: QdiscSpec::default(),
-//!         policy: TxPolicy::default(),
-//!     };
-//!     ports.push(engine.add_port(setup)?);
+//!     let port = PortSpec { master: Some("br0".into()), ..PortSpec::new(name) };
+//!     ports.push(engine.add_port_with(port, Opened { rx, tx, features })?);
 //! }
-//! engine.add_bridge("br0", &ports)?;
 //!
 //! // While packets flow:
 //! let tbf = TbfSpec { rate: 12_500_000, burst: 32_768, limit: 100_000, ..TbfSpec::default() };
@@ -42,16 +36,16 @@
 
 #![forbid(unsafe_code)]
 
-pub mod control;
 mod engine;
 pub mod forward;
 mod link;
 pub mod rx;
 
 pub use engine::{
-    BridgeId, BridgeInfo, BridgeOptions, BridgePort, Conservation, Engine, EngineConfig,
-    EngineError, EngineStats, Exchange, FdbEntry, FdbSpec, MirredSpec, PortEvent, PortId,
-    PortSetup, PortStats, RateLimits, VlanOwner,
+    ALIAS_MAX, ActionSpec, ApplyError, BridgeInfo, BridgeOptions, BridgePort, BridgeSpec, Change,
+    Conservation, DeviceOf, Devices, Engine, EngineConfig, EngineError, EngineStats, FdbEntry,
+    FdbSpec, LinkInfo, LinkKind, Links, MemberSpec, Missing, NAME_MAX, NoDriver, OpenPort, Opened,
+    OwnQueues, PortEvent, PortOptions, PortSpec, PortStats, Settings, Spec,
 };
 pub use link::{DeviceDrops, Link, LinkState};
 

@@ -20,11 +20,11 @@ pub struct DeviceDrops {
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// Whether frames are delivered.
+    /// Frames are delivered.
     pub up: bool,
     /// Longest IP packet in bytes, if the device tells.
     pub mtu: Option<u32>,
-    /// What the driver does by itself, if that depends on who is connected; its MTU is not looked
+    /// Offloads of the driver, if they depend on who is connected; their MTU is not looked
     /// at.
     pub features: Option<Features>,
 }
@@ -40,13 +40,13 @@ impl Default for LinkState {
     }
 }
 
-/// What a driver knows of its device besides packets.
+/// Knowledge of a driver about its device, besides packets.
 pub trait Link: fmt::Debug + Send + Sync {
-    /// What the device has dropped by itself; the latest known numbers if it is gone. May cost a
+    /// Drops by the device itself; the latest known numbers if it is gone. May cost a
     /// system call. Asked by the control path.
     fn dropped(&self) -> DeviceDrops;
 
-    /// What becomes readable when the state may have changed; `None` if it never does.
+    /// File that becomes readable when the state may have changed; `None` if it never does.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -70,7 +70,7 @@ pub trait Link: fmt::Debug + Send + Sync {
 /// The state of a port's link. Written by the worker that watches the link, read by all.
 #[derive(Debug)]
 pub(crate) struct LinkCell {
-    /// What the packet path asks. It says nothing about other memory, so access is Relaxed.
+    /// Answer to the packet path. It says nothing about other memory, so access is Relaxed.
     up: AtomicBool,
     state: Mutex<LinkState>,
 }

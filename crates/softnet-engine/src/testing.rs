@@ -11,11 +11,13 @@ use std::time::Duration;
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::testing::{Script, ScriptedRing, pool};
 use softnet::time::{Clock, Time};
-use softnet::tx::{Features, RingFile, TxPolicy, Wake};
+use softnet::tx::{Features, RingFile, Wake};
 use softnet_tc::QdiscSpec;
 
-use crate::control::{Devices, Opened, Settings};
-use crate::engine::{Engine, EngineConfig, EngineStats, PortId, PortSetup};
+use crate::engine::{
+    DeviceOf, Devices, Engine, EngineConfig, EngineError, EngineStats, Opened, OwnQueues,
+    PortSpec, Settings,
+};
 use crate::link::Link;
 use crate::rx::{Polled, Receive, RxQueue, Sleep};
 
@@ -27,11 +29,11 @@ pub struct FedQueue {
     polling: Arc<AtomicBool>,
     /// A file that a worker waits for.
     pub file: Option<Arc<OwnedFd>>,
-    /// Its port's link.
+    /// Link of its port.
     pub link: Option<Arc<dyn Link>>,
 }
 
-/// What a [`FedQueue`] delivers next.
+/// Packets that a [`FedQueue`] delivers next, or its end.
 #[derive(Debug, Default)]
 pub struct Feed {
     /// The packets.
@@ -41,7 +43,7 @@ pub struct Feed {
 }
 
 impl FedQueue {
-    /// What the queue delivers next. No worker polls it as long as the guard lives.
+    /// Feed of the queue. No worker polls it as long as the guard lives.
     pub fn feed(&self) -> MutexGuard<'_, Feed> {
         self.feed.lock().unwrap()
     }
@@ -56,7 +58,7 @@ impl FedQueue {
         feed
     }
 
-    /// Whether all other handles of the queue are gone: its worker has closed it.
+    /// All other handles of the queue are gone: its worker has closed it.
     pub fn is_closed(&self) -> bool {
         Arc::strong_count(&self.feed) == 1
     }
@@ -171,19 +173,49 @@ impl Sleep for CondSleeper {
     }
 }
 
-/// A port with default settings.
-pub fn setup<X: RxQueue>(
-    name: &str,
-    rx: Vec<X>,
-    tx: Vec<ScriptedRing>,
-) -> PortSetup<X, ScriptedRing> {
-    PortSetup {
-        name: name.into(),
-        rx,
-        tx,
-        features: Features::default(),
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
+/// A port, and its queues.
+pub type Setup<X> = (PortSpec<()>, Opened<X, ScriptedRing>);
+
+/// A port with default settings, and its queues.
+pub fn setup<X>(name: &str, rx: Vec<X>, tx: Vec<ScriptedRing>) -> Setup<X> {
+    let features = Features::default();
+    (PortSpec::new(name), Opened { rx, tx, features })
+}
+
+/// A port with another qdisc.
+pub fn with_qdisc<X>(qdisc: QdiscSpec, (spec, device): Setup<X>) -> Setup<X> {
+    (PortSpec { qdisc, ..spec }, device)
+}
+
+impl<D: Devices> Engine<D> {
+    /// Adds a port, as [`add_port_with`](Engine::add_port_with).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(
+        &self,
+        (spec, device): (PortSpec<D::Spec>, DeviceOf<D>),
+    ) -> Result<u32, EngineError> {
+        self.add_port_with(spec, device)
+    }
+
+    /// Adds a bridge of ports.
+    ///
+    /// # Errors
+    /// As [`add_bridge`](Engine::add_bridge) and [`set_master`](Engine::set_master).
+    pub fn add_bridge_of(&self, name: &str, ports: &[u32]) -> Result<u32, EngineError> {
+        let bridge = self.add_bridge(Settings::new(name))?;
+        self.join(bridge, ports)?;
+        Ok(bridge)
+    }
+
+    /// Makes ports part of a bridge.
+    ///
+    /// # Errors
+    /// As [`set_master`](Engine::set_master).
+    pub fn join(&self, bridge: u32, ports: &[u32]) -> Result<(), EngineError> {
+        let mut ports = ports.iter();
+        self.at_once(|engine| ports.try_for_each(|&port| engine.set_master(port, Some(bridge))))
     }
 }
 
@@ -201,11 +233,11 @@ pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {
 /// A port of a [`Net`].
 #[derive(Debug)]
 pub struct Port {
-    /// Its identity.
-    pub id: PortId,
-    /// Its receive queue.
+    /// Number of its link.
+    pub id: u32,
+    /// Receive queue.
     pub queue: FedQueue,
-    /// What its transmit ring does.
+    /// Script of its transmit ring.
     pub script: Arc<Script>,
 }
 
@@ -213,8 +245,10 @@ pub struct Port {
 #[derive(Debug)]
 pub struct Net {
     /// The engine.
-    pub engine: Engine<FedQueue, ScriptedRing>,
-    /// Its ports.
+    pub engine: Engine<OwnQueues<FedQueue, ScriptedRing>>,
+    /// Number of the bridge.
+    pub bridge: u32,
+    /// Ports of the engine.
     pub ports: Vec<Port>,
     /// The engine's pool.
     pub pool: Pool,
@@ -231,18 +265,21 @@ impl Net {
         let pool = pool(buffers);
         let sleepers = (0..workers).map(|_| CondSleeper::default()).collect();
         let clock = Clock::monotonic();
-        let engine = Engine::with_config(sleepers, pool.clone(), clock, config).unwrap();
+        let engine =
+            Engine::with_config(sleepers, pool.clone(), clock, config, OwnQueues::default());
+        let engine = engine.unwrap();
         let port = |n| {
             let (queue, (ring, script)) = (FedQueue::default(), ScriptedRing::new());
             let setup = setup(&format!("p{n}"), vec![queue.clone()], vec![ring]);
-            let id = engine.add_port(setup).unwrap();
+            let id = engine.add(setup).unwrap();
             Port { id, queue, script }
         };
         let ports: Vec<_> = (0..ports).map(port).collect();
         let ids: Vec<_> = ports.iter().map(|port| port.id).collect();
-        engine.add_bridge("br0", &ids).unwrap();
+        let bridge = engine.add_bridge_of("br0", &ids).unwrap();
         Net {
             engine,
+            bridge,
             ports,
             pool,
         }
@@ -254,7 +291,7 @@ impl Net {
         self.feed(port).packets.append(&mut list);
     }
 
-    /// What a port receives next.
+    /// Feed of a port.
     pub fn feed(&self, port: usize) -> MutexGuard<'_, Feed> {
         self.ports[port].queue.feed()
     }
@@ -299,11 +336,11 @@ pub type OpenedDevice = (String, FedQueue, Arc<Script>);
 /// Devices in memory, which refuse what a test tells them to.
 #[derive(Clone, Debug, Default)]
 pub struct FedDevices {
-    /// Those that were opened, by name, the latest last.
+    /// Devices that were opened, by name, the latest last.
     pub opened: Arc<Mutex<Vec<OpenedDevice>>>,
-    /// What they were told to follow: the settings after it.
+    /// Settings that they were told to follow.
     pub changed: Arc<Mutex<Vec<Settings>>>,
-    /// Whether they refuse to be opened or to follow.
+    /// They refuse to be opened or to follow.
     pub refuses: Arc<AtomicBool>,
 }
 

@@ -13,11 +13,10 @@ use std::time::Duration;
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::testing::{ScriptedRing, frame, pool};
 use softnet::time::{Clock, Time};
-use softnet::tx::{Features, RingFile, TxPolicy, Wake};
+use softnet::tx::{Features, RingFile, Wake};
 use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue, Sleep, SteeringSpec};
-use softnet_engine::{Engine, EngineConfig, PortId, PortSetup};
+use softnet_engine::{Engine, EngineConfig, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::Poller;
-use softnet_tc::QdiscSpec;
 
 /// Memory that a device shares with its driver.
 #[derive(Debug)]
@@ -112,8 +111,8 @@ impl RxQueue for Queue {
 }
 
 struct Net {
-    engine: Engine<Queue, ScriptedRing>,
-    port: PortId,
+    engine: Engine<OwnQueues<Queue, ScriptedRing>>,
+    port: u32,
     pool: Pool,
     ring: Arc<Ring>,
 }
@@ -128,21 +127,21 @@ impl Net {
         };
         let pollers = vec![Poller::new().unwrap()];
         let clock = Clock::monotonic();
-        let engine = Engine::with_config(pollers, pool.clone(), clock, config).unwrap();
+        let engine =
+            Engine::with_config(pollers, pool.clone(), clock, config, OwnQueues::default())
+                .unwrap();
         let ring = ring.clone();
         let queue = Queue {
             ring: ring.clone(),
             next,
         };
-        let setup = PortSetup {
-            name: "a".into(),
+        let setup = PortSpec::new("a");
+        let device = Opened {
             rx: vec![queue],
             tx: vec![ScriptedRing::new().0],
             features: Features::default(),
-            qdisc: QdiscSpec::default(),
-            policy: TxPolicy::default(),
         };
-        let port = engine.add_port(setup).unwrap();
+        let port = engine.add_port_with(setup, device).unwrap();
         Net {
             engine,
             port,
@@ -221,9 +220,14 @@ fn a_queue_without_a_file_is_polled_when_it_says() {
     let rounds = || net.engine.stats().workers[0].rounds;
     let before = rounds();
     // However often the worker goes round.
-    for _ in 0..100 {
-        let steering = SteeringSpec::default();
-        net.engine.set_steering(net.port, &steering).unwrap();
+    for n in 0..100 {
+        let steering = SteeringSpec {
+            rps: vec![0; n % 2],
+            ..SteeringSpec::default()
+        };
+        net.engine
+            .set_options(net.port, |port| port.steering = steering)
+            .unwrap();
     }
     assert!(rounds() > before);
     assert_eq!(polls(), 1);
@@ -245,7 +249,8 @@ fn a_queue_that_another_worker_looked_at_stays_armed() {
         ..EngineConfig::default()
     };
     let clock = Clock::monotonic();
-    let engine = Engine::with_config(pollers, pool.clone(), clock, config).unwrap();
+    let engine =
+        Engine::with_config(pollers, pool.clone(), clock, config, OwnQueues::default()).unwrap();
     let rings = [Ring::new(), Ring::new()];
     let mut ports = Vec::new();
     for (name, ring) in ["a", "b"].into_iter().zip(&rings) {
@@ -258,20 +263,21 @@ fn a_queue_that_another_worker_looked_at_stays_armed() {
                 (0..3).for_each(|_| packets.push_back(frame(&own, 1, 2, 60, 2)));
             });
         }
-        let setup = PortSetup {
-            name: name.into(),
+        let setup = PortSpec::new(name);
+        let device = Opened {
             rx: vec![Queue {
                 ring: ring.clone(),
                 next: None,
             }],
             tx: vec![tx],
             features: Features::default(),
-            qdisc: QdiscSpec::default(),
-            policy: TxPolicy::default(),
         };
-        ports.push(engine.add_port(setup).unwrap());
+        ports.push(engine.add_port_with(setup, device).unwrap());
     }
-    engine.add_bridge("br", &ports).unwrap();
+    let bridge = engine.add_bridge(Settings::new("br")).unwrap();
+    for port in ports {
+        engine.set_master(port, Some(bridge)).unwrap();
+    }
     let wait = |what: &str, condition: &dyn Fn() -> bool| {
         for _ in 0..10_000 {
             if condition() {
@@ -407,16 +413,15 @@ fn a_timed_queue_costs_one_sleep_for_each_poll() {
         busy_poll: Duration::ZERO,
         ..EngineConfig::default()
     };
-    let engine = Engine::with_config(vec![sleeper], pool(8), clock, config).unwrap();
-    let setup = PortSetup {
-        name: "a".into(),
+    let engine =
+        Engine::with_config(vec![sleeper], pool(8), clock, config, OwnQueues::default()).unwrap();
+    let setup = PortSpec::new("a");
+    let device = Opened {
         rx: vec![Timed::default()],
         tx: vec![ScriptedRing::new().0],
         features: Features::default(),
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
     };
-    engine.add_port(setup).unwrap();
+    engine.add_port_with(setup, device).unwrap();
     let patience = Duration::from_secs(10);
     let slept: Vec<Time> = (0..9)
         .map(|_| sleeps.recv_timeout(patience).expect("a sleep"))

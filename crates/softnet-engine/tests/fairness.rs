@@ -11,9 +11,8 @@ use softnet::testing::{frame, pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::{RingWaker, Sent, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
-use softnet_engine::{Engine, EngineConfig, PortSetup};
+use softnet_engine::{Engine, EngineConfig, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::Poller;
-use softnet_tc::QdiscSpec;
 
 /// Drivers have work for so long, from [`BEGIN`].
 const END: Time = Time(200_000_000);
@@ -164,7 +163,14 @@ fn serve(ports: &[Port]) -> Vec<Arc<Served>> {
     let pool = pool(4096);
     let sleepers = vec![Poller::new().unwrap()];
     let config = EngineConfig::default();
-    let engine = Engine::with_config(sleepers, pool.clone(), clock.clone(), config).unwrap();
+    let engine = Engine::with_config(
+        sleepers,
+        pool.clone(),
+        clock.clone(),
+        config,
+        OwnQueues::default(),
+    )
+    .unwrap();
     let mut all = Vec::new();
     let mut ids = Vec::new();
     for (number, port) in ports.iter().enumerate() {
@@ -184,18 +190,19 @@ fn serve(ports: &[Port]) -> Vec<Arc<Served>> {
             served: served.clone(),
             waker: None,
         };
-        let setup = PortSetup {
-            name: format!("p{number}"),
+        let setup = PortSpec::new(format!("p{number}"));
+        let device = Opened {
             rx: (0..port.queues).map(queue).collect(),
             tx: vec![ring],
             features: Default::default(),
-            qdisc: QdiscSpec::default(),
-            policy: Default::default(),
         };
-        ids.push(engine.add_port(setup).unwrap());
+        ids.push(engine.add_port_with(setup, device).unwrap());
         all.push(served);
     }
-    engine.add_bridge("br", &ids).unwrap();
+    let bridge = engine.add_bridge(Settings::new("br")).unwrap();
+    for port in ids {
+        engine.set_master(port, Some(bridge)).unwrap();
+    }
     clock.advance(BEGIN.since(Time::ZERO));
     let deadline = Instant::now() + Duration::from_secs(60);
     while clock.now() < END {

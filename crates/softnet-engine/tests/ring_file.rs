@@ -11,11 +11,10 @@ use std::time::Duration;
 use softnet::mem::{PacketList, Pool};
 use softnet::testing::{frame, pool};
 use softnet::time::{Clock, Time};
-use softnet::tx::{Features, Interest, RingFile, Sent, TxPolicy, TxRing, Xmit};
+use softnet::tx::{Features, Interest, RingFile, Sent, TxRing, Xmit};
 use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
-use softnet_engine::{Engine, EngineError, PortId, PortSetup};
+use softnet_engine::{Engine, EngineError, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::Poller;
-use softnet_tc::QdiscSpec;
 
 /// What the tests see of a [`SocketRing`].
 #[derive(Debug, Default)]
@@ -103,20 +102,26 @@ const FRAMES: u32 = 900;
 
 /// A worker whose sleep only a file or a wake-up ends, and two ports on a bridge.
 struct Net {
-    engine: Engine<Once, SocketRing>,
+    engine: Engine<OwnQueues<Once, SocketRing>>,
     pool: Pool,
-    a: PortId,
-    b: PortId,
+    a: u32,
+    b: u32,
 }
 
 impl Net {
     fn new(ring: SocketRing) -> Net {
         let pool = pool(8192);
         let pollers = vec![Poller::new().unwrap()];
-        let engine = Engine::start(pollers, pool.clone(), Clock::monotonic()).unwrap();
-        let a = engine.add_port(setup("a", SocketRing::new().0)).unwrap();
-        let b = engine.add_port(setup("b", ring)).unwrap();
-        engine.add_bridge("br0", &[a, b]).unwrap();
+        let engine = Engine::start(
+            pollers,
+            pool.clone(),
+            Clock::monotonic(),
+            OwnQueues::default(),
+        )
+        .unwrap();
+        engine.add_bridge(Settings::new("br0")).unwrap();
+        let a = add(&engine, "a", SocketRing::new().0).unwrap();
+        let b = add(&engine, "b", ring).unwrap();
         Net { engine, pool, a, b }
     }
 
@@ -162,15 +167,21 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     panic!("waited in vain for {what}");
 }
 
-fn setup(name: &str, ring: SocketRing) -> PortSetup<Once, SocketRing> {
-    PortSetup {
-        name: name.into(),
+fn add(
+    engine: &Engine<OwnQueues<Once, SocketRing>>,
+    name: &str,
+    ring: SocketRing,
+) -> Result<u32, EngineError> {
+    let device = Opened {
         rx: Vec::new(),
         tx: vec![ring],
         features: Features::default(),
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
-    }
+    };
+    let port = PortSpec {
+        master: Some("br0".into()),
+        ..PortSpec::new(name)
+    };
+    engine.add_port_with(port, device)
 }
 
 /// The other end of a socket is closed, and so is every descriptor of it.
@@ -193,7 +204,7 @@ fn a_full_ring_goes_on_when_its_file_is_ready() {
     net.engine.replace(net.b, Vec::new(), vec![ring]).unwrap();
     await_close(&peer);
     net.fill_and_read(&next, &seen);
-    net.engine.remove_port(net.b).unwrap();
+    net.engine.delete(net.b).unwrap();
     await_close(&next);
     net.stop();
 }
@@ -215,7 +226,7 @@ fn a_ring_that_cannot_be_watched_is_refused() {
     }
     let (new, closed, unwatchable) = SocketRing::new();
     unwatchable.unwatchable.store(true, Relaxed);
-    let refused = net.engine.add_port(setup("c", new));
+    let refused = add(&net.engine, "c", new);
     assert!(matches!(refused, Err(EngineError::Watch { port, .. }) if port == "c"));
     await_close(&closed);
     assert_eq!(net.engine.stats().ports.len(), 2);

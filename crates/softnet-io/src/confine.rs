@@ -31,7 +31,7 @@ pub enum ConfineError {
         what: &'static str,
         /// The directory.
         path: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The private file could not be written.
@@ -39,7 +39,7 @@ pub enum ConfineError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The right to load kernel modules could not be given up.
@@ -86,7 +86,7 @@ pub fn confine(host_network: bool, name: &str, content: &[u8]) -> Result<PathBuf
     Ok(path)
 }
 
-/// What is mounted from now on is not seen outside of the mount namespace.
+/// Keeps mounts made from now on inside the mount namespace.
 fn keep_mounts_private() -> Result<(), ConfineError> {
     let downstream = MountPropagationFlags::DOWNSTREAM;
     let Err(errno) = mount_change("/", downstream | MountPropagationFlags::REC) else {

@@ -1,7 +1,8 @@
 //! Drivers: how packets get into Softnet and out of it.
 //!
 //! A driver implements [`RxQueue`](softnet_engine::rx::RxQueue) and
-//! [`TxRing`](softnet::tx::TxRing) for its queues; [`PortRx`] and [`PortTx`] are enums of them, so
+//! [`TxRing`](softnet::tx::TxRing) for its queues, and [`Driver`] for what a
+//! configuration says of a device; [`PortRx`], [`PortTx`] and [`DeviceSpec`] are enums of them, so
 //! that a worker dispatches without indirect calls. Beside them is what a driver needs from the
 //! system: network namespaces ([`Netns`]), interfaces ([`Links`]), a place to sleep ([`Poller`]),
 //! and who is at the other end of a socket ([`PeerCredentials`]).
@@ -11,24 +12,19 @@
 //! ```no_run
 //! use softnet::mem::{Pool, PoolConfig};
 //! use softnet::time::Clock;
-//! use softnet::tx::TxPolicy;
-//! use softnet_engine::{Engine, PortSetup};
-//! use softnet_io::{Buffers, Poller, Tap, TapConfig};
-//! use softnet_tc::QdiscSpec;
+//! use softnet_engine::{Engine, PortSpec};
+//! use softnet_io::{Buffers, Poller, PortDevices, TapSpec};
 //!
 //! let pool = Pool::new(PoolConfig { buffers: 65_536, buffer_size: 2048 })?;
-//! let engine = Engine::start(vec![Poller::new()?], pool.clone(), Clock::monotonic())?;
-//! let mut config = TapConfig::new("tap0");
-//! config.addresses = vec!["10.9.0.1/24".parse()?];
-//! let tap = Tap::open(&config, &Buffers { small: pool, large: None })?;
-//! engine.add_port(PortSetup {
-//!     name: "tap0".into(),
-//!     rx: tap.rx,
-//!     tx: tap.tx,
-//!     features: tap.features,
-//!     qdisc: QdiscSpec::default(),
-//!     policy: TxPolicy::default(),
-//! })?;
+//! let devices = PortDevices { buffers: Buffers { small: pool.clone(), large: None } };
+//! let engine = Engine::start(vec![Poller::new()?], pool, Clock::monotonic(), devices)?;
+//! let mut port = PortSpec::new("tap0");
+//! port.options.device = TapSpec {
+//!     addresses: vec!["10.9.0.1/24".parse()?],
+//!     ..TapSpec::new("tap0")
+//! }
+//! .into();
+//! engine.add_port(port)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -36,8 +32,10 @@
 
 #![deny(unsafe_code)]
 
+mod buffers;
 mod confine;
-mod devices;
+mod driver;
+mod drivers;
 mod link;
 mod listener;
 mod memory;
@@ -46,21 +44,21 @@ mod netns;
 mod null;
 mod peer;
 mod poller;
-mod port;
 pub mod tap;
 mod userns;
 pub mod vhost_user;
 
+pub use buffers::Buffers;
 pub use confine::{ConfineError, confine};
-pub use devices::{DeviceError, DeviceSpec, PortDevices};
+pub use driver::{Driver, ETHERNET_MTUS};
+pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use listener::{Descriptors, Listen, ListenError, Listener, group_id};
 pub use memory::SharedMemory;
 pub use netns::{Netns, NetnsError};
-pub use null::{Null, NullRx, NullTx};
+pub use null::{Null, NullError, NullRx, NullSpec, NullTx};
 pub use peer::PeerCredentials;
 pub use poller::Poller;
-pub use port::{PortRx, PortTx};
-pub use tap::{Buffers, Tap, TapConfig, TapLink, TapRx, TapTx};
+pub use tap::{Tap, TapConfig, TapLink, TapRx, TapSpec, TapTx};
 pub use userns::{UsernsError, become_root_in_userns};
 pub use vhost_user::{VhostUser, VhostUserRx, VhostUserTx};

@@ -99,7 +99,7 @@ pub enum LinkError {
     Refused {
         /// The request in words.
         what: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -112,7 +112,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Of the calling thread's namespace.
+    /// The links of the calling thread's namespace.
     ///
     /// # Errors
     /// [`LinkError::Socket`].
@@ -253,7 +253,7 @@ impl Links {
         self.request(request, 0, || "remove the interface".to_owned())
     }
 
-    /// What the device itself has dropped so far: of what it received, and of what it was to send.
+    /// Drops of the device itself so far: of frames received, and of frames to send.
     ///
     /// # Errors
     /// [`LinkError::Refused`] if it is gone.
@@ -388,7 +388,7 @@ fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
 
 /// Tells that interfaces of one network namespace changed, and what one is like now.
 ///
-/// What is reported is not looked at: reports are lost when the buffer is full, older ones are
+/// The content of reports is not used: reports are lost when the buffer is full, older ones are
 /// read after that, and who is privileged in the namespace can send some. The state is asked for.
 #[derive(Debug)]
 pub(crate) struct LinkEvents {
@@ -396,7 +396,7 @@ pub(crate) struct LinkEvents {
 }
 
 impl LinkEvents {
-    /// Of the calling thread's namespace, from now on.
+    /// Events of the calling thread's namespace, from now on.
     pub(crate) fn open() -> Result<LinkEvents, LinkError> {
         /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
         const LINK: u32 = 1;

@@ -22,9 +22,9 @@ use crate::peer::refuse_descriptors;
 pub struct Listen {
     /// The socket's file.
     pub path: PathBuf,
-    /// Its mode: who may connect.
+    /// The socket's mode: who may connect.
     pub mode: u32,
-    /// Its group; none: the process's own.
+    /// The socket's group; none: the process's own.
     pub group: Option<u32>,
 }
 
@@ -77,7 +77,7 @@ pub fn group_id(name: &str) -> Result<u32, ListenError> {
         .ok_or_else(|| ListenError::NoGroup(name.into()))
 }
 
-/// What a listener does about descriptors that clients pass (`SCM_RIGHTS`).
+/// The treatment of descriptors that clients pass (`SCM_RIGHTS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptors {
     /// Clients may pass some.

@@ -67,7 +67,7 @@ impl SharedMemory {
         })
     }
 
-    /// Whether it lies on huge pages.
+    /// True if it lies on huge pages.
     pub fn is_huge(&self) -> bool {
         self.huge
     }

@@ -33,7 +33,7 @@ pub enum NetnsError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The system refuses to make one.

@@ -33,7 +33,7 @@ struct Credentials {
 }
 
 impl PeerCredentials {
-    /// Of the process that connected, or bound the socket that was connected to.
+    /// The credentials of the process that connected, or bound the socket that was connected to.
     ///
     /// # Errors
     /// If `socket` is not a connected Unix socket.

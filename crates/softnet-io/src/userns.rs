@@ -19,9 +19,9 @@ pub enum UsernsError {
     /// that.
     #[error("cannot use /dev/net/tun ({source}); {hint}")]
     Tun {
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
     /// Threads are running already.
@@ -32,7 +32,7 @@ pub enum UsernsError {
     /// The system does not let this user make a user namespace.
     #[error("the system refuses to make a user namespace ({source}); {hint}")]
     Refused {
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
         /// The setting that refuses it.
         hint: String,
@@ -45,7 +45,7 @@ pub enum UsernsError {
     Map {
         /// The file.
         path: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
         /// The setting that refuses it.
         hint: String,
@@ -104,7 +104,7 @@ fn write(path: &'static str, text: &str) -> Result<(), UsernsError> {
     })
 }
 
-/// Whether the TAP control device can be opened, and if not, what to do.
+/// Tells by an error with a remedy if the TAP control device cannot be opened.
 pub(crate) fn tun_is_usable() -> Result<(), UsernsError> {
     match OpenOptions::new().read(true).write(true).open(TUN) {
         Ok(_) => Ok(()),
@@ -118,7 +118,7 @@ pub(crate) fn tun_is_usable() -> Result<(), UsernsError> {
 /// The TAP control device.
 pub(crate) const TUN: &str = "/dev/net/tun";
 
-/// What to do when [`TUN`] does not open.
+/// The remedy when [`TUN`] does not open.
 pub(crate) fn tun_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => {

@@ -7,7 +7,7 @@ use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::qdisc::Pfifo;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
-use softnet::tx::{DeviceConfig, Features, Qdiscs, Standalone, TxPolicy};
+use softnet::tx::Sender;
 use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Capture, FaultInjector, PcapWriter, Trace, Tracer};
@@ -24,7 +24,7 @@ fn pool() -> Pool {
 fn frames(pool: &Pool, count: usize) -> PacketList {
     let frame = |n| {
         let mut packet = pool.alloc().unwrap();
-        packet.append(&vec![2; 60 + n % 100]);
+        assert!(packet.append(&vec![2; 60 + n % 100]));
         packet
     };
     (0..count).map(frame).collect()
@@ -38,13 +38,8 @@ fn a_faulty_ring_loses_no_count() {
     let null = Null::open(1, 1500).unwrap().tx.remove(0);
     let (mut ring, faults) = FaultInjector::new(null, 7);
     (ring.refuse_one_in, ring.stall_one_in) = (10, 30);
-    let config = DeviceConfig {
-        name: "faulty".into(),
-        features: Features::default(),
-        policy: TxPolicy::default(),
-    };
-    let qdiscs = Qdiscs::per_queue(vec![Pfifo::new(1000)]);
-    let out = Standalone::start(config, vec![ring], qdiscs, &pool, clock.clone()).unwrap();
+    let sender = Sender::builder().qdisc(Pfifo::new(1000)).pool(&pool);
+    let out = sender.clock(clock.clone()).start(ring).unwrap();
     for _ in 0..50 {
         out.device().transmit(frames(&pool, 10), clock.now());
     }

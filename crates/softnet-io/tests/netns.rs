@@ -9,7 +9,7 @@ use std::path::Path;
 use common::*;
 use softnet_io::{LinkError, Links, Netns, NetnsError};
 
-/// What tells two namespaces apart.
+/// A pair of numbers that tells two namespaces apart.
 fn id(netns: &Netns) -> (u64, u64) {
     let stat = rustix::fs::fstat(netns.as_fd()).unwrap();
     (stat.st_dev, stat.st_ino)

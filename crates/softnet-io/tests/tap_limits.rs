@@ -1,5 +1,5 @@
-//! What goes wrong at a TAP device, and what becomes of it: no buffers, frames too long, refusal,
-//! removal, bad configuration.
+//! Failures of a TAP device, and their effects: no buffers, frames too long, refusal, removal, bad
+//! configuration.
 
 mod common;
 
@@ -188,7 +188,7 @@ fn a_removed_device_is_gone() {
     }
     let small = pool(4, 2048);
     let mut packet = small.alloc().unwrap();
-    packet.append(&[0; 60]);
+    assert!(packet.append(&[0; 60]));
     let expected = Sent {
         dropped: vec![(DropReason::DeviceDown, 1)],
         ..Sent::default()
@@ -222,7 +222,7 @@ fn refused_frames_are_dropped_and_the_rest_is_sent() {
     turn_around(good.data_mut());
     let small = pool(8, 2048);
     let mut runt = small.alloc().unwrap();
-    runt.append(&[0; 13]);
+    assert!(runt.append(&[0; 13]));
     // A large frame whose header claims TCP while the frame is none.
     let mut liar = good.copy(&small).unwrap();
     let gso = Gso {
@@ -258,7 +258,7 @@ fn a_batch_that_takes_long_is_not_written_at_once() {
     assert_eq!(small.alloc_bulk(FRAMES, &mut packets), FRAMES);
     let mut mark = 0;
     packets.for_each_mut(|packet| {
-        packet.append(&[&MAC[..], &PEER_MAC, &[0x88, 0xb5], &[0; 46]].concat());
+        assert!(packet.append(&[&MAC[..], &PEER_MAC, &[0x88, 0xb5], &[0; 46]].concat()));
         packet.set_mark(mark);
         mark += 1;
     });

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnet::time::Clock;
-use softnet::tx::TxPolicy;
-use softnet_engine::{Engine, PortSetup};
+use softnet_engine::{Engine, Opened, OwnQueues, PortSpec};
 use softnet_io::{Poller, PortRx, PortTx};
-use softnet_tc::QdiscSpec;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, message, open_port, request};
 use softnet_tests::wait_for;
 
@@ -18,17 +16,15 @@ use softnet_tests::wait_for;
 fn files_that_this_process_may_not_have_are_named_as_the_reason() {
     let (path, opened, pool) = open_port("files");
     let pollers = vec![Poller::new().expect("an epoll instance")];
-    let engine = Engine::start(pollers, pool, Clock::monotonic());
+    let engine = Engine::start(pollers, pool, Clock::monotonic(), OwnQueues::default());
     let engine = engine.expect("an engine");
-    let setup = PortSetup {
-        name: "vm".into(),
+    let setup = PortSpec::new("vm");
+    let device = Opened {
         rx: opened.rx.into_iter().map(PortRx::from).collect(),
         tx: opened.tx.into_iter().map(PortTx::from).collect(),
         features: opened.features,
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
     };
-    let id = engine.add_port(setup).expect("it is added");
+    let id = engine.add_port_with(setup, device).expect("it is added");
     let guest = Guest::new(GuestConfig {
         pairs: 1,
         size: 256,

@@ -3,10 +3,9 @@
 
 use proptest::prelude::*;
 use softnet::wire::EthernetAddress;
-use softnet_engine::FdbSpec;
-use softnet_engine::control::Settings;
 use softnet_engine::forward::{BridgePortOptions, FdbState, VlanFlags};
 use softnet_engine::testing::FedDevices;
+use softnet_engine::{FdbSpec, Settings};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Rtnl;
@@ -32,6 +31,9 @@ const OTHER: u32 = 3;
 /// A port of no bridge.
 const ALONE: u32 = 4;
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Links as they are shown, entries, and VLANs of each link.
+type State = (Vec<Vec<u8>>, Vec<(i32, u16, u16)>, Vec<Vec<(u16, u16)>>);
 
 struct Bench {
     rtnl: Rtnl<FedDevices>,
@@ -121,6 +123,14 @@ impl Bench {
         let mut entries: Vec<_> = messages.iter().map(entry).collect();
         entries.sort_unstable();
         entries
+    }
+
+    fn state(&mut self) -> State {
+        let (links, _) = self
+            .dump(RTM_GETLINK, &IfInfoMsg::default(), |_| {})
+            .unwrap();
+        let vlans = (1..=ALONE).map(|index| self.vlans(index, 2)).collect();
+        (links, self.entries(NdMsg::default()), vlans)
     }
 
     /// Flags and numbers of a link's VLANs, with ranges.
@@ -448,7 +458,7 @@ fn entries_come_change_and_go() {
 
 /// `bridge fdb flush` with what it can select.
 #[test]
-fn entries_are_flushed_by_what_they_are() {
+fn flush_selects_entries_by_their_attributes() {
     let fill = |bench: &mut Bench| {
         let states = [
             (PORT, NOARP),
@@ -557,7 +567,7 @@ fn a_refused_move_keeps_options_vlans_and_entries() {
     const GUARD: u16 = 5;
     let mut bench = Bench::new();
     let other = {
-        let mut control = bench.control.lock().unwrap();
+        let control = bench.control.lock().unwrap();
         let isolated = BridgePortOptions {
             isolated: true,
             ..BridgePortOptions::default()
@@ -634,7 +644,7 @@ fn ports_that_leave_are_told_of() {
     assert_eq!(gone.count(), 3);
 }
 
-/// What a host has and Softnet does not.
+/// Addresses and routes, which a host has and Softnet does not.
 #[test]
 fn there_are_no_addresses_routes_and_neighbours() {
     let mut bench = Bench::new();
@@ -650,6 +660,21 @@ fn there_are_no_addresses_routes_and_neighbours() {
         assert!(error.text.is_some());
     }
 }
+
+/// Errnos of refused requests.
+const REFUSALS: &[Errno] = &[
+    Errno::EADDRNOTAVAIL,
+    Errno::EBUSY,
+    Errno::EEXIST,
+    Errno::EINVAL,
+    Errno::ELOOP,
+    Errno::ENETUNREACH,
+    Errno::ENODEV,
+    Errno::ENOENT,
+    Errno::ENOSPC,
+    Errno::EOPNOTSUPP,
+    Errno::ERANGE,
+];
 
 /// Values that mean something somewhere, so that a random request gets far.
 fn number() -> impl Strategy<Value = u32> {
@@ -692,9 +717,9 @@ fn attributes() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
 
-    /// Whatever is asked, the answer is a result, and the engine goes on.
+    /// A request that is refused is refused with an errno and changes nothing; the engine goes on.
     #[test]
-    fn hostile_requests_do_no_harm(
+    fn refused_hostile_requests_change_nothing(
         requests in proptest::collection::vec(
             (
                 prop_oneof![16_u16..32, 112_u16..115],
@@ -717,14 +742,19 @@ proptest! {
             }
             payload.extend(body);
             let message = message(kind, flags, payload.as_slice(), |_| {});
-            if dump {
-                let _ = testing::dump(&mut bench.rtnl, &CLIENT, &message);
+            let before = bench.state();
+            let answer = if dump {
+                testing::dump(&mut bench.rtnl, &CLIENT, &message).map(drop)
             } else {
-                let _ = testing::ask(&mut bench.rtnl, &CLIENT, &message);
+                testing::ask(&mut bench.rtnl, &CLIENT, &message).0
+            };
+            if let Err(error) = answer {
+                testing::assert_refusal(&error, REFUSALS);
+                prop_assert_eq!(bench.state(), before);
             }
         }
         let control = bench.control.lock().unwrap();
-        prop_assert!(control.engine().stats().conservation().holds());
+        prop_assert!(control.stats().conservation().holds());
     }
 }
 
@@ -752,7 +782,7 @@ fn a_batch_of_requests_is_published_once() {
         });
         batch.extend([vlan.into_bytes(), isolated.into_bytes()].concat());
     }
-    let published = |bench: &Bench| bench.control.lock().unwrap().engine().published();
+    let published = |bench: &Bench| bench.control.lock().unwrap().published();
     let before = published(&bench);
     clients.receive(key, &batch, &mut bench.rtnl);
     assert_eq!(published(&bench), before + 1);

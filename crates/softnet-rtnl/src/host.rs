@@ -1,4 +1,4 @@
-//! What a host has and Softnet does not: addresses, routes, neighbours. There are none, and
+//! State of a host that Softnet does not have: addresses, routes, neighbours. There are none, and
 //! none can be made; the interface at the other end of a port has them.
 
 use crate::nl::headers::RtGenMsg;
@@ -22,7 +22,7 @@ pub(crate) fn namespace(replies: &mut Replies) -> Result<(), Error> {
     })
 }
 
-/// Whether these are requests about what a host has.
+/// True for the types of requests about a host's addresses, routes and neighbours.
 pub(crate) fn answers(kind: u16) -> bool {
     (RTM_NEWADDR..=RTM_GETNEIGH).contains(&kind)
 }

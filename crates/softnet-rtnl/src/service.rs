@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 
 use crate::nl::{
     Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service,
@@ -13,19 +13,19 @@ use crate::{fdb, host, link, tc};
 /// Does what rtnetlink has no message for: argument to text.
 type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
 
-/// Answers requests by a control object, which others use, too: it is locked for one request, or
+/// Answers requests by an engine, which others use, too: it is locked for one request, or
 /// one part of a dump.
 pub struct Rtnl<D: Devices> {
-    control: Arc<Mutex<Control<D>>>,
+    control: Arc<Mutex<Engine<D>>>,
     turn: Arc<Mutex<()>>,
     operate: Operate,
 }
 
-/// Access to the control object before what clients ask for: a [`Mutex`] by itself may go to those
+/// Access to the engine before what clients ask for: a [`Mutex`] by itself may go to those
 /// who lock it again and again, for as long as they do.
 pub struct First<D: Devices> {
-    control: Arc<Mutex<Control<D>>>,
-    /// Held by who comes first until it has the control object; clients wait for it before that.
+    control: Arc<Mutex<Engine<D>>>,
+    /// Held by who comes first until it has the engine; clients wait for it before that.
     turn: Arc<Mutex<()>>,
 }
 
@@ -37,7 +37,7 @@ impl<D: Devices> fmt::Debug for First<D> {
 
 impl<D: Devices> First<D> {
     /// Waits for one request, or one part of a dump, at most.
-    pub fn lock(&self) -> MutexGuard<'_, Control<D>> {
+    pub fn lock(&self) -> MutexGuard<'_, Engine<D>> {
         let _turn = lock(&self.turn);
         lock(&self.control)
     }
@@ -54,8 +54,8 @@ impl<D: Devices> fmt::Debug for Rtnl<D> {
 }
 
 impl<D: Devices> Rtnl<D> {
-    /// Acts on this control object.
-    pub fn new(control: Arc<Mutex<Control<D>>>) -> Rtnl<D> {
+    /// Acts on this engine.
+    pub fn new(control: Arc<Mutex<Engine<D>>>) -> Rtnl<D> {
         Rtnl {
             control,
             turn: Arc::default(),
@@ -63,7 +63,7 @@ impl<D: Devices> Rtnl<D> {
         }
     }
 
-    /// Has `operate` answer [`Operation`]s. The control object is not locked meanwhile.
+    /// Has `operate` answer [`Operation`]s. The engine is not locked meanwhile.
     pub fn on_operation(
         mut self,
         operate: impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + 'static,
@@ -72,7 +72,7 @@ impl<D: Devices> Rtnl<D> {
         self
     }
 
-    /// For another user of the control object, who does not wait for many clients.
+    /// For another user of the engine, who does not wait for many clients.
     pub fn first(&self) -> First<D> {
         First {
             control: self.control.clone(),
@@ -80,7 +80,7 @@ impl<D: Devices> Rtnl<D> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Control<D>> {
+    fn lock(&self) -> MutexGuard<'_, Engine<D>> {
         drop(lock(&self.turn));
         lock(&self.control)
     }
@@ -97,18 +97,18 @@ impl<D: Devices> Service for Rtnl<D> {
         client: &Client,
         replies: &mut Replies,
     ) -> Result<(), Error> {
-        let mut control = self.lock();
+        let control = self.lock();
         // Those of others, so that the rest is of the request.
-        replies.without_request(|replies| publish(&mut control, replies));
+        replies.without_request(|replies| publish(&control, replies));
         let answered = match request.kind {
             link::RTM_NEWLINK..=link::RTM_SETLINK => {
-                link::request(&mut control, request, client, replies)
+                link::request(&control, request, client, replies)
             }
             tc::RTM_NEWQDISC..=tc::RTM_GETTFILTER | tc::RTM_NEWCHAIN..=tc::RTM_GETCHAIN => {
-                tc::request(&mut control, request, replies)
+                tc::request(&control, request, replies)
             }
             fdb::RTM_NEWNEIGH..=fdb::RTM_GETNEIGH if of_bridge(request) => {
-                fdb::request(&mut control, request, replies)
+                fdb::request(&control, request, replies)
             }
             link::vlan::RTM_NEWVLAN..link::vlan::RTM_GETVLAN => {
                 let help = "use `bridge vlan add`, `bridge vlan del`";
@@ -119,7 +119,7 @@ impl<D: Devices> Service for Rtnl<D> {
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
         // What was changed is told, even if the request failed.
-        publish(&mut control, replies);
+        publish(&control, replies);
         answered
     }
 
@@ -175,12 +175,12 @@ impl<D: Devices> Service for Rtnl<D> {
     }
 
     fn changes(&mut self, replies: &mut Replies) {
-        publish(&mut self.lock(), replies);
+        publish(&self.lock(), replies);
     }
 }
 
 /// Tells of what has changed since the last call.
-fn publish<D: Devices>(control: &mut Control<D>, replies: &mut Replies) {
+fn publish<D: Devices>(control: &Engine<D>, replies: &mut Replies) {
     let (changes, lost) = control.take_changes();
     if lost {
         replies.overrun();
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// Who comes first gets the control object next, whatever clients ask for meanwhile.
+    /// Who comes first gets the engine next, whatever clients ask for meanwhile.
     #[test]
     fn the_first_waits_for_one_request() {
         let (mut rtnl, control) = crate::testing::rtnl(|_| {});

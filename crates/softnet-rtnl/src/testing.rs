@@ -1,13 +1,12 @@
-//! What the tests of requests share: a daemon's part that answers them, on an engine with devices
+//! Kit of the tests of requests: the part of a daemon that answers them, on an engine with devices
 //! in memory, and requests.
 
 use std::sync::{Arc, Mutex};
 
 use softnet::testing::pool;
 use softnet::time::Clock;
-use softnet_engine::Engine;
-use softnet_engine::control::{Control, PortSpec, Settings};
 use softnet_engine::testing::{CondSleeper, FedDevices};
+use softnet_engine::{Engine, PortSpec, Settings};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Rtnl;
@@ -23,14 +22,14 @@ pub(crate) const CLIENT: Client = Client {
     strict: false,
 };
 
-pub(crate) type Shared = Arc<Mutex<Control<FedDevices>>>;
+pub(crate) type Shared = Arc<Mutex<Engine<FedDevices>>>;
 
 /// With the links that `setup` makes, of which nobody is told.
-pub(crate) fn rtnl(setup: impl FnOnce(&mut Control<FedDevices>)) -> (Rtnl<FedDevices>, Shared) {
+pub(crate) fn rtnl(setup: impl FnOnce(&Engine<FedDevices>)) -> (Rtnl<FedDevices>, Shared) {
     let sleepers = vec![CondSleeper::default()];
-    let engine = Engine::start(sleepers, pool(64), Clock::monotonic()).unwrap();
-    let mut control = Control::new(engine, FedDevices::default());
-    setup(&mut control);
+    let devices = FedDevices::default();
+    let control = Engine::start(sleepers, pool(64), Clock::monotonic(), devices).unwrap();
+    setup(&control);
     control.take_changes();
     let control = Arc::new(Mutex::new(control));
     (Rtnl::new(control.clone()), control)
@@ -98,4 +97,11 @@ pub(crate) fn dump(
             return Ok(parts);
         }
     }
+}
+
+/// Asserts that a hostile request is refused as the kernel would refuse it: with one of `errnos`,
+/// and with a text that is not empty where there is one.
+pub(crate) fn assert_refusal(error: &Error, errnos: &[crate::nl::Errno]) {
+    assert!(errnos.contains(&error.errno), "{error:?}");
+    assert_ne!(error.text.as_deref(), Some(""), "{error:?}");
 }

@@ -123,7 +123,7 @@ pub(crate) fn set_errno(value: c_int) {
     unsafe { *__errno_location() = value }
 }
 
-/// What a C function returned, or `errno` where that is negative.
+/// The result of a C function, or `errno` where it is negative.
 pub(crate) fn checked<T: PartialOrd + From<i8>>(result: T) -> Result<T, c_int> {
     if result < T::from(0) {
         Err(errno())

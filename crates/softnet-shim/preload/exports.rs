@@ -19,7 +19,7 @@ use super::names;
 use super::refused;
 use super::route::Route;
 
-/// What a function returns: for a redirected socket `$ours`, else the C library's `$real`.
+/// The result of a function: for a redirected socket `$ours`, else the C library's `$real`.
 macro_rules! redirect {
     ($fd:expr, $real:expr, $route:ident => $ours:expr) => {
         match Route::of($fd) {

@@ -34,7 +34,7 @@ const REFUSED: &[(c_ulong, &str)] = &[
     (0x89a3, "SIOCBRDELIF"),
 ];
 
-/// Whether the request is refused; the reason is on standard error then.
+/// True if the request is refused; the reason is on standard error then.
 pub(crate) fn says(request: c_ulong) -> bool {
     // The kernel reads 32 bits of it; programs that pass an `int` leave the others as they are.
     let request = request & 0xffff_ffff;

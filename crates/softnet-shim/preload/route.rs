@@ -32,7 +32,7 @@ const EXT_ACK: c_int = 11;
 const GET_STRICT_CHK: c_int = 12;
 const SWITCHES: [c_int; 3] = [CAP_ACK, EXT_ACK, GET_STRICT_CHK];
 
-/// How many ports are tried.
+/// Ports that are tried.
 const ATTEMPTS: usize = 64;
 
 const PREFIX: &[u8] = b"\0softnet-nl/";
@@ -100,7 +100,7 @@ impl Route {
         }
     }
 
-    /// Its port id; 0 before it is bound.
+    /// The socket's port id; 0 before it is bound.
     pub(crate) fn port(&self) -> Result<u32, c_int> {
         let mut name = SockaddrUn {
             family: 0,
@@ -149,7 +149,7 @@ impl Route {
         Err(c::EADDRINUSE)
     }
 
-    /// Whether the daemon has refused the port: names are of a network namespace, and a program in
+    /// True if the daemon has refused the port: names are of a network namespace, and a program in
     /// another one has it. Known once an option was told: the daemon answers in the order in which
     /// it is connected to.
     fn is_refused(&self) -> bool {
@@ -311,7 +311,7 @@ pub(crate) fn kind(message: &[u8]) -> Option<u16> {
     message.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// What an NLMSG_ERROR says.
+/// The error that an NLMSG_ERROR carries.
 pub(crate) fn error(message: &[u8]) -> Result<(), c_int> {
     match message.get(16..20).and_then(|code| code.try_into().ok()) {
         None => Err(c::EPROTO),

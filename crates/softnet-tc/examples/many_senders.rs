@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::stats::DropReason;
-use softnet::time::Clock;
-use softnet::tx::{DeviceConfig, Features, Sent, Standalone, TxPolicy, TxRing, Xmit};
+use softnet::tx::{Sender, Sent, TxRing, Xmit};
 use softnet_tc::{QdiscSpec, TbfSpec};
 
 /// The driver: each packet's bytes become a datagram.
@@ -26,44 +25,30 @@ impl TxRing for Udp {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(receiver.local_addr()?)?;
-    let (pool, clock) = (
-        Pool::new(PoolConfig {
-            buffers: 4096,
-            buffer_size: 2048,
-        })?,
-        Clock::monotonic(),
-    );
-    // 100 Mbit/s for all senders together.
-    let tbf = TbfSpec {
-        rate: 12_500_000,
-        burst: 10_000,
-        limit: 200_000,
-        peakrate: None,
-        mtu: 0,
-        link: Default::default(),
-    };
+    let pool = Pool::new(PoolConfig {
+        buffers: 4096,
+        buffer_size: 2048,
+    })?;
+    // For all senders together.
+    let latency = Duration::from_millis(50);
+    let tbf = TbfSpec::with_latency("100mbit".parse()?, "10kb".parse()?, latency);
     let qdiscs = QdiscSpec::Tbf(tbf).instances(1, &pool)?;
-    let config = DeviceConfig {
-        name: "udp0".into(),
-        features: Features::default(),
-        policy: TxPolicy::default(),
-    };
-    let out = Standalone::start(config, vec![Udp(socket)], qdiscs, &pool, clock.clone())?;
+    let out = Sender::builder().qdiscs(qdiscs).pool(&pool);
+    let out = out.start(Udp(socket))?;
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    let Ok(mut packet) = pool.alloc() else {
+                    let Ok(packet) = out.packet(&[0; 1000]) else {
                         continue;
                     };
-                    packet.append(&[0; 1000]);
                     // Back-pressure: slower instead of lossy.
                     out.device().queues()[0].wait_for_capacity(100, Duration::from_secs(1));
-                    out.device().transmit(packet.into(), clock.now());
+                    out.transmit(packet);
                 }
             });
         }

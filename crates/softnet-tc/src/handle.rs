@@ -48,12 +48,12 @@ pub(crate) fn comparisons() -> u64 {
 }
 
 impl Handle {
-    /// What a device's own qdisc hangs on (`TC_H_ROOT`).
+    /// Parent of a device's root qdisc (`TC_H_ROOT`).
     pub const ROOT: Handle = Handle(u32::MAX);
     /// No name: one is to be chosen (`TC_H_UNSPEC`).
     pub const NONE: Handle = Handle(0);
     /// The first name chosen for a qdisc that was given none, as in Linux (`8001:`).
-    pub(super) const FIRST_CHOSEN: u16 = 0x8001;
+    pub(crate) const FIRST_CHOSEN: u16 = 0x8001;
 
     /// `major:minor`.
     pub const fn new(major: u16, minor: u16) -> Handle {
@@ -90,7 +90,7 @@ impl Handle {
         Handle(self.0 & 0xFFFF_0000 | minor as u32)
     }
 
-    /// Whether it names a qdisc, and not a class, the root or nothing.
+    /// True if it names a qdisc, and not a class, the root or nothing.
     pub fn is_qdisc(self) -> bool {
         self.minor() == 0 && self.major() != 0 && self != Handle::ROOT
     }

@@ -42,115 +42,36 @@
 
 #![forbid(unsafe_code)]
 
-mod accounted;
-mod any;
-mod aqm;
-mod bucket;
-mod children;
-mod class;
-mod class_counters;
-mod class_live;
-mod class_plan;
-mod codel;
-mod drr;
-mod estimator;
-mod extras;
+mod account;
 mod filter;
-mod flow_hash;
-mod fq;
-mod fq_codel;
 mod handle;
-mod head_drop;
-mod htb;
-mod kind;
-mod link;
-mod listing;
-mod live;
-mod live_apply;
-mod option;
-mod parallel;
-mod plan;
-mod prio;
+mod qdisc;
 pub mod rate;
-mod shared_rates;
 pub mod sim;
-mod size_table;
-mod spec;
-mod tbf;
-mod tbf_shared;
 mod tree;
-mod warnings;
-mod xstats;
+pub mod units;
 
-pub use aqm::AqmSpec;
-pub use class::ClassSpec;
-pub use class_counters::ClassCounters;
-pub use class_plan::ClassNode;
-pub use codel::{Codel, CodelSpec};
-pub use estimator::{EstimatorError, EstimatorSpec, Rate};
+#[cfg(test)]
+mod testing;
+
+pub use account::{
+    ClassCounters, EstimatorError, EstimatorSpec, HtbClassStats, LinkCost, LinkLayer, Rate,
+    SizeOptions, SizeSpec, SizeTable, SizeTableError, Xstat, Xstats,
+};
 pub use filter::{
     Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
     FilterKind, FilterList, FilterOp, FilterSelector, FilterSpec, FilterStats, Flower, Key, Layer,
     Prefix, Test, U32, Width,
 };
-pub use fq::{Fq, FqSpec};
-pub use fq_codel::{FqCodel, FqCodelSpec};
 pub use handle::{BadHandle, Handle};
-pub use head_drop::PfifoHeadDrop;
-pub use htb::{Htb, HtbClassSpec, HtbClassStats, HtbSpec};
-pub use kind::{AnyQdisc, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec};
-pub use link::{LinkCost, LinkLayer};
-pub use live::{Live, LiveTree, Queues, Tree};
-pub use option::{Absent, Attribute, Field, Form, QdiscOption, Unset, Wire};
-pub use plan::{Node, TreeError, TreeSpec};
-pub use prio::{MAX_BANDS, Prio, PrioSpec};
-pub use shared_rates::{Instance, SharedRates};
-pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
-pub use spec::{CustomSpec, QdiscEnv, SpecError};
-pub use tbf::{Tbf, TbfSpec};
-pub use tree::{ClassStats, DeviceTree};
-pub use warnings::{Warning, warnings};
-pub use xstats::{Xstat, Xstats};
-
-use kind::Custom;
-#[cfg(test)]
-use round_robin_tests::RoundRobin;
-use softnet::qdisc::{
-    Bfifo, Cx, Fifo, Next, Noqueue, PRIO_TO_BAND, Peek, Pfifo, PfifoFast, Qdisc, QdiscStats,
-    Verdict, WireSize, WireSum,
+pub use qdisc::{
+    Absent, AnyQdisc, AqmSpec, Attribute, ClassOption, ClassSpec, Codel, CodelSpec, CustomSpec,
+    Field, Form, Fq, FqCodel, FqCodelSpec, FqSpec, Htb, HtbClassSpec, HtbSpec, LinkDefaults,
+    MAX_BANDS, PfifoHeadDrop, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption,
+    QdiscSpec, SpecError, SpecOption, Tbf, TbfSpec, Unset, Wire,
 };
-
-#[cfg(all(test, not(miri)))]
-mod class_tests;
-#[cfg(all(test, not(miri)))]
-mod codel_tests;
-#[cfg(all(test, not(miri)))]
-mod drr_tests;
-#[cfg(all(test, not(miri)))]
-mod estimator_tests;
-#[cfg(all(test, not(miri)))]
-mod fq_codel_tests;
-#[cfg(all(test, not(miri)))]
-mod fq_tests;
-#[cfg(all(test, not(miri)))]
-mod large_tree_tests;
-#[cfg(all(test, not(miri)))]
-mod live_apply_tests;
-#[cfg(all(test, not(miri)))]
-mod paced_leaves_tests;
-#[cfg(all(test, not(miri)))]
-mod parallel_tests;
-#[cfg(all(test, not(miri)))]
-mod plan_tests;
-#[cfg(test)]
-mod round_robin_tests;
-#[cfg(all(test, not(miri)))]
-mod size_table_tests;
-#[cfg(all(test, not(miri)))]
-mod tbf_shared_tests;
-#[cfg(all(test, not(miri)))]
-mod tests;
-#[cfg(all(test, not(miri)))]
-mod tree_property_tests;
-#[cfg(all(test, not(miri)))]
-mod tree_tests;
+pub use rate::shared_rates::{Instance, SharedRates};
+pub use tree::{
+    ClassNode, ClassStats, DeviceTree, Live, LiveTree, Node, Queues, Tree, TreeError, TreeSpec,
+    Warning, warnings,
+};

@@ -11,22 +11,22 @@ impl EthernetAddress {
     /// `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: EthernetAddress = EthernetAddress([0xff; 6]);
 
-    /// Whether it names a group (the broadcast address does).
+    /// True if it names a group (the broadcast address does).
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it names everyone.
+    /// True if it names everyone.
     pub fn is_broadcast(self) -> bool {
         self == EthernetAddress::BROADCAST
     }
 
-    /// Whether all bytes are zero, which no station may use.
+    /// True if all bytes are zero, which no station may use.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 6]
     }
 
-    /// Whether it is one of the 16 reserved addresses `01:80:c2:00:00:0x` that bridges do not
+    /// True if it is one of the 16 reserved addresses `01:80:c2:00:00:0x` that bridges do not
     /// forward (IEEE 802.1D 7.12.6).
     pub fn is_link_local(self) -> bool {
         self.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && self.0[5] & 0xf0 == 0

@@ -68,7 +68,7 @@ pub fn pseudo_header(source: &[u8], destination: &[u8], protocol: u8, len: u32) 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartialSum {
     sum: u64,
-    /// Whether the next part starts at an odd offset.
+    /// True if the next part starts at an odd offset.
     odd: bool,
 }
 

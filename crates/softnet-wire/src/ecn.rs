@@ -113,7 +113,7 @@ mod tests {
 
         /// A header that is cut off, five tags and random bytes are left alone.
         #[test]
-        fn leaves_alone_what_it_does_not_know(
+        fn unknown_frames_are_not_marked(
             v6: bool,
             tags in 0..6_usize,
             rest in prop::collection::vec(any::<u8>(), 40..60),

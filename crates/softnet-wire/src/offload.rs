@@ -1,4 +1,4 @@
-//! What a sender may leave to its other side, in the terms of the virtio-net header (virtio 1.2,
+//! Work that a sender may leave to its receiver, in the terms of the virtio-net header (virtio 1.2,
 //! 5.1.6): a checksum still to be filled in, a large frame still to be segmented.
 
 use crate::{Headers, L4, Network, WireError, array, checksum, fold};
@@ -21,10 +21,10 @@ pub enum GsoKind {
     Udp = 5,
 }
 
-/// How a large frame is to be segmented into wire packets.
+/// The segmentation of a large frame into wire packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gso {
-    /// What to segment.
+    /// The protocol to segment.
     pub kind: GsoKind,
     /// TCP only: the first segment alone keeps the CWR flag (RFC 3168 6.1.2).
     pub ecn: bool,
@@ -63,7 +63,7 @@ impl Headers {
         })
     }
 
-    /// What the frame is as a large one.
+    /// The kind of the frame as a large one.
     #[inline]
     pub fn gso_kind(&self) -> Option<GsoKind> {
         match (self.network, self.transport) {
@@ -74,7 +74,7 @@ impl Headers {
         }
     }
 
-    /// Whether the TCP segment or UDP datagram ends where the frame of `len` bytes does. `data` is
+    /// True if the TCP segment or UDP datagram ends where the frame of `len` bytes does. `data` is
     /// what was parsed.
     #[inline]
     pub fn fills(&self, data: &[u8], len: usize) -> bool {
@@ -87,8 +87,8 @@ impl Headers {
         udp_len == Some(len - at)
     }
 
-    /// How to segment a frame with these headers into wire packets of `size` payload bytes; `None`
-    /// if it fits one. The frame has `len` bytes, `data` is what was parsed.
+    /// The segmentation of a frame with these headers into wire packets of `size` payload bytes;
+    /// `None` if it fits one. The frame has `len` bytes, `data` is what was parsed.
     ///
     /// # Errors
     /// [`WireError::BadGso`] if a frame like this cannot be segmented like that,

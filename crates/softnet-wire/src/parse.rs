@@ -22,7 +22,7 @@ pub(crate) mod ethertype {
     pub(super) const VLAN: u16 = 0x8100;
     /// IEEE 802.1ad.
     pub(super) const SERVICE_VLAN: u16 = 0x88a8;
-    /// What some equipment used before 802.1ad.
+    /// The outer tag's EtherType in equipment from before 802.1ad.
     pub(super) const QINQ: u16 = 0x9100;
 }
 
@@ -89,7 +89,7 @@ pub enum L4 {
     None,
 }
 
-/// What [`parse`] or [`dissect`] found. Offsets are in bytes from the start of the frame.
+/// The result of [`parse`] or [`dissect`]. Offsets are in bytes from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Destination MAC address.

@@ -1,4 +1,4 @@
-//! What a frame says of its sender, for who checks it: the source addresses of Ethernet and IP, and
+//! The sender that a frame names, for a check of it: the source addresses of Ethernet and IP, and
 //! those that ARP (RFC 826) and IPv6 neighbour discovery (RFC 4861) advertise.
 //!
 //! A frame of which that cannot be told is refused: cut off, contradicting itself, with too many
@@ -9,16 +9,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::parse::{MAX_EXTENSION_HEADERS, be16, ethertype, link, ports, protocol};
 use crate::{EthernetAddress, WireError, array, ethernet};
 
-/// What a frame says of its sender.
+/// The sender that a frame names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender<'a> {
     /// Source address of the frame.
     pub mac: EthernetAddress,
-    /// What is behind the VLAN tags.
+    /// The claim behind the VLAN tags.
     pub claim: Claim<'a>,
 }
 
-/// What the network layer says of a frame's sender.
+/// The sender of a frame according to its network layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<'a> {
     /// ARP for Ethernet and IPv4.
@@ -43,14 +43,14 @@ pub enum Claim<'a> {
     Ipv6 {
         /// Source address.
         source: Ipv6Addr,
-        /// What it carries.
+        /// The content behind its headers.
         message: Message<'a>,
     },
     /// Neither ARP nor IP.
     Other,
 }
 
-/// What an IPv6 packet carries.
+/// The content of an IPv6 packet, as far as it tells of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Neighbour discovery.
@@ -123,7 +123,7 @@ fn first_option(options: &[u8]) -> Option<(&[u8], &[u8])> {
     options.split_at_checked(len)
 }
 
-/// What a frame of `len` bytes, of which `data` is the first segment, says of its sender.
+/// The sender that a frame of `len` bytes names; `data` is its first segment.
 ///
 /// # Errors
 /// [`WireError::Runt`], or [`WireError::BadHeader`] if it cannot be told.
@@ -200,8 +200,8 @@ fn ipv6(data: &[u8], at: usize, len: usize) -> Result<Claim<'_>, WireError> {
     })
 }
 
-/// What is behind the fixed header of an IPv6 packet. All headers up to the transport's are in the
-/// first fragment (RFC 7112).
+/// The content behind the fixed header of an IPv6 packet. All headers up to the transport's are in
+/// the first fragment (RFC 7112).
 fn message(
     packet: &[u8],
     mut at: usize,

@@ -68,14 +68,14 @@ pub struct VnetHeader {
 
 const _: () = assert!(size_of::<VnetHeader>() == VNET_HDR_LEN);
 
-/// What a sender left to its other side, checked against the frame.
+/// Work that a sender left to its receiver, checked against the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// The checksum still to be filled in.
     pub checksum: Option<Checksum>,
-    /// Whether the sender vouches for the transport checksum.
+    /// True if the sender vouches for the transport checksum.
     pub checksum_verified: bool,
-    /// How to segment the frame, if it is a large one.
+    /// The segmentation of the frame, if it is a large one.
     pub gso: Option<Gso>,
 }
 
@@ -115,17 +115,17 @@ impl VnetHeader {
         header
     }
 
-    /// Whether the header says nothing about the frame, which may then be anything.
+    /// True if the header says nothing about the frame, which may then be anything.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.flags & (flag::NEEDS_CSUM | flag::DATA_VALID) == 0 && self.gso_type == gso_type::NONE
     }
 
-    /// What the header says about a frame just received with it, of `len` bytes, whose first
-    /// segment is `data`. A large frame whose payload fits one wire packet is no large one. A
-    /// large TCP frame that comes with a complete checksum is turned into one with a checksum to
-    /// be filled in, since each of its wire packets needs another: the field in `data` then holds
-    /// the pseudo-header's sum.
+    /// The offload that the header asks for a frame just received with it, of `len` bytes, whose
+    /// first segment is `data`. A large frame whose payload fits one wire packet is no large one. A
+    /// large TCP frame that comes with a complete checksum is turned into one with a checksum to be
+    /// filled in, since each of its wire packets needs another: the field in `data` then holds the
+    /// pseudo-header's sum.
     ///
     /// # Errors
     /// [`WireError::BadGso`], [`WireError::GsoSize`] or [`WireError::BadChecksumOffload`] if the

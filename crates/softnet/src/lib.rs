@@ -11,39 +11,27 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use softnet::mem::{PacketList, Pool, PoolConfig};
+//! use softnet::mem::PacketList;
 //! use softnet::qdisc::PfifoFast;
-//! use softnet::time::Clock;
-//! use softnet::tx::{DeviceConfig, Features, Qdiscs, Sent, Standalone, TxPolicy, TxRing, Xmit};
+//! use softnet::tx::{Sender, Sent, TxRing, Xmit};
 //!
 //! /// A driver that takes everything, and frees it.
 //! struct Sink;
 //!
 //! impl TxRing for Sink {
 //!     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-//!         sent.packets += packets.wire_packets();
-//!         sent.bytes += packets.bytes();
-//!         drop(packets.take());
+//!         packets.take().iter().for_each(|packet| sent.count(packet));
 //!         Xmit::Complete
 //!     }
 //! }
 //!
-//! let pool = Pool::new(PoolConfig { buffers: 1024, buffer_size: 2048 })?;
-//! let clock = Clock::monotonic();
-//! let config = DeviceConfig {
-//!     name: "sink0".into(),
-//!     features: Features::default(),
-//!     policy: TxPolicy::default(),
-//! };
-//! let qdiscs = Qdiscs::per_queue(vec![PfifoFast::new(1000)]);
-//! let out = Standalone::start(config, vec![Sink], qdiscs, &pool, clock.clone())?;
+//! let out = Sender::builder().qdisc(PfifoFast::new(1000)).start(Sink)?;
 //! std::thread::scope(|scope| {
 //!     for _ in 0..4 {
 //!         scope.spawn(|| {
 //!             for _ in 0..100 {
-//!                 let mut packet = pool.alloc().expect("1024 buffers, 400 packets");
-//!                 packet.append(&[0; 60]);
-//!                 out.device().transmit(packet.into(), clock.now());
+//!                 let packet = out.packet(&[0; 60]).expect("more than 400 buffers");
+//!                 out.transmit(packet);
 //!             }
 //!         });
 //!     }
@@ -58,7 +46,8 @@
 //! bridges and ports; `softnet-io` has drivers. What is on the wire is read by [`wire`].
 //!
 //! Nothing here does I/O or reads a clock: every call that depends on time takes `now` ([`time`]).
-//! `unsafe` code is in [`mem`] and [`sync`] only. Codes in comments such as `INV-TX-1` and
+//! `unsafe` code is in `mem` and `sync` only. Items for Softnet's other crates alone are left out of
+//! these pages, and may change at any time. Codes in comments such as `INV-TX-1` and
 //! `BUG-TX-15` are defined in `docs/invariants.md`.
 
 #![deny(unsafe_code)]
@@ -67,6 +56,7 @@ pub mod mem;
 pub mod offload;
 pub mod qdisc;
 pub mod stats;
+#[doc(hidden)]
 pub mod sync;
 pub mod time;
 pub mod tx;

@@ -1,4 +1,4 @@
-//! What a hostile guest, or its front end, does to its port.
+//! Attacks of a hostile guest, or of its front end, on its port.
 //!
 //! An [`Attacker`] has two ports: the one that it attacks from, and another to send from to the
 //! first. It takes one step after the other, as fast as it is let; what the port's other users
@@ -33,19 +33,19 @@ type Mac = [u8; 6];
 /// A way to be hostile.
 #[derive(Clone, Copy, Debug)]
 pub struct Attack {
-    /// What it is.
+    /// A description.
     pub name: &'static str,
-    /// What is seen of it at the port.
+    /// Traces of it at the port.
     pub seen: Seen,
     /// An honest load with the same work for CPUs.
     pub beside: Load,
     step: fn(&mut Attacker) -> io::Result<()>,
 }
 
-/// How a port reports an attack.
+/// A port's report of an attack.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen {
-    /// Its status says so; mostly it ends connections.
+    /// The port's status says so; mostly it ends connections.
     Said(&'static str),
     /// It counts drops.
     Dropped(DropReason),
@@ -53,7 +53,7 @@ pub enum Seen {
     Nothing,
 }
 
-/// What an attack is compared with.
+/// The load that an attack is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// A thread that computes as long as the attacker's does.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use softnet_engine::forward::{PortSecurity, StormLimits};
-use softnet_engine::{EngineStats, PortId, PortStats};
+use softnet_engine::{EngineStats, PortStats};
 use softnet_io::vhost_user::SocketSpec;
 
 use super::{Attack, Attacker, Mac, Seen};
@@ -23,7 +23,7 @@ const STORM: Option<u32> = Some(100);
 pub struct Scene {
     lan: Lan,
     folder: Folder,
-    attacked: PortId,
+    attacked: u32,
 }
 
 #[derive(Debug)]
@@ -68,7 +68,9 @@ impl Scene {
             ..PortSecurity::default()
         };
         for port in [attacked, accomplice] {
-            let set = lan.engine.set_security(port, &security);
+            let set = lan
+                .engine
+                .set_options(port, |port| port.security = security.clone());
             set.expect("limits");
         }
         Some(Scene {
@@ -93,7 +95,7 @@ impl Scene {
         stats.expect("a port")
     }
 
-    /// Whether the port has reported the attack, after `before`.
+    /// True if the port has reported the attack, after `before`.
     pub fn has_seen(&self, attack: &Attack, before: &PortStats) -> bool {
         let now = self.attacked();
         match attack.seen {

@@ -171,7 +171,7 @@ impl FrontEnd {
         }
     }
 
-    /// Whether the port has closed the connection.
+    /// True if the port has closed the connection.
     pub fn is_closed(&self) -> bool {
         use rustix::net::{RecvFlags, recv};
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

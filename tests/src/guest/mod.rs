@@ -54,7 +54,7 @@ const TABLES: u64 = 0x1_0000;
 /// Not a multiple of the length of a buffer: one is in two regions.
 const BUFFERS: u64 = 0x6_0400;
 
-/// What a guest is like.
+/// The settings of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestConfig {
     /// Queue pairs.
@@ -197,7 +197,7 @@ impl Guest {
         }
     }
 
-    /// What it is like.
+    /// The settings of the guest.
     pub fn config(&self) -> GuestConfig {
         self.config
     }

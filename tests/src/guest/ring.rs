@@ -31,7 +31,7 @@ pub struct Part {
     pub address: u64,
     /// Bytes.
     pub len: u32,
-    /// Those of its descriptor.
+    /// Flags of its descriptor.
     pub flags: u16,
 }
 
@@ -64,7 +64,7 @@ pub struct Ring {
     device: GuestArea,
     /// Free-running places of descriptors.
     next: u64,
-    /// Of a split ring: chains made available, and given back.
+    /// Chains made available in a split ring; `seen` are those given back.
     offered: u16,
     seen: u16,
     chains: VecDeque<Chain>,
@@ -268,7 +268,7 @@ impl Ring {
         self.buffer(self.next)
     }
 
-    /// Whether the device wants to be notified of what was offered since the ring was at `before`.
+    /// True if the device wants to be notified of what was offered since the ring was at `before`.
     pub fn must_kick(&self, before: u64) -> bool {
         fence(Ordering::SeqCst);
         if self.config.packed {

@@ -12,7 +12,7 @@ use softnet_tests::oracle::KernelQdisc;
 
 use super::*;
 
-/// What a TAP device is to its qdisc: frames that find no room are dropped, and the qdisc is not
+/// A TAP device as its qdisc sees it: frames beyond its capacity are dropped, and the qdisc is not
 /// told.
 #[derive(Debug)]
 struct Ring {
@@ -65,9 +65,9 @@ impl OurDevice {
             policy: Default::default(),
         };
         let notifier = Arc::new(Notifier::new(queues, Arc::new(NoWake)));
-        let homes: Vec<_> = (0..queues).map(|n| (notifier.clone(), n)).collect();
+        let workers: Vec<_> = (0..queues).map(|n| (notifier.clone(), n)).collect();
         OurDevice {
-            device: Device::new(config, rings.collect(), qdiscs, &pool, &homes),
+            device: Device::new(config, rings.collect(), qdiscs, &pool, &workers),
             pool,
             taken,
         }
@@ -87,7 +87,7 @@ impl OurDevice {
 /// G1: nobody reads the device, which holds 10 frames. The qdisc has sent all 25 and dropped none;
 /// the device dropped 15. The sender is not told.
 #[test]
-fn g1_what_the_device_drops_the_qdisc_has_sent() {
+fn g1_drops_of_the_device_count_as_sent_by_the_qdisc() {
     let Some(mut kernel) = KernelQdisc::new(1, 10) else {
         return;
     };
@@ -110,7 +110,7 @@ fn g1_what_the_device_drops_the_qdisc_has_sent() {
 
 /// G2: without a qdisc the sender learns at once that the device has no room.
 #[test]
-fn g2_without_a_qdisc_the_sender_is_told() {
+fn g2_refusal_without_a_qdisc_reaches_the_sender() {
     let Some(kernel) = KernelQdisc::new(1, 0) else {
         return;
     };
@@ -128,7 +128,7 @@ fn g2_without_a_qdisc_the_sender_is_told() {
 /// G7: the kernel's ring gives slots back 16 at a time, so after k frames were read it may refuse
 /// up to 15 of the k that it should hold. Ours has the room that it says.
 #[test]
-fn g7_a_full_ring_has_room_again() {
+fn g7_full_ring_has_capacity_again() {
     let Some(mut kernel) = KernelQdisc::new(1, 64) else {
         return;
     };

@@ -117,7 +117,7 @@ fn eight_levels() {
     );
 }
 
-/// What a packet costs, with every framing.
+/// Cost of a packet, with every framing.
 #[test]
 fn htb_charges_as_the_kernel_does() {
     let Some(mut kernel) = kernel() else { return };
@@ -223,7 +223,7 @@ fn random_trees() {
             let rate = SLOW * (1 + numbers.below(10));
             let ceil = SLOW * (1 + numbers.below(20));
             let spec = HtbClassSpec {
-                prio: numbers.below(4) as u8,
+                prio: numbers.below(4) as u32,
                 quantum: [None, Some(1 + numbers.below(6000) as u32)][numbers.below(2) as usize],
                 ..class(
                     rate,

@@ -23,7 +23,7 @@ pub(super) fn class(rate: u64, ceil: u64, burst: u64, cburst: u64) -> HtbClassSp
     }
 }
 
-/// What tc is told of a class.
+/// Options of a class for tc.
 pub(super) fn words(class: &HtbClassSpec) -> String {
     let HtbClassSpec {
         rate,

@@ -168,7 +168,7 @@ fn open(limit: u64) -> TbfSpec {
     }
 }
 
-/// What tc is told.
+/// Options for tc.
 fn words(spec: &TbfSpec) -> String {
     let TbfSpec {
         rate, burst, limit, ..

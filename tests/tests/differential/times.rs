@@ -114,8 +114,8 @@ fn tbf_lets_packets_pass_when_the_kernels_does() {
     );
 }
 
-/// What a packet costs, with every framing: all of a burst leaves at once, and the packet that it
-/// does not cover waits.
+/// Cost of a packet, with every framing: all of a burst leaves at once, and the packet that it does
+/// not cover waits.
 #[test]
 fn tbf_charges_as_the_kernel_does() {
     let Some(mut kernel) = KernelQdisc::new(1, 1000).filter(KernelQdisc::has_tbf) else {

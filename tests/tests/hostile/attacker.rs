@@ -7,10 +7,10 @@ use softnet_tests::{Lan, PATIENCE, wait_for};
 
 /// IEEE 802 local experimental EtherType: no host's business.
 pub(crate) const PROBE: [u8; 2] = [0x88, 0xb5];
-/// What marks our frames' source addresses, whatever their first byte.
+/// Bytes that mark our frames' source addresses, whatever their first byte.
 pub(crate) const MARK: [u8; 3] = [0x66, 0, 0];
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The sending kernel did not take it or dropped it before the device, or the receiving one
@@ -22,7 +22,7 @@ pub(crate) enum Fate {
     Arrived(Vec<Vec<u8>>),
 }
 
-/// What must become of a frame.
+/// The fate that a frame must have.
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
     /// It arrives as it was sent.
@@ -35,7 +35,7 @@ pub(crate) enum Expect {
     Any,
 }
 
-/// What offload metadata is dropped for that lies.
+/// Reasons for which offload metadata that lies is dropped.
 pub(crate) const LIES: &[DropReason] = &[
     DropReason::BadGso,
     DropReason::BadChecksumOffload,

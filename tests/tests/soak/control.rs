@@ -1,4 +1,4 @@
-//! What an administrator does to ports while packets flow.
+//! Changes that an administrator makes to ports while packets flow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use softnet_engine::forward::{PortSecurity, StormLimits};
 use softnet_engine::rx::SteeringSpec;
-use softnet_engine::{BridgeId, PortId, RateLimits};
+use softnet_engine::{PortOptions, Settings};
 use softnet_io::vhost_user::SocketSpec;
-use softnet_tc::rate::{GroupSpec, RateGroup, RateSpec};
+use softnet_tc::rate::{GroupSpec, RateSpec};
 use softnet_tc::{
     ClassSpec, CodelSpec, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, PrioSpec, QdiscSpec,
     TbfSpec, TreeSpec,
@@ -34,7 +34,7 @@ pub(crate) struct VmPort {
 
 impl VmPort {
     /// Opens it and adds it to the bridge.
-    pub(crate) fn add(&self, lan: &Lan) -> PortId {
+    pub(crate) fn add(&self, lan: &Lan) -> u32 {
         lan.add_machine(&self.name, &self.socket, self.queues)
     }
 }
@@ -42,35 +42,25 @@ impl VmPort {
 /// Who changes ports.
 pub(crate) struct Administrator<'a> {
     pub(crate) lan: &'a Lan,
-    pub(crate) bridge: BridgeId,
-    pub(crate) machines: Vec<(VmPort, PortId)>,
+    pub(crate) bridge: u32,
+    pub(crate) machines: Vec<(VmPort, u32)>,
     pub(crate) random: Random,
     pub(crate) faults: Faults,
-    group: RateLimits,
 }
 
 impl<'a> Administrator<'a> {
     pub(crate) fn new(
         lan: &'a Lan,
-        bridge: BridgeId,
-        machines: Vec<(VmPort, PortId)>,
+        bridge: u32,
+        machines: Vec<(VmPort, u32)>,
         seed: u64,
     ) -> Administrator<'a> {
-        let unlimited = GroupSpec {
-            bytes: None,
-            packets: None,
-        };
-        let group = || RateGroup::new(unlimited);
         Administrator {
             lan,
             bridge,
             machines,
             random: Random::new(seed),
             faults: Faults::new(),
-            group: RateLimits {
-                to: group(),
-                from: group(),
-            },
         }
     }
 
@@ -78,7 +68,7 @@ impl<'a> Administrator<'a> {
         *self.faults.entry(what).or_default() += 1;
     }
 
-    fn ports(&self) -> Vec<PortId> {
+    fn ports(&self) -> Vec<u32> {
         let hosts = self.lan.hosts.iter().map(|host| host.port);
         hosts
             .chain(self.machines.iter().map(|(_, port)| *port))
@@ -102,18 +92,19 @@ impl<'a> Administrator<'a> {
         }
     }
 
-    fn restore(&self, port: PortId) {
+    fn restore(&self, port: u32) {
         let engine = &self.lan.engine;
-        engine.set_up(port, true).expect("up");
-        engine.set_rate_group(port, None).expect("no group");
-        let security = PortSecurity::default();
-        engine.set_security(port, &security).expect("no limits");
-        let steering = SteeringSpec::default();
-        engine.set_steering(port, &steering).expect("no steering");
+        let open = |link: &mut Settings| (link.up, link.mtu) = (true, 1500);
+        engine.change(port, open).expect("up");
+        let options = |port: &mut PortOptions<()>| {
+            port.rate_group = None;
+            port.security = PortSecurity::default();
+            port.steering = SteeringSpec::default();
+            port.parallel = false;
+        };
+        engine.set_options(port, options).expect("no limits");
         let qdisc = QdiscSpec::default();
         engine.set_qdisc(port, &qdisc).expect("the default");
-        engine.set_parallel(port, false).expect("one instance");
-        engine.set_mtu(port, 1500).expect("an MTU");
     }
 
     fn change(&mut self) {
@@ -132,7 +123,7 @@ impl<'a> Administrator<'a> {
             }
             3 => {
                 let mtu = *self.random.pick(&[576, 1280, 1500, 9000]);
-                engine.set_mtu(port, mtu).expect("an MTU");
+                engine.change(port, |link| link.mtu = mtu).expect("an MTU");
                 self.note("port MTU");
             }
             4 => {
@@ -140,11 +131,10 @@ impl<'a> Administrator<'a> {
                     bytes: Some(rate(*self.random.pick(&RATES), 65_536)),
                     packets: None,
                 };
-                let now = engine.clock().now();
-                self.group.to.set(spec, now);
-                self.group.from.set(spec, now);
-                let group = self.random.one_in(2).then_some(&self.group);
-                engine.set_rate_group(port, group).expect("a group");
+                engine.set_rate_group("group", spec);
+                let group = self.random.one_in(2).then(|| "group".to_owned());
+                let set = engine.set_options(port, |port| port.rate_group = group);
+                set.expect("a group");
                 self.note("rate group");
             }
             5 => {
@@ -157,12 +147,14 @@ impl<'a> Administrator<'a> {
                     },
                     ..PortSecurity::default()
                 };
-                engine.set_security(port, &security).expect("limits");
+                let set = engine.set_options(port, |port| port.security = security);
+                set.expect("limits");
                 self.note("storm control");
             }
             6 => {
                 let parallel = self.random.one_in(2);
-                engine.set_parallel(port, parallel).expect("instances");
+                let set = engine.set_options(port, |port| port.parallel = parallel);
+                set.expect("instances");
                 self.note("parallel");
             }
             7 => {
@@ -175,19 +167,21 @@ impl<'a> Administrator<'a> {
                     rps,
                     ..SteeringSpec::default()
                 };
-                engine.set_steering(port, &steering).expect("steering");
+                let set = engine.set_options(port, |port| port.steering = steering);
+                set.expect("steering");
                 self.note("steering");
             }
             8 => {
-                engine.set_up(port, false).expect("down");
+                engine.change(port, |link| link.up = false).expect("down");
                 sleep(Duration::from_millis(self.random.below(20)));
-                self.lan.engine.set_up(port, true).expect("up");
+                let up = self.lan.engine.change(port, |link| link.up = true);
+                up.expect("up");
                 self.note("port down");
             }
             9 => {
-                engine.leave(port).expect("it is in the bridge");
+                engine.set_master(port, None).expect("it is in the bridge");
                 sleep(Duration::from_millis(self.random.below(20)));
-                let joined = self.lan.engine.join(self.bridge, &[port]);
+                let joined = self.lan.engine.set_master(port, Some(self.bridge));
                 joined.expect("the bridge");
                 self.note("port left the bridge");
             }
@@ -196,7 +190,7 @@ impl<'a> Administrator<'a> {
                 let may: Vec<_> = places.filter(|&n| !self.machines[n].0.steady).collect();
                 let place = *self.random.pick(&may);
                 let (machine, port) = self.machines[place].clone();
-                engine.remove_port(port).expect("it is there");
+                engine.delete(port).expect("it is there");
                 sleep(Duration::from_millis(self.random.below(20)));
                 self.machines[place].1 = machine.add(self.lan);
                 self.note("port removed");
@@ -205,7 +199,7 @@ impl<'a> Administrator<'a> {
     }
 
     /// An `htb`, whose classes come and go.
-    fn classes(&mut self, port: PortId) {
+    fn classes(&mut self, port: u32) {
         let random = &mut self.random;
         let engine = &self.lan.engine;
         engine.set_qdisc(port, &htb(random)).expect("htb");

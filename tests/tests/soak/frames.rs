@@ -8,7 +8,7 @@ use crate::MACHINES;
 /// An EtherType for experiments (IEEE 802).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const MAGIC: [u8; 4] = *b"soak";
-/// Of a checked frame: Ethernet header, magic and number.
+/// The shortest checked frame: Ethernet header, magic and number.
 const LEAST: usize = 22;
 
 pub(crate) type Mac = [u8; 6];

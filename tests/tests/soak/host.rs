@@ -15,7 +15,7 @@ use crate::machine::Faults;
 pub(crate) struct HostLife<'a> {
     pub(crate) lan: &'a Lan,
     pub(crate) number: usize,
-    /// Its interface stays.
+    /// True: the interface is never taken down.
     pub(crate) steady: bool,
     pub(crate) random: Random,
     pub(crate) faults: Faults,
@@ -30,7 +30,7 @@ impl HostLife<'_> {
         *self.faults.entry(what).or_default() += 1;
     }
 
-    /// Its life until `stop`; its interface is up at the end.
+    /// The host's life until `stop`; its interface is up at the end.
     pub(crate) fn run(&mut self, stations: &[Mac], stop: &AtomicBool) {
         let mut socket = PacketSocket::open(self.host(), 0);
         while !stop.load(Ordering::Relaxed) {

@@ -14,7 +14,7 @@ use softnet_tests::wait_for;
 
 use crate::frames::{self, BROADCAST, Mac};
 
-/// What has happened, by name.
+/// Counts of what has happened, by name.
 pub(crate) type Faults = BTreeMap<&'static str, u64>;
 
 /// A machine, connected but while its thread connects it again.
@@ -24,7 +24,7 @@ pub(crate) struct Machine {
     path: PathBuf,
     /// The front end's own socket, if the port is a client.
     listener: Option<UnixListener>,
-    /// Of the port.
+    /// Queue pairs of the port.
     pairs: usize,
     /// It never loses what was given to it, so that it can count.
     pub(crate) steady: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Machine {
     pub(crate) faults: Faults,
 }
 
-/// What a machine is.
+/// The settings of a machine.
 pub(crate) struct MachineConfig {
     pub(crate) number: u8,
     pub(crate) path: PathBuf,
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// Its life until `stop`; in good order at the end.
+    /// The machine's life until `stop`; it is in good order at the end.
     pub(crate) fn run(&mut self, stations: &[Mac], stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             for _ in 0..self.random.below(60) {
@@ -226,7 +226,7 @@ impl Machine {
         done
     }
 
-    /// What it has sent and the port did not take.
+    /// Buffers that it has sent and the port did not take.
     pub(crate) fn in_flight(&mut self) -> usize {
         let rings = (0..self.pairs).map(|pair| 2 * pair + 1);
         rings.map(|ring| self.guest.ring(ring).in_flight()).sum()

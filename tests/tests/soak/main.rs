@@ -41,7 +41,7 @@ const MACHINES: [(usize, bool, bool); 7] = [
     (1, false, false),
     (2, false, true),
 ];
-/// Of each of the two ports of `dpdk-testpmd`.
+/// Queues of each of the two ports of `dpdk-testpmd`.
 const TESTPMD_QUEUES: usize = 2;
 
 fn variable(name: &str) -> Option<u64> {
@@ -58,7 +58,7 @@ fn threads() -> usize {
     names.filter(|name| name.trim() != "vhost-call").count()
 }
 
-/// What a process holds: files, threads, and mappings of other processes' memory.
+/// Resources of this process: files, threads, and mappings of other processes' memory.
 fn held() -> (usize, usize, usize) {
     let count = |path| std::fs::read_dir(path).expect("a folder").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
@@ -105,7 +105,7 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
         return false;
     };
     let mut seeds = Random::new(seed);
-    let bridge = lan.engine.bridges()[0].id;
+    let bridge = lan.bridge;
     let socket = |name: &str, server| SocketSpec {
         path: folder.join(format!("{name}.sock")),
         server,
@@ -293,7 +293,7 @@ fn settle(lan: &Lan, machines: &mut [Machine]) {
     println!("host: {last:?}");
 }
 
-/// What steady machines have counted is what their ports have.
+/// The counts of steady machines are those of their ports.
 fn counts_agree(stats: &EngineStats, machines: &mut [Machine]) {
     for machine in machines.iter_mut().filter(|machine| machine.steady) {
         let rings = machine.queues();

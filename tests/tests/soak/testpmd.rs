@@ -11,7 +11,7 @@ use softnet_tests::random::Random;
 
 use crate::machine::Faults;
 
-/// Whether the program is installed.
+/// True if the program is installed.
 pub(crate) fn is_there() -> bool {
     let version = Command::new("dpdk-testpmd").arg("--version").output();
     version.is_ok()

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
 use softnet::offload::Features;
 use softnet::time::Clock;
-use softnet::tx::{DeviceConfig, Qdiscs, Sent, Standalone, TxPolicy, TxRing, Xmit};
+use softnet::tx::{Qdiscs, Sender, Sent, TxRing, Xmit};
 use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, QdiscSpec};
 
 use super::Share;
@@ -37,7 +37,7 @@ pub(super) fn qdiscs(
     Ok(qdiscs)
 }
 
-/// What the driver has counted.
+/// The driver's counters.
 #[derive(Debug)]
 pub(super) struct Meter {
     /// By queue; written by the queue's owner.
@@ -107,19 +107,17 @@ pub(super) fn start(
     meter: &Arc<Meter>,
     pool: &Pool,
     clock: &Clock,
-) -> Result<Standalone<Counter, AnyQdisc>, BenchError> {
+) -> Result<Sender<Counter, AnyQdisc>, BenchError> {
     let counter = |queue| Counter {
         meter: meter.clone(),
         queue,
     };
-    let config = DeviceConfig {
-        name: "bench".to_owned(),
-        features: Features {
-            tso4: true,
-            ..Features::default()
-        },
-        policy: TxPolicy::default(),
+    let features = Features {
+        tso4: true,
+        ..Features::default()
     };
     let counters = (0..meter.bytes.len()).map(counter).collect();
-    Standalone::start(config, counters, qdiscs, pool, clock.clone()).map_err(failed)
+    let sender = Sender::builder().features(features).qdiscs(qdiscs);
+    let sender = sender.pool(pool).clock(clock.clone());
+    sender.start_all(counters).map_err(failed)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::time::Clock;
-use softnet::tx::Standalone;
+use softnet::tx::Sender;
 use softnet::wire::{Gso, GsoKind};
 use softnet_tc::AnyQdisc;
 
@@ -16,18 +16,19 @@ use super::device::{Counter, Meter, failed};
 use crate::error::BenchError;
 use crate::random::Random;
 
-/// What waits, as time that the rate takes for it; of each flow at least so many packets.
+/// The backlog, as the time that the rate takes for it; `LEAST`: packets of each flow in it at
+/// least.
 const WAITING: Duration = Duration::from_millis(4);
 const LEAST: usize = 4;
 /// Packets in a transmit call, at most.
 const BULK: usize = 64;
-/// How long a sender sleeps when all its flows have enough packets waiting.
+/// Time that a sender sleeps when all its flows have enough packets waiting.
 const NAP: Duration = Duration::from_micros(50);
 /// Buffers beyond what waits: threads keep some.
 const SPARE: usize = 512;
 /// The times of [`Senders::OnOff`], in milliseconds.
 const ON: Range<u32> = 1..51;
-/// How long packets may take to leave after the last was sent.
+/// Time that packets may take to leave after the last was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Kinds of frames.
@@ -89,7 +90,7 @@ pub(super) enum Senders {
     OnOff,
 }
 
-/// What is sent.
+/// The traffic.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     /// Bytes per second, for how much waits.
@@ -98,14 +99,14 @@ pub(super) struct Load {
     /// Flows of each sender.
     pub(super) flows: [usize; super::QUEUES],
     pub(super) senders: Senders,
-    /// Of a flow's packets.
+    /// Priority of the packets of a flow.
     pub(super) priority: fn(u16) -> u32,
     /// Before, and while it is measured.
     pub(super) warm_up: Duration,
     pub(super) time: Duration,
 }
 
-/// What left in the measured time.
+/// Packets that left in the measured time.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) time: Duration,
@@ -156,7 +157,7 @@ impl Load {
     /// [`BenchError::Measure`] if packets are stuck, lost or dropped.
     pub(super) fn measure(
         &self,
-        device: &Standalone<Counter, AnyQdisc>,
+        device: &Sender<Counter, AnyQdisc>,
         meter: &Arc<Meter>,
         pool: &Pool,
         clock: &Clock,
@@ -218,7 +219,7 @@ impl Load {
     #[allow(clippy::too_many_arguments, reason = "a thread's whole state")]
     fn send(
         &self,
-        device: &Standalone<Counter, AnyQdisc>,
+        device: &Sender<Counter, AnyQdisc>,
         meter: &Meter,
         pool: &Pool,
         clock: &Clock,

@@ -7,7 +7,7 @@
 //!   shared.
 //! - Case `taps`: TCP between two [TAP ports](taps) of a switch.
 //!
-//! What differs is what the queues share:
+//! The variants differ in the state that the queues share:
 //!
 //! - `softnet`: each queue has an instance of the tree, and the instances share the rates;
 //! - `adopt`: one instance, which the senders share by list adoption;
@@ -50,7 +50,7 @@ const COMPARE: &[&str] = &[
     "tcp_gbps",
 ];
 
-/// What the queues of a device in this process share.
+/// State that the queues of a device in this process share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Share {
     /// The rates.

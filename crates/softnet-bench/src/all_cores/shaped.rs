@@ -60,7 +60,7 @@ enum Qdisc {
     Htb,
 }
 
-/// What packets of a class wait in.
+/// The qdisc of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaf {
     Fifo,
@@ -87,14 +87,14 @@ impl Aim {
     }
 }
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     aim: Aim,
     qdisc: Qdisc,
     leaf: Leaf,
     rate: (u64, Frame),
-    /// Of each queue.
+    /// Flows of each queue.
     flows: [usize; QUEUES],
 }
 
@@ -188,7 +188,7 @@ impl Case {
         rate / BUCKET + QUEUES as u64 * self.rate.1.wire_len()
     }
 
-    /// What packets wait in; of no limit that matters.
+    /// The qdisc of a class, with a limit that is never reached.
     fn leaf(&self) -> QdiscSpec {
         let limit = 1 << 20;
         match self.leaf {
@@ -370,7 +370,7 @@ impl Case {
     }
 }
 
-/// How far the one that is furthest from the mean is from it, in percent.
+/// Greatest distance of a count from the mean, in percent.
 pub(super) fn apart(counts: &[u64]) -> f64 {
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let off = |count: &u64| (*count as f64 / mean - 1.0).abs() * 100.0;

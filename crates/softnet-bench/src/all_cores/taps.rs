@@ -21,7 +21,7 @@ use crate::report::{Collector, OURS, Param};
 use crate::switch::iperf;
 use crate::switches::{self, Softnet, Switch, Wiring};
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "taps";
 const FLOWS: usize = 8;
 /// Megabits per second, or a rate that is never reached.

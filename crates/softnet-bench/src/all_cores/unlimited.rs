@@ -25,9 +25,9 @@ use crate::tx_adopt::load::{self, Outcome, Plan};
 use crate::tx_adopt::variants::Softnet;
 use crate::tx_adopt::{Delivery, Driver, Sink, Ticks, kernel, rows};
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "unlimited";
-/// Of `--seconds`, what one figure gets; and the shortest turn.
+/// Share of `--seconds` that one figure gets; and the shortest turn.
 const SHARE: f64 = 0.25;
 const SHORTEST: Duration = Duration::from_millis(50);
 
@@ -80,7 +80,7 @@ impl Qdisc {
     }
 }
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     /// As many as queues.
@@ -223,7 +223,7 @@ mod tests {
 
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
-    fn every_variant_delivers_what_was_sent() {
+    fn every_variant_delivers_all_packets() {
         for case in Case::all() {
             let here = |name: &&'static str| ![KERNEL, SCHED].contains(name);
             for name in case.variants().into_iter().filter(here) {

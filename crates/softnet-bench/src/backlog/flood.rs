@@ -18,7 +18,7 @@ use crate::tx_adopt::load::cpu;
 const CREDIT: u64 = 96;
 const BUFFERS: usize = 8192;
 
-/// What is measured.
+/// The load that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) senders: usize,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) time: Duration,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) packets: u64,

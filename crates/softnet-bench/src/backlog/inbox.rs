@@ -1,4 +1,4 @@
-//! What is compared: ways to hand packets to a worker that sleeps when it has none.
+//! The designs that are compared: ways to hand packets to a worker that sleeps when it has none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,7 +47,7 @@ pub(crate) type Pair = (Arc<dyn Inbox>, Box<dyn Owner>);
 pub(super) const NO_POLL: &str = "no-poll";
 /// The older loop likewise.
 pub(super) const NO_POLL_SNAPSHOT: &str = "snapshot-no-poll";
-/// How long workers may look around before they sleep.
+/// Time that workers may busy-poll before they sleep.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// Makes an inbox of the variant `name`.

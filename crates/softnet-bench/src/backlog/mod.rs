@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
-use softnet_engine::Engine;
+use softnet_engine::{Engine, OwnQueues};
 use softnet_io::{Poller, PortRx, PortTx};
 
 use crate::buffers::pinned::Cpus;
@@ -41,10 +41,10 @@ pub(crate) const VARIANTS: &[&str] = &[
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] =
     &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
-/// Of `--seconds`, what one figure gets.
+/// Share of `--seconds` that one figure gets.
 const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];
-/// What a stack spends on a packet, about.
+/// Time that a stack spends on a packet, about, ns.
 const SERVICES: &[u64] = &[0, 1000];
 const SENDERS: usize = 8;
 const BULKS: &[usize] = &[1, 32];
@@ -170,8 +170,9 @@ impl Figure {
             .map(|_| Poller::new())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| BenchError::io("making an epoll instance", e))?;
-        let engine: Engine<PortRx, PortTx> =
-            Engine::start(pollers, pool, Clock::monotonic()).map_err(|_| error("an engine"))?;
+        let devices = OwnQueues::<PortRx, PortTx>::default();
+        let engine = Engine::start(pollers, pool, Clock::monotonic(), devices);
+        let engine = engine.map_err(|_| error("an engine"))?;
         std::thread::sleep(Duration::from_millis(20));
         let (start, before) = (Instant::now(), cpu());
         std::thread::sleep(self.time.max(Duration::from_millis(200)));

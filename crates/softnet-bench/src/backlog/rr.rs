@@ -15,17 +15,17 @@ use crate::error::BenchError;
 use crate::tx_adopt::Ticks;
 use crate::tx_adopt::load::cpu;
 
-/// What is measured.
+/// The load that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) flows: usize,
-    /// What each side does with a packet, besides reading and turning its headers, as a protocol
-    /// stack would.
+    /// Time that each side spends on a packet, as a protocol stack would, besides reading and
+    /// turning its headers.
     pub(super) service: Duration,
     pub(super) time: Duration,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) transactions: u64,
@@ -168,7 +168,8 @@ pub(super) fn measure(
             .zip(wakes_before)
             .map(|(after, before)| after - before);
         phase.store(STOP, Ordering::Relaxed);
-        // The client swallows the answers; when all packets are home, both workers sleep.
+        // The client swallows the answers; when all packets are back in their pool, both workers
+        // sleep.
         let deadline = Instant::now() + Duration::from_secs(10);
         while pool.stats().free != pool.stats().buffers && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(200));

@@ -1,5 +1,5 @@
 //! Baseline `depot`: a packet goes into the cache of the thread that frees it, with a shared depot
-//! behind all caches. This is the pool that Softnet had before packets went home.
+//! behind all caches. This is the pool that Softnet had before packets returned to their owners.
 //!
 //! A cache is entered by [`TryLock`]; who finds it taken goes to the next one. Magazines of
 //! [`MAGAZINE`] packets move between cache and depot under a mutex, half of a cache when it is
@@ -39,7 +39,7 @@ struct Shared {
     empty: Vec<Box<[Buffer; MAGAZINE]>>,
     /// Fewer than a magazine.
     loose: Vec<Buffer>,
-    /// How often the depot was used.
+    /// Exchanges with the depot.
     ops: u64,
 }
 
@@ -108,7 +108,7 @@ impl Depot {
         Ok(depot)
     }
 
-    /// What tells this pool's packets from another's.
+    /// A number that tells this pool's packets from another's.
     fn id(&self) -> usize {
         self.lines.start.addr().get()
     }

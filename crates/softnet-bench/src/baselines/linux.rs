@@ -1,4 +1,4 @@
-//! What both of the kernel's locked transmit paths share: a qdisc under the root lock, a driver
+//! The common part of the kernel's two locked transmit paths: a qdisc under the root lock, a driver
 //! under its own, and the run loop, which gives the root lock up while the driver works.
 //!
 //! A run that has used up its quota goes on as the kernel's softirq does: by the same thread when
@@ -26,14 +26,14 @@ use crate::tx_adopt::{Sink, Ticks};
 const QUOTA: usize = 64;
 /// `MAX_SOFTIRQ_RESTART`.
 pub(super) const RESTARTS: usize = 10;
-/// How often the thread looks whether it is to stop.
+/// Interval at which the thread looks whether it is to stop.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
-/// What the root lock guards.
+/// State that the root lock guards.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) qdisc: AnyQdisc,
-    /// What the driver did not take; leaves first.
+    /// Packets that the driver did not take; they leave first.
     requeued: PacketList,
     /// Dropped packets are freed without the lock.
     cx: Cx,
@@ -64,7 +64,7 @@ pub(super) struct Linux {
 }
 
 impl Root {
-    /// Whether packets may pass without being queued (`TCQ_F_CAN_BYPASS`), by the same rule as
+    /// True if packets may pass without being queued (`TCQ_F_CAN_BYPASS`), by the same rule as
     /// Softnet's.
     fn pass(&mut self, packets: &PacketList, now: Time) -> bool {
         let sum = WireSum::from(packets);
@@ -99,7 +99,7 @@ impl Linux {
         }
     }
 
-    /// Whether some thread runs the qdisc; a hint without the root lock.
+    /// True if some thread runs the qdisc; a hint without the root lock.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed)
     }
@@ -215,7 +215,7 @@ impl Linux {
         (true, root)
     }
 
-    /// What a sender does on its way out, as `local_bh_enable` has it.
+    /// The softirq at the end of a sender's call, as in `local_bh_enable`.
     pub(super) fn softirq(&self, now: Time, waited: &mut u64) {
         for _ in 0..RESTARTS {
             if !self.scheduled.load(Ordering::Relaxed)

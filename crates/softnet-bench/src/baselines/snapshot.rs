@@ -39,7 +39,7 @@ impl Snapshot {
         Ok(!self.scheduled.swap(true, Ordering::SeqCst))
     }
 
-    /// Whether nothing was handed over since the worker took what there was.
+    /// True if nothing was handed over since the worker took what there was.
     pub(crate) fn is_empty(&self) -> bool {
         self.input.is_empty()
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_around_is_not_told() {
+    fn polling_worker_gets_no_wake_up() {
         let pool = Pool::new(PoolConfig {
             buffers: 4,
             buffer_size: 2048,

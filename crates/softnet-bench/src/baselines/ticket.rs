@@ -5,7 +5,7 @@
 //! system does. A waiter therefore gives the CPU away after a while. It cannot give its place
 //! away, so with more threads than CPUs every hand-off may wait for a switch.
 //!
-//! Invariant: whoever has drawn the ticket that `serving` shows holds the lock, and only he moves
+//! Invariant: whoever has drawn the ticket that `serving` shows holds the lock, and alone moves
 //! `serving` on. Ordering: the load of `serving` is Acquire (A), the store at the end is Release
 //! (R). A pairs with R, so everything that the last holder did is seen by the next.
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_nobody_is_lost() {
+    fn ticket_lock_excludes_and_serves_all() {
         let (sum, ticks) = (Ticket::new((0_u64, 0_u64)), Ticks::new());
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -14,24 +14,24 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use softnet::mem::{Exhausted, Packet, PacketList, Pool, PoolConfig};
-use softnet::time::{Clock, Time};
-use softnet::tx::{Device, DeviceConfig, Features, Sent, Standalone, TxPolicy, TxRing, Xmit};
+use softnet::time::Time;
+use softnet::tx::{Device, Sender, Sent, TxRing, Xmit};
 use softnet_tc::{AnyQdisc, Handle, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 
 /// Takes everything, at once.
 struct Null {
     /// Set if the driver sends, too.
-    sender: Option<Sender>,
+    again: Option<Again>,
 }
 
 /// Sends a packet in every other call.
-struct Sender {
+struct Again {
     pool: Pool,
     device: Arc<OnceLock<Weak<Device<Null, AnyQdisc>>>>,
     sent: bool,
 }
 
-impl Sender {
+impl Again {
     #[cold]
     fn send(&mut self) {
         self.sent = !self.sent;
@@ -49,8 +49,8 @@ impl TxRing for Null {
         sent.packets += packets.len() as u64;
         sent.bytes += packets.bytes();
         drop(packets.take());
-        if let Some(sender) = &mut self.sender {
-            sender.send();
+        if let Some(again) = &mut self.again {
+            again.send();
         }
         Xmit::Complete
     }
@@ -102,20 +102,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("no qdisc '{other}'").into()),
     };
     let qdiscs = qdisc.instances(1, &pool)?;
-    let config = DeviceConfig {
-        name: "null".into(),
-        features: Features::default(),
-        policy: TxPolicy::default(),
-    };
     let target = Arc::new(OnceLock::new());
     let ring = Null {
-        sender: adopted.then(|| Sender {
+        again: adopted.then(|| Again {
             pool: pool.clone(),
             device: target.clone(),
             sent: false,
         }),
     };
-    let out = Standalone::start(config, vec![ring], qdiscs, &pool, Clock::monotonic())?;
+    let out = Sender::builder().qdiscs(qdiscs).pool(&pool).start(ring)?;
     let _ = target.set(Arc::downgrade(out.device()));
     for _ in 0..count {
         out.device().transmit(packet(&pool)?.into(), Time::ZERO);

@@ -1,5 +1,5 @@
-//! What the experiments with packet buffers measure: something that packets are allocated from,
-//! one or many at a time.
+//! The subject of the experiments with packet buffers: a pool or allocator from which packets are
+//! allocated, one or many at a time.
 
 use std::time::Duration;
 
@@ -17,10 +17,9 @@ pub(crate) use softnet::Softnet;
 
 /// Bytes of data in a buffer.
 pub(crate) const DATA: usize = 2048;
-/// How often a turn in which no packet passed, as the threads did not get their CPUs, is tried
-/// again.
+/// Retries of a turn in which no packet passed, as the threads did not get their CPUs.
 const RETRIES: usize = 3;
-/// Of `--seconds`, what one figure gets (in a short run): an experiment has hundreds.
+/// Share of `--seconds` that one figure gets (in a short run): an experiment has hundreds.
 const SHARE: f64 = 0.05;
 const SHORT_SHARE: f64 = 0.02;
 
@@ -56,27 +55,27 @@ pub(crate) trait Buffers: Sync {
     /// Called when it is awake again.
     fn after_sleep(&self) {}
 
-    /// What the pool has counted since it was made, if it counts.
+    /// The pool's counters since it was made, if it counts.
     fn counts(&self) -> Counts {
         Counts::default()
     }
 }
 
-/// What a pool did besides handing out packets; `None` is what it does not count.
+/// Work of a pool besides handing out packets; `None` is not counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     /// Exchanges with the shared depot.
     pub(crate) depot_ops: Option<u64>,
-    /// Packets that were sent home by another thread.
+    /// Packets that another thread sent to their owner.
     pub(crate) deferred: Option<u64>,
-    /// Packets that went to the depot instead of home.
+    /// Packets that went to the depot instead of their owner.
     pub(crate) bypassed: Option<u64>,
-    /// Wake-ups of a sleeping thread that had packets coming home.
+    /// Wake-ups of sleeping owners.
     pub(crate) wakes: Option<u64>,
 }
 
 impl Counts {
-    /// What was counted after `before`.
+    /// The counts after `before`.
     pub(crate) fn since(self, before: Counts) -> Counts {
         let since = |after: Option<u64>, before: Option<u64>| Some(after?.wrapping_sub(before?));
         Counts {
@@ -88,7 +87,7 @@ impl Counts {
     }
 }
 
-/// What one turn at one figure gave.
+/// The result of one turn at one figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) packets: u64,
@@ -139,12 +138,12 @@ impl Variant for Figure {
     }
 }
 
-/// How long and how often figures are measured.
+/// Time and repetitions of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     pub(crate) rounds: usize,
     pub(crate) slice: Duration,
-    /// Whether figures between the interesting ones are left out.
+    /// True if figures between the interesting ones are left out.
     pub(crate) short: bool,
 }
 

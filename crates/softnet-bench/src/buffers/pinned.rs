@@ -20,7 +20,7 @@ pub(crate) const BATCH: usize = 32;
 const STRIDE: usize = 8192;
 /// Tries with a pause before the CPU is given away.
 const SPINS: u32 = 64;
-/// How long a thread sleeps unless it is woken, in the path where it does.
+/// Time that a thread sleeps unless it is woken, in the path where it does.
 const NAP: Duration = Duration::from_micros(100);
 
 /// The CPUs that A and B are bound to; the same one if there is no other.
@@ -215,7 +215,7 @@ pub(crate) enum Path {
     OneThread,
 }
 
-/// One figure of packets handed over.
+/// One figure of packets that pass from thread to thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HandOff {
     pub(crate) path: Path,
@@ -223,7 +223,7 @@ pub(crate) struct HandOff {
     pub(crate) bulk: usize,
 }
 
-/// What the threads of a figure share.
+/// State that the threads of a figure share.
 struct Shared<'a, B> {
     buffers: &'a B,
     bulk: usize,
@@ -390,7 +390,7 @@ impl<B: Buffers> Shared<'_, B> {
 /// Allocates bursts and sends them.
 struct Sender<'a, 'b, B: Buffers> {
     shared: &'a Shared<'b, B>,
-    /// What did not fit into the ring yet.
+    /// Packets that did not fit into the ring yet.
     burst: B::Burst,
     waiting: usize,
 }

@@ -30,7 +30,7 @@ const VARIANTS: &[&str] = &[
     OURS, "depot", PER_PACKET, "dpdk", FAST_FREE, "malloc", "jemalloc", "mimalloc", "snmalloc",
 ];
 
-/// What can be measured here.
+/// A pool or allocator that can be measured here.
 trait Source {
     fn same_thread(&self, bulk: usize, time: Duration) -> Result<Reading, BenchError>;
     fn forward(&self, bulk: bool, time: Duration) -> Result<Reading, BenchError>;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{CHANGES, CLASSES, DUMPS};
 use crate::error::BenchError;
 
-/// What clients did.
+/// Work that clients did, and the time it took.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     pub(super) dumps: f64,

@@ -3,8 +3,8 @@
 //!
 //! Paths: `one-way` from CPU to CPU, `sleeping`, where A sleeps when it can send no more,
 //! `both-ways` at once, and the two where a packet is freed where it was allocated, so that
-//! sending it home must cost nothing: `one-cpu` (two threads on it) and `one-thread`. The ring
-//! between A and B is the same for all but DPDK, which uses its own; the variants `ring` and
+//! returning it to its owner must cost nothing: `one-cpu` (two threads on it) and `one-thread`. The
+//! ring between A and B is the same for all but DPDK, which uses its own; the variants `ring` and
 //! `dpdk-ring` are the hand-off alone, without packets.
 
 use std::cell::RefCell;
@@ -54,7 +54,7 @@ const VARIANTS: &[&str] = &[
     DPDK_RING,
 ];
 
-/// Something that packets are handed over from.
+/// A pool or allocator whose packets pass from thread to thread.
 trait Source {
     fn hand_off(&self, plan: HandOff, time: Duration) -> Result<Reading, BenchError>;
 }

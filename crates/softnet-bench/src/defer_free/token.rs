@@ -8,7 +8,7 @@ pub(super) struct Tokens;
 
 impl Buffers for Tokens {
     type Packet = u64;
-    /// How many are in it.
+    /// The number of tokens in it.
     type Burst = usize;
 
     fn alloc(&self) -> Option<u64> {

@@ -2,7 +2,7 @@
 
 use crate::report::OURS;
 
-/// What a figure is compared with.
+/// The reference of a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Against {
     /// Another variant with the same parameters; the figure is the ratio.
@@ -19,7 +19,7 @@ pub(super) enum Against {
     MoreThan(&'static [(&'static str, &'static str)], &'static str),
 }
 
-/// What the figure must be.
+/// The bound for the figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bound {
     AtLeast(f64),
@@ -110,7 +110,7 @@ const fn goal(
     }
 }
 
-/// How far the model of `scale` may be from what was measured, in percent.
+/// Greatest distance of the model of `scale` from the measurement, in percent.
 const fn model(of: &'static str, at: &'static [(&'static str, &'static [&'static str])]) -> Goal {
     let note = "the model against this machine";
     Goal {

@@ -13,7 +13,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// Of at least one figure.
+    /// The estimate of at least one figure.
     pub(super) fn of(samples: &[f64]) -> Option<Estimate> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -25,8 +25,8 @@ impl Estimate {
         })
     }
 
-    /// Of the ratios of figures taken in the same rounds. If there are not as many of both, the
-    /// ratio of the medians, which may be anything.
+    /// The estimate of the ratios of figures taken in the same rounds. With unequal numbers of
+    /// both, the ratio of the medians, in an interval without bounds.
     pub(super) fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
         if ours.len() != theirs.len() {
             return Some(Estimate {
@@ -44,8 +44,8 @@ impl Estimate {
     }
 }
 
-/// How many of `n` figures may be left out at each end: the median lies beyond the `k`-th from one
-/// end with the chance that fewer than `k` of `n` coins fall heads.
+/// The number of figures, of `n`, that may be left out at each end: the median lies beyond the
+/// `k`-th from one end with the chance that fewer than `k` of `n` coins fall heads.
 fn outside(n: usize) -> usize {
     let (mut term, mut tail, mut skip) = (0.5_f64.powi(n as i32), 0.0, 0);
     for k in 0..n / 2 {

@@ -11,7 +11,7 @@ use super::tables::{self, cell_name, figure};
 use super::verdict::Verdict;
 use crate::report::{AGAIN, text};
 
-/// What the variants are and what has to be known to read the figures: by hand, without figures.
+/// Descriptions of the variants and notes for reading the figures: by hand, without figures.
 const PREFACES: &[(&str, &str)] = &[
     ("tx-adopt", include_str!("prefaces/tx-adopt.md")),
     ("nolock-qdisc", include_str!("prefaces/nolock-qdisc.md")),

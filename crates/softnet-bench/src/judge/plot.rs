@@ -12,7 +12,7 @@ use crate::numbers::median;
 
 /// Size of a panel.
 const PANEL: (u32, u32) = (460, 340);
-/// Of the legend: where its rows begin, how high they are, and the width of a line and a character.
+/// The legend: start and height of its rows, and the width of a line and a character.
 const LEGEND: (i32, i32) = (60, 14);
 const SWATCH: i32 = 14;
 const CHARACTER: i32 = 6;
@@ -169,7 +169,7 @@ struct Panel {
     x_title: String,
     y_title: String,
     log: (bool, bool),
-    /// What stands at the places 0, 1, … of an axis without numbers.
+    /// Labels at the places 0, 1, … of an axis without numbers.
     places: Vec<String>,
     lines: Vec<Line>,
 }
@@ -277,7 +277,7 @@ impl Curve {
     }
 }
 
-/// Of each set of parameters, the part of the values that do not exceed each power of two.
+/// The part of the values that do not exceed each power of two, for each set of parameters.
 fn distributions(results: &Results, field: &str, title: &str) -> Vec<Panel> {
     let counts = |row: &'_ Row| {
         row.histograms

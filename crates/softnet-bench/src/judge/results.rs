@@ -1,4 +1,4 @@
-//! What an experiment printed with `--json`, read back.
+//! The JSON that an experiment printed with `--json`, read back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) struct Results {
     pub(super) seconds: f64,
     pub(super) rounds: u64,
     pub(super) rows: Vec<Row>,
-    /// What a model was given.
+    /// The parameters given to a model.
     pub(super) calibration: Map<String, Value>,
 }
 
@@ -97,7 +97,7 @@ impl Results {
         rows.find_map(|row| row.skipped.as_deref())
     }
 
-    /// Those of `items` that rows have, each once, in order of appearance.
+    /// The values of `item` over all rows, each once, in order of appearance.
     pub(super) fn each<'a, T: PartialEq>(&'a self, item: impl Fn(&'a Row) -> Option<T>) -> Vec<T> {
         let mut found = Vec::new();
         for item in self.rows.iter().filter_map(item) {
@@ -155,7 +155,7 @@ mod tests {
     use crate::report::Collector;
 
     #[test]
-    fn what_a_collector_prints_is_read_back() {
+    fn collector_output_is_read_back() {
         let mut results = Collector::default();
         let params = [("threads", json!(8)), ("qdisc", json!("fq"))];
         for value in [1.5, 2.5, 3.5] {

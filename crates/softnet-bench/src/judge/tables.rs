@@ -144,8 +144,8 @@ fn spread(samples: &[f64], unit: f64) -> String {
     }
 }
 
-/// How far the two measurements of the same are apart, as factors of at least 1: in the middle,
-/// and where most, over all rows.
+/// Distance between the two measurements of the same variant, as factors of at least 1: the median
+/// and the greatest over all rows.
 pub(super) fn noise(results: &Results, field: &Field) -> Option<(f64, f64)> {
     let again = results.rows.iter().filter(|row| row.variant == AGAIN);
     let apart: Vec<f64> = again
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_what_two_of_the_same_differ_by() {
+    fn noise_is_the_distance_of_the_repeated_variant() {
         let mut results = Collector::default();
         for (threads, once, twice) in [(1, 10.0, 10.0), (2, 10.0, 11.0), (8, 12.0, 6.0)] {
             let params = [("threads", json!(threads))];

@@ -8,7 +8,7 @@ use super::results::{Params, Results, param};
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) params: Params,
-    /// What is judged, or why there is nothing.
+    /// The figure that is judged, or the reason why there is none.
     pub(super) figure: Result<Estimate, String>,
 }
 
@@ -51,12 +51,12 @@ impl Verdict {
         }
     }
 
-    /// Whether the cell's median meets the goal.
+    /// True if the cell's median meets the goal.
     pub(super) fn met(&self, cell: &Cell) -> bool {
         cell.figure.as_ref().is_ok_and(|it| self.meets(it.median))
     }
 
-    /// Whether the whole interval does.
+    /// True if the whole interval meets it.
     pub(super) fn surely_met(&self, cell: &Cell) -> bool {
         let both = |it: &Estimate| self.meets(it.low) && self.meets(it.high);
         cell.figure.as_ref().is_ok_and(both)

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "flows";
 /// Packets in a call.
 const BULK: usize = 32;
@@ -28,13 +28,13 @@ const BULK: usize = 32;
 const CALLS: usize = 1000;
 pub(super) const LOCKED: &str = "locked";
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     qdisc: &'static str,
     /// Flows that have sent something before.
     flows: u32,
-    /// Of these, those that have packets now.
+    /// Those of them that have packets now.
     active: u32,
 }
 

@@ -38,7 +38,7 @@ use crate::tx_adopt::load::{Outcome, Plan};
 use crate::tx_adopt::variants::{Local, Setup};
 use crate::tx_adopt::{Driver, Ticks, kernel, rows};
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "pktgen";
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 4] = [1, 2, 8, 64];
@@ -50,7 +50,7 @@ pub(crate) const FRAME: usize = 64;
 /// Packets in a call of the kernel's senders: a system call would be all that is measured
 /// otherwise.
 pub(crate) const KERNEL_BULK: usize = 32;
-/// Of `--seconds`, what one figure gets.
+/// Share of `--seconds` that one figure gets.
 const SHARE: f64 = 0.1;
 /// The shortest turn, and what each thread adds to it.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ const BURST: u64 = 1 << 30;
 /// Fields that Softnet is compared by.
 pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
 
-/// How senders get at the qdisc.
+/// The path of senders to the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// In this process.
@@ -88,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// Whether there is a figure for this case.
+    /// True if there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         match self {
             Kind::Local(Local::Rings) => case.qdisc == Qdisc::PfifoFast,
@@ -161,7 +161,7 @@ pub(crate) fn unlimited_tbf() -> QdiscSpec {
     })
 }
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     threads: usize,
@@ -355,7 +355,7 @@ mod tests {
 
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
-    fn every_variant_delivers_or_drops_what_was_sent() {
+    fn every_variant_delivers_or_drops_all_packets() {
         let ticks = Ticks::new();
         for case in cases(&[1, 5]) {
             let here = |kind: &Kind| *kind != Kind::Kernel && kind.takes(&case);

@@ -24,7 +24,7 @@ use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "one-core";
 /// Packets that each class has before a burst comes.
 const WAITING: [usize; 2] = [0, 2];
@@ -36,7 +36,7 @@ const STRIDE: usize = 64;
 /// The peer's name.
 const PEER: &str = "dpdk-sched";
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     classes: u16,

@@ -27,7 +27,7 @@ const BULKS: [usize; 2] = [1, KERNEL_BULK];
 /// Senders and queues of the report's shape.
 const SHAPES: [(usize, usize); 2] = [(2, 2), (240, 30)];
 
-/// How senders get at the qdisc.
+/// The path of senders to the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Softnet,
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// Whether there is a figure for this case.
+    /// True if there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         match (self, case.shape) {
             (Kind::Softnet, _) => true,
@@ -65,7 +65,7 @@ enum Shape {
     Copy { queues: usize },
 }
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     threads: usize,
@@ -231,7 +231,7 @@ mod tests {
 
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
-    fn every_way_in_delivers_what_was_sent() {
+    fn every_path_delivers_all_packets() {
         for case in Case::all() {
             for kind in KINDS.into_iter().filter(|kind| kind.takes(&case)) {
                 let turn = Turn {

@@ -28,12 +28,12 @@ const CACHES: [usize; 3] = [128, 256, 512];
 /// Bytes that a packet takes, with what the pool adds, and megabytes for all else.
 const PACKET: usize = 2560;
 const BASE_MB: usize = 64;
-/// How long the program may take to start, or longer than a command asks it to measure.
+/// Time that the program may take to start, or longer than a command asks it to measure.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The program's lcores.
 pub(crate) const MAX_THREADS: usize = 64;
 
-/// What stands behind the cores' caches.
+/// The store behind the cores' caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ops {
     /// A ring for many producers and consumers: the default.
@@ -64,7 +64,7 @@ pub(crate) struct Memory {
     pages: Option<Hugepages>,
 }
 
-/// Whether a program had to run with pages of 4 KB.
+/// True if a program had to run with pages of 4 KB.
 static SMALL_PAGES: AtomicBool = AtomicBool::new(false);
 
 impl Memory {
@@ -77,12 +77,12 @@ impl Memory {
         Memory { megabytes, pages }
     }
 
-    /// What EAL is told so that all of it is one file, which it is anyway in pages of 4 KB.
+    /// EAL's option to have all of it in one file, as it is anyway in pages of 4 KB.
     pub(crate) fn as_one_file(&self) -> Option<&'static str> {
         self.pages.as_ref().map(|_| "--single-file-segments")
     }
 
-    /// What EAL is told. `--in-memory` is refused together with `--no-huge`.
+    /// EAL's options for it. `--in-memory` is refused together with `--no-huge`.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let megabytes = self.megabytes.to_string();
         let pages: &[&str] = match self.pages {
@@ -354,12 +354,12 @@ impl Program {
     }
 }
 
-/// What a program printed.
+/// The output of a program.
 #[derive(Debug)]
 pub(crate) struct Answer {
     name: &'static str,
     printed: String,
-    /// Its last line.
+    /// The last line of the output.
     pub(crate) fields: Value,
 }
 

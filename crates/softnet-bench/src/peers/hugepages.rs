@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_reserved_is_given_back() {
+    fn reserved_pages_are_released() {
         let Some(before) = read("nr_hugepages") else {
             println!("skipped: the kernel has no pages of 2 MB");
             return;

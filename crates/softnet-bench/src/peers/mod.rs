@@ -1,5 +1,4 @@
-//! What others made, to compare with: where its programs are, which version they are, pools and
-//! allocators.
+//! Peers to compare with: places and versions of their programs, pools and allocators.
 
 #[allow(unsafe_code, reason = "allocators are C functions")]
 pub(crate) mod allocators;

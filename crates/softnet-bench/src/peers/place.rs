@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// What the place calls our path `outside`.
+    /// The path inside the place for our path `outside`.
     pub(crate) fn inside(&self, outside: &Path) -> PathBuf {
         let root = self.root.as_deref();
         match root.and_then(|root| outside.strip_prefix(root).ok()) {
@@ -48,7 +48,7 @@ impl Place {
         }
     }
 
-    /// Whether the place has this file.
+    /// True if the place has this file.
     pub(crate) fn has(&self, inside: &Path) -> bool {
         self.outside(inside).is_file()
     }
@@ -81,13 +81,13 @@ impl Place {
         command
     }
 
-    /// What a program of the place says when asked for its version.
+    /// The version of a program of the place, as it says itself.
     pub(crate) fn version(&self, program: &Path) -> Option<String> {
         let text = process::output(self.command(program).arg("--version")).ok()?;
         machine::version(&text)
     }
 
-    /// What is missing, for the row that says so.
+    /// The reason of a row that is skipped: a program that is missing.
     pub(crate) fn lacks(&self, what: &str, package: &str) -> String {
         match &self.root {
             Some(root) => format!("SOFTNET_PEERS={} has no {what}", root.display()),

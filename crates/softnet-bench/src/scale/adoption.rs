@@ -70,11 +70,11 @@ impl Pot {
 /// One queue.
 pub(super) struct Queue {
     word: LineId,
-    /// What the word tells of: it changes with it.
+    /// The list that the word stands for: both change together.
     list: RefCell<Vec<Packet>>,
     state: LineId,
     counters: LineId,
-    /// What the qdisc holds.
+    /// Packets in the qdisc.
     queued: RefCell<VecDeque<Packet>>,
     /// The hint on the word's line.
     backlog: Cell<u64>,

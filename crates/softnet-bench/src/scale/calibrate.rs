@@ -1,4 +1,5 @@
-//! What memory costs between this machine's first two CPUs, measured when the experiment runs.
+//! The cost of memory accesses between this machine's first two CPUs, measured when the experiment
+//! runs.
 
 use std::hint::{black_box, spin_loop};
 use std::net::UdpSocket;
@@ -20,21 +21,21 @@ use crate::tx_adopt::{FRAME, Ticks};
 /// Lines that are handed over at once: more than the processor has buffers for, less than its
 /// first cache holds.
 const LINES: usize = 512;
-/// Hand-overs.
+/// Hand-offs.
 const TURNS: usize = 100;
 const OPERATIONS: u32 = 200_000;
 
-/// What was measured. Nanoseconds.
+/// The measurements, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Calibration {
     pub(super) costs: Costs,
-    /// Of an atomic operation where both CPUs do nothing else with one line.
+    /// An atomic operation where both CPUs do nothing else with one line.
     pub(super) contended: f64,
     pub(super) pause: f64,
     /// To read the clock, as a sender does that waits for a lock.
     pub(super) clock: f64,
     pub(super) r#yield: f64,
-    /// Of a datagram through the kernel's stack to a full socket.
+    /// A datagram through the kernel's stack to a full socket.
     pub(super) datagram: f64,
 }
 
@@ -45,7 +46,7 @@ struct Slot {
     written: AtomicU64,
 }
 
-/// What the second CPU does with the lines that the first has written.
+/// Access of the second CPU to the lines that the first has written.
 #[derive(Clone, Copy)]
 enum Walk {
     /// Each link tells the next line.

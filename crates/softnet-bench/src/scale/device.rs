@@ -1,5 +1,5 @@
-//! What all designs have in common: the driver behind a queue, which counts what it sends and
-//! gives the buffers back, and what a design costs beside memory.
+//! The common part of all designs: the driver behind a queue, which counts what it sends and gives
+//! the buffers back, and what a design costs beside memory.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,15 +11,15 @@ use super::pool::{Packet, Pool};
 /// Instructions in nanoseconds, without the accesses that the model replays.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Work {
-    /// Of a sender, for each packet: it is allocated and filled in, and freed by somebody.
+    /// Work of a sender for each packet: it is allocated and filled in, and freed by somebody.
     pub(super) make: f64,
-    /// Of a sender that finds the queue owned.
+    /// Work of a sender that finds the queue owned.
     pub(super) push: f64,
-    /// Of a call that finds the queue free.
+    /// Work of a call that finds the queue free.
     pub(super) call: f64,
-    /// Of a packet that passes the qdisc and the driver with others.
+    /// Work for a packet that passes the qdisc and the driver with others.
     pub(super) packet: f64,
-    /// Of a packet that the qdisc holds meanwhile, besides.
+    /// Further work for a packet that the qdisc holds meanwhile.
     pub(super) queued: f64,
     /// `PAUSE`, once, and `sched_yield` where no other thread is ready.
     pub(super) pause: f64,
@@ -28,11 +28,11 @@ pub(super) struct Work {
     pub(super) r#yield: f64,
 }
 
-/// What all senders share.
+/// State that all senders share.
 pub(super) struct Shared {
     pub(super) pool: Rc<Pool>,
     pub(super) work: Work,
-    /// How many packets of each sender have been sent: a line that the driver writes.
+    /// The count of packets sent, for each sender: a line that the driver writes.
     pub(super) returned: Vec<LineId>,
     pub(super) delivered: Cell<u64>,
     counts: Vec<Cell<u64>>,

@@ -16,7 +16,7 @@ pub(super) enum Access {
     Own,
 }
 
-/// What one core has, or has been promised.
+/// Access that one core has, or has been promised.
 #[derive(Debug, Clone, Copy)]
 struct Tenure {
     access: Access,
@@ -31,7 +31,7 @@ pub(super) struct Line {
     pub(super) value: u64,
     /// By core.
     tenures: Vec<Option<Tenure>>,
-    /// Those whose tenure has no end yet.
+    /// Cores whose tenure has no end yet.
     holders: Vec<usize>,
     /// When the last of the transfers ends.
     arrived: Time,
@@ -46,7 +46,7 @@ impl Line {
         (enough && now < tenure.until).then_some(tenure.from.max(now))
     }
 
-    /// Whether the core may read it.
+    /// True if the core may read it.
     pub(super) fn is_shared_by(&self, core: usize) -> bool {
         let tenure = self.tenures.get(core).copied().flatten();
         tenure.is_some_and(|tenure| tenure.until == NEVER)

@@ -18,14 +18,14 @@ use crate::random::Random;
 
 /// Virtual time, in picoseconds.
 pub(super) type Time = u64;
-/// What a core runs.
+/// The program of a core.
 pub(super) type Program = Pin<Box<dyn Future<Output = ()>>>;
 
 pub(super) fn ps(nanos: f64) -> Time {
     (nanos.max(0.0) * 1e3).round() as Time
 }
 
-/// What an access to memory costs, in nanoseconds, between the two cores that were measured.
+/// Costs of accesses to memory, in nanoseconds, between the two cores that were measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Costs {
     /// An atomic read-modify-write of a line that the core has for itself.
@@ -40,7 +40,7 @@ pub(super) struct Costs {
     pub(super) stream: f64,
     /// The part of a transfer in which neither core has the line.
     pub(super) flight: f64,
-    /// Of those above, the factor for each [distance](super::topology).
+    /// Factors of the costs above for each [distance](super::topology).
     pub(super) distances: [f64; 3],
 }
 

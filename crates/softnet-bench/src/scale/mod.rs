@@ -76,7 +76,7 @@ use shape::Cell;
 
 /// Numbers of cores, unless the command line names others. What two of them do is measured, too.
 const CORES: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-/// Of `--seconds`, what one figure of a real design gets, and the least.
+/// Share of `--seconds` that one figure of a real design gets, and the least.
 const SHARE: f64 = 0.1;
 const SHORTEST: Duration = Duration::from_millis(50);
 /// Packets that the model counts, and more for each core.

@@ -13,7 +13,7 @@ use super::pool::Pool;
 const IN_FLIGHT: u64 = 256;
 const SPARE: usize = 2048;
 
-/// How senders get at the queues.
+/// The path of senders to the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Design {
     /// The kernel's locks.
@@ -24,7 +24,7 @@ pub(super) enum Design {
     AllCores,
 }
 
-/// What is simulated.
+/// The case that is simulated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) design: Design,

@@ -154,7 +154,7 @@ fn alone(design: Design, work: Work, costs: Costs) -> f64 {
     model::mpps(&load, costs)
 }
 
-/// What senders do where nobody else is: nanoseconds a packet.
+/// Work of senders without contention: nanoseconds a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Make {
     /// To make it and to free it, in a call of its own and in one of many.
@@ -215,9 +215,9 @@ impl Path for Nowhere {
     }
 }
 
-/// What tells whether the machine gives us whole CPUs: threads that share nothing, which make
-/// packets and free them. A turn counts if they were as fast right before and after it, each of as
-/// many threads, as one was at best; else it is tried again, and the best in that respect counts.
+/// A check that the machine gives us whole CPUs: threads that share nothing, which make packets and
+/// free them. A turn counts if they were as fast right before and after it, each of as many
+/// threads, as one was at best; else it is tried again, and the best in that respect counts.
 pub(super) struct Control {
     ticks: Ticks,
     /// Packets per second of one thread, the most so far.
@@ -236,7 +236,7 @@ impl Control {
         &self.ticks
     }
 
-    /// How fast the CPUs are now, of the most so far.
+    /// The speed of the CPUs now, relative to the highest so far.
     fn speed(&self, threads: usize) -> Result<f64, BenchError> {
         let (rate, _) = Nowhere::measure(&plan(threads, 1, MOMENT), false, &self.ticks)?;
         let each = rate / threads as f64;

@@ -1,5 +1,4 @@
-//! What is compared: shapes of a device, the variants that each has, and which of them are
-//! measured.
+//! The comparison: shapes of a device, the variants that each has, and which of them are measured.
 
 use serde_json::json;
 use softnet::tx::ServedBy;
@@ -38,7 +37,7 @@ pub(super) enum Shape {
     Report,
 }
 
-/// What the real designs are measured with.
+/// The shapes with which the real designs are measured.
 pub(super) const MEASURED: [(&str, Shape); 5] = [
     (OURS, Shape::One),
     (BUSYLOCK, Shape::One),
@@ -138,7 +137,7 @@ impl Cell {
         }
     }
 
-    /// How many qdiscs with a lock or an owner there are.
+    /// The number of qdiscs with a lock or an owner.
     pub(super) fn instances(&self) -> usize {
         let limited = self.shape.qdisc() == TBF;
         match limited && [OURS, BUSYLOCK].contains(&self.variant) {

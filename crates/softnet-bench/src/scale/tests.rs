@@ -1,4 +1,4 @@
-//! What the model rests on.
+//! Tests of the assumptions of the model.
 
 use super::device::Work;
 use super::machine::{Costs, Machine, Program};
@@ -64,7 +64,7 @@ fn a_line_that_the_core_has_costs_an_atomic_operation() {
 }
 
 /// Nanoseconds of an access of the second core to a line that the first has written.
-fn handed_over(load: bool) -> f64 {
+fn transfer_cost(load: bool) -> f64 {
     const LINES: usize = 4000;
     let machine = Machine::new(2, COSTS, 1);
     let lines: Vec<_> = (0..LINES).map(|_| machine.line()).collect();
@@ -97,8 +97,8 @@ fn handed_over(load: bool) -> f64 {
 fn a_line_of_another_core_costs_what_was_measured() {
     let near =
         |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.02, "{value}");
-    near(handed_over(true), COSTS.load);
-    near(handed_over(false), COSTS.rmw + COSTS.atomic);
+    near(transfer_cost(true), COSTS.load);
+    near(transfer_cost(false), COSTS.rmw + COSTS.atomic);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn two_cores_that_contend_take_as_long_as_was_measured_and_lose_nothing() {
 }
 
 #[test]
-fn a_store_is_seen_by_its_core_at_once_and_by_others_when_it_has_arrived() {
+fn store_reaches_other_cores_after_its_transfer() {
     let machine = Machine::new(2, COSTS, 1);
     let line = machine.line();
     let programs = [machine.core(0), machine.core(1)].map(|core| async move {
@@ -243,7 +243,7 @@ fn distances_are_those_of_clusters_and_sockets() {
 }
 
 #[test]
-fn what_is_measured_is_part_of_what_is_compared() {
+fn measured_cases_are_among_the_compared_ones() {
     let cells: Vec<_> = shape::cells(&CORES)
         .iter()
         .map(|cell| (cell.variant, cell.params()))

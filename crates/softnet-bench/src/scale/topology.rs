@@ -13,7 +13,7 @@ const PUBLISHED: [f64; 3] = [23.0, 107.0, 197.0];
 /// what it takes on this machine when the host has put both CPUs into one.
 const DISTANT: f64 = 100.0;
 
-/// How far apart two cores are: 0 in one cluster, 1 in one socket, 2 elsewhere.
+/// Distance of two cores: 0 in one cluster, 1 in one socket, 2 elsewhere.
 pub(super) fn distance(a: usize, b: usize) -> usize {
     match () {
         () if a / CLUSTER == b / CLUSTER => 0,

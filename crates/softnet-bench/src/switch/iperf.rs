@@ -9,10 +9,10 @@ use crate::error::BenchError;
 use crate::hosts::{ADDRESS_B, Topology};
 use crate::process::{self, Process};
 
-/// How long the server gets to listen.
+/// Time that the server gets to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a test is tried whose result got lost: a flood of datagrams may drown the connection
-/// that brings it.
+/// Attempts at a test whose result got lost: a flood of datagrams may drown the connection that
+/// brings it.
 const ATTEMPTS: usize = 3;
 
 /// The server, running.
@@ -22,7 +22,7 @@ pub(crate) struct Server<'a> {
     process: Process,
 }
 
-/// What a TCP test delivered.
+/// The result of a TCP test.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     pub(crate) bits: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Tcp {
     pub(crate) retransmits: f64,
 }
 
-/// What a UDP test sent and delivered, in datagrams.
+/// Datagrams that a UDP test sent and delivered.
 #[derive(Debug)]
 pub(crate) struct Udp {
     pub(crate) offered: f64,

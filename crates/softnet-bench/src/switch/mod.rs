@@ -48,14 +48,15 @@ const SMALL_DATAGRAM: usize = 64;
 /// sleep.
 const PINGS: usize = 150;
 const PING_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a rate limit is measured in a turn, if there is that much time.
+/// Time for which a rate limit is measured in a turn, if there is that much time.
 const SHAPE_TIME: Duration = Duration::from_millis(1500);
 /// Time for 200 connections to find their rates: in the first second they lose more than they
 /// send.
 const CLIENTS_WARM_UP: Duration = Duration::from_secs(2);
 /// Time for the path to settle before a rate is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// What is offered of a rate to measure how it is kept, and the least of it that must be reached.
+/// Load offered to measure how a rate is kept, as a part of the rate, and the least of it that must
+/// be reached.
 const OVERLOAD: f64 = 1.2;
 const ENOUGH: f64 = 1.05;
 /// Ethernet, IPv4 and UDP headers.

@@ -15,14 +15,14 @@ use crate::hosts::{ADDRESS_B, Topology};
 const PORT: u16 = 5301;
 /// The receiver's socket buffer: a burst that the scheduler keeps it from reading is not lost.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// How long a call may block before it looks at the clock.
+/// Time that a call may block before it looks at the clock.
 const BLOCK: Duration = Duration::from_millis(20);
-/// How long the paced sender sleeps when nothing is due.
+/// Time that the paced sender sleeps when nothing is due.
 const NAP: Duration = Duration::from_micros(100);
 /// The longest datagram that is received whole.
 const LARGEST: usize = 2048;
 
-/// What to send.
+/// The traffic to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// Bytes per datagram.
@@ -35,12 +35,12 @@ pub(super) struct Load {
     pub(super) time: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
-    /// What the sender's kernel took.
+    /// Datagrams per second that the sender's kernel took.
     pub(super) offered_pps: f64,
-    /// What the receiving application got.
+    /// Datagrams per second that the receiving application got.
     pub(super) delivered_pps: f64,
     /// The time measured.
     pub(super) seconds: f64,
@@ -162,8 +162,8 @@ fn receive(socket: &UdpSocket, payload: usize, window: Window) -> io::Result<u64
     }
 }
 
-/// Whether the kernel only says "not now": a timeout, a full queue, an earlier datagram that met
-/// no socket.
+/// True if the kernel only says "not now": a timeout, a full queue, an earlier datagram that met no
+/// socket.
 fn passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(

@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::time::Clock;
-use softnet::tx::TxPolicy;
-use softnet_engine::rx::SteeringSpec;
-use softnet_engine::{Engine, EngineStats, PortSetup};
+use softnet_engine::{Engine, EngineStats, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
-use softnet_tc::QdiscSpec;
 
 use super::{Switch, Wiring};
 use crate::error::BenchError;
@@ -27,12 +24,12 @@ const LARGE: PoolConfig = PoolConfig {
     buffers: 2048,
     buffer_size: 65_536,
 };
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
 /// The engine at work. Ends with the value.
 struct Embedded {
-    engine: Engine<TapRx, TapTx>,
+    engine: Engine<OwnQueues<TapRx, TapTx>>,
     buffers: Buffers,
 }
 
@@ -42,7 +39,7 @@ impl std::fmt::Debug for Embedded {
     }
 }
 
-/// Of both pools.
+/// Counters of both pools.
 pub(super) fn pool_counters(sum: impl Fn(fn(&PoolStats) -> u64) -> u64) -> Counters {
     Counters {
         allocated: sum(|p| p.allocated),
@@ -95,9 +92,9 @@ fn check(stats: &EngineStats) -> Result<(), BenchError> {
 #[derive(Debug)]
 pub(crate) struct EmbeddedSoftnet {
     name: &'static str,
-    /// Whether buffers go home to the thread that allocated them.
+    /// True if buffers return to the thread that allocated them.
     defer: bool,
-    /// Whether flows are shared out over all workers, whichever of them reads a port.
+    /// True if flows are shared out over all workers, whichever of them reads a port.
     steer: bool,
 }
 
@@ -150,34 +147,30 @@ impl Switch for EmbeddedSoftnet {
         let pollers = (0..workers)
             .map(|_| Poller::new().map_err(|e| BenchError::io("making a worker's poller", e)))
             .collect::<Result<Vec<_>, _>>()?;
-        let engine = Engine::start(pollers, small, Clock::monotonic()).map_err(failed)?;
-        let (mut ports, mut receivers) = (Vec::new(), Vec::new());
+        let devices = OwnQueues::default();
+        let engine = Engine::start(pollers, small, Clock::monotonic(), devices).map_err(failed)?;
+        engine.add_bridge(Settings::new("br0")).map_err(failed)?;
+        let mut ports = Vec::new();
         for host in &topology.hosts {
             let tap = Tap::open(&device(host, wiring)?, &buffers).map_err(failed)?;
-            let setup = PortSetup {
-                name: tap.name,
-                rx: Vec::new(),
+            let mut setup = PortSpec {
+                master: Some("br0".into()),
+                ..PortSpec::new(tap.name)
+            };
+            let device = Opened {
+                rx: tap.rx,
                 tx: tap.tx,
                 features: tap.features,
-                qdisc: QdiscSpec::default(),
-                policy: TxPolicy::default(),
             };
-            let port = engine.add_port(setup).map_err(failed)?;
             if self.steer {
-                let spec = SteeringSpec {
-                    rps: (0..workers).collect(),
-                    ..SteeringSpec::default()
-                };
-                engine.set_steering(port, &spec).map_err(failed)?;
+                setup.options.steering.rps = (0..workers).collect();
             }
-            ports.push(port);
-            receivers.push(tap.rx);
+            ports.push((setup, Some(device)));
         }
-        engine.add_bridge("br0", &ports).map_err(failed)?;
-        // What hosts have sent meanwhile waits for the bridge.
-        for (&port, rx) in ports.iter().zip(receivers) {
-            engine.receive(port, rx).map_err(failed)?;
-        }
+        // They receive when all are in the bridge.
+        engine
+            .add_opened(ports)
+            .map_err(|(_, error)| failed(error))?;
         topology.engine = Some(Box::new(Embedded { engine, buffers }));
         Ok(())
     }

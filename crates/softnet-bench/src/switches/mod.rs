@@ -1,4 +1,4 @@
-//! What connects hosts: Softnet, the kernel's bridge, Open vSwitch.
+//! Switches that connect hosts: Softnet, the kernel's bridge, Open vSwitch.
 
 use std::time::{Duration, Instant};
 
@@ -29,10 +29,10 @@ pub(crate) struct Shape {
     pub(crate) burst: &'static str,
 }
 
-/// How long a packet may wait for tokens.
+/// Time that a packet may wait for tokens.
 pub(crate) const LATENCY: &str = "50ms";
 
-/// What the ports are like.
+/// The settings of the ports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wiring {
     pub(crate) shape: Option<Shape>,
@@ -55,12 +55,12 @@ pub(crate) trait Switch {
     /// As in the report.
     fn name(&self) -> &'static str;
 
-    /// What must be done once and is not part of connecting.
+    /// Preparations that are made once and are not part of connecting.
     fn prepare(&mut self) -> Result<(), BenchError> {
         Ok(())
     }
 
-    /// How it is set up, where that is not how it comes.
+    /// Settings that are not its defaults.
     fn setting(&self) -> Option<&'static str> {
         None
     }
@@ -81,8 +81,8 @@ pub(crate) trait Switch {
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError>;
 }
 
-/// Those of the variants that were asked for: all if `names` is empty. Names of none of them are
-/// passed over: they may be those of another part of the experiment, which checks them.
+/// The variants that were asked for: all if `names` is empty. Names of none of them are passed
+/// over: they may be those of another part of the experiment, which checks them.
 pub(crate) fn choose(
     mut switches: Vec<Box<dyn Switch>>,
     names: &[String],

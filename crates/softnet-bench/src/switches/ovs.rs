@@ -164,8 +164,8 @@ pub(crate) fn vhost_user(
     Ok(daemons)
 }
 
-/// How long the thread of the switch with its files in `directory` may sleep when it has nothing to
-/// do, in microseconds.
+/// Sets how long the thread of the switch with its files in `directory` may sleep when it has
+/// nothing to do, in microseconds.
 pub(crate) fn set_sleep(directory: &Path, sleep: u32) -> Result<(), BenchError> {
     let place = Place::of_peers();
     let setting = format!("other_config:pmd-sleep-max={sleep}");

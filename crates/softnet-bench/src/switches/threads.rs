@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool, PoolStats};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
+use softnet::tx::Sender;
 use softnet::tx::Wake;
-use softnet::tx::{DeviceConfig, Standalone, TxPolicy};
 use softnet_engine::forward::{AGEING, Bridge, Verdict};
 use softnet_engine::rx::{Receive, RxQueue, Sleep, WEIGHT};
 use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
@@ -30,7 +30,7 @@ const THREADS: &str = "softnet/port";
 /// Addresses that the switch remembers.
 const ADDRESSES: usize = 1024;
 
-/// How threads share a port's queue.
+/// The way in which threads share a port's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortThreads {
     Lockless,
@@ -39,11 +39,11 @@ pub(crate) enum PortThreads {
 
 /// The sending side of a port.
 enum Out {
-    Lockless(Standalone<TapTx, AnyQdisc>),
+    Lockless(Sender<TapTx, AnyQdisc>),
     Locked(Box<Mutex<Stage<TapTx>>>),
 }
 
-/// What all threads share.
+/// State that all threads share.
 struct Shared {
     bridge: Bridge,
     ports: Vec<Out>,
@@ -96,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// What the thread of a port does.
+    /// The loop of a port's thread.
     fn serve(&self, port: usize, mut rx: TapRx, mut poller: Poller) {
         while !self.stop.load(Ordering::Acquire) {
             let (mut packets, now) = (PacketList::new(), self.clock.now());
@@ -157,15 +157,11 @@ impl Switch for PortThreads {
             let qdisc = QdiscSpec::default();
             ports.push(match self {
                 PortThreads::Lockless => {
-                    let config = DeviceConfig {
-                        name: tap.name,
-                        features: tap.features,
-                        policy: TxPolicy::default(),
-                    };
                     let pool = &buffers.small;
                     let qdiscs = qdisc.instances(1, pool).map_err(embedded::failed)?;
-                    let device = Standalone::start(config, vec![tx], qdiscs, pool, clock.clone());
-                    Out::Lockless(device.map_err(embedded::failed)?)
+                    let sender = Sender::builder().name(tap.name).features(tap.features);
+                    let sender = sender.qdiscs(qdiscs).pool(pool).clock(clock.clone());
+                    Out::Lockless(sender.start(tx).map_err(embedded::failed)?)
                 }
                 PortThreads::Locked => {
                     let pool = buffers.small.clone();

@@ -8,7 +8,7 @@ use rustix::time::Timespec;
 
 /// Events taken at once.
 const EVENTS: usize = 256;
-/// How long a wait may take before its caller looks at the clock.
+/// Time that a wait may take before its caller looks at the clock.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Files that are waited for, by number; reported as long as they are ready.

@@ -1,6 +1,6 @@
 //! iperf (version 2) on host a, with many parallel clients.
 //!
-//! What they send is counted by our sink on host b: iperf's own server may corrupt its heap when
+//! Their traffic is counted by our sink on host b: iperf's own server may corrupt its heap when
 //! many connections end at once.
 
 use std::process::Stdio;

@@ -51,8 +51,8 @@ pub(crate) const COMPARE: &[&str] = &[
 ];
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
-/// Of the time for a figure, what `wake-latency` takes: it needs many samples for its 99 %, at 80
-/// a second.
+/// Slices of a figure's time that `wake-latency` takes: it needs many samples for its 99 %, at 80 a
+/// second.
 const WAKE_SLICES: u32 = 4;
 /// Time for the flows to get going before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(300);

@@ -17,7 +17,7 @@ use crate::hosts::Topology;
 
 const PORT: u16 = 5302;
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Transactions {
     /// From request to response, of those that came in the window.

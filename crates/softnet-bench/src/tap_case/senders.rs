@@ -67,7 +67,7 @@ fn connect(to: SocketAddrV4) -> rustix::io::Result<Sender> {
     }
 }
 
-/// What became of a connection.
+/// The state of a connection.
 enum State {
     Sending,
     /// All is sent; the server will close.

@@ -29,7 +29,7 @@ pub(super) struct Sink {
     listener: TcpListener,
 }
 
-/// What came in the window.
+/// Data that came in the window.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Received {
     pub(super) bytes: u64,

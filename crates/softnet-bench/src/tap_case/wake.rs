@@ -1,7 +1,7 @@
-//! How long one datagram takes from host a to host b when everything on its way sleeps: one is
-//! sent every 5 to 20 ms, at random. Two ends are measured: when the far host's stack has the
-//! packet (`SO_TIMESTAMPNS`: the switch has sent it), and when the receiving program has it,
-//! which must be woken first.
+//! Time of one datagram from host a to host b when everything on its way sleeps: one is sent every
+//! 5 to 20 ms, at random. Two ends are measured: when the far host's stack has the packet
+//! (`SO_TIMESTAMPNS`: the switch has sent it), and when the receiving program has it, which must be
+//! woken first.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -19,9 +19,9 @@ const PORT: u16 = 5303;
 pub(super) const INTERVAL_MS: (u64, u64) = (5, 20);
 /// Datagrams sent at least.
 const LEAST: u64 = 10;
-/// Of those that are sent first, the path still learns.
+/// Datagrams sent first, from which the path still learns.
 const UNCOUNTED: u64 = 3;
-/// How long the receiver waits before it looks whether it is to end.
+/// Time that the receiver waits before it looks whether it is to end.
 const BLOCK: Duration = Duration::from_millis(100);
 /// Sending time by two clocks, and a number.
 const LENGTH: usize = 24;

@@ -44,7 +44,7 @@ impl Window {
     }
 }
 
-/// What happened during a window.
+/// Events during a window.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// CPU time of the machine.
@@ -53,12 +53,12 @@ pub(super) struct Seen {
     pub(super) retransmits: f64,
     /// Packets lost inside the devices between hosts and switch.
     pub(super) device_drops: f64,
-    /// What the engine counted, where it is in this program.
+    /// The engine's counters, where it is in this program.
     pub(super) counters: Option<Counters>,
 }
 
 impl Seen {
-    /// Of all CPUs.
+    /// The share of all CPUs.
     pub(super) fn cpu_share(&self, window: Window) -> f64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.busy_s / (window.seconds() * cpus as f64)
@@ -92,8 +92,7 @@ fn net(netns: &NamedNetns, file: &str) -> Result<String, BenchError> {
     })
 }
 
-/// What `interface` has dropped either way, by the lines of /proc/net/dev; 0 if there is no such
-/// interface.
+/// Drops of `interface` either way, by the lines of /proc/net/dev; 0 if there is no such interface.
 fn dropped(text: &str, interface: &str) -> f64 {
     let line = text.lines().find_map(|line| {
         let (name, numbers) = line.split_once(':')?;

@@ -15,7 +15,7 @@ const SOURCE: &str = include_str!("../../peers/dpdk_ring.c");
 /// Memory for rings and packets.
 const MEGABYTES: usize = 128;
 
-/// How producers wait for each other.
+/// The way in which producers wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sync {
     /// Each waits for those that came before it.
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ring_delivers_what_was_sent() {
+    fn every_ring_delivers_all_packets() {
         for sync in [Sync::MultiProducer, Sync::Relaxed, Sync::HeadTail] {
             let plan = Plan {
                 threads: 2,

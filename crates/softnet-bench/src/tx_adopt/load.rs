@@ -17,7 +17,7 @@ use crate::random::Random;
 
 /// Packets that a thread may have in flight: between its call and the driver.
 const IN_FLIGHT: usize = 256;
-/// Packets in the pool beyond twice those: a thread's home keeps some, and exhaustion is not what
+/// Packets in the pool beyond twice those: a thread's cache keeps some, and exhaustion is not what
 /// is measured here.
 const SPARE: usize = 2048;
 /// Bytes of a buffer; the smallest there is.
@@ -26,7 +26,7 @@ const BUFFER: usize = 512;
 const SAMPLE: u32 = 16;
 /// Flows of each thread.
 const FLOWS: u32 = 4;
-/// How long packets may take to leave after the last was sent.
+/// Time that packets may take to leave after the last was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Stack of a sender.
 const STACK: usize = 64 << 10;
@@ -35,7 +35,7 @@ const WARMING: u8 = 0;
 const MEASURING: u8 = 1;
 const STOP: u8 = 2;
 
-/// What the senders do.
+/// The load that the senders make.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) threads: usize,
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// What one turn gave.
+/// The result of one turn.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) delivered: u64,
@@ -76,10 +76,10 @@ pub(crate) struct Outcome {
     pub(crate) cpu: Duration,
     /// Time that the senders together spent waiting for locks, where that is known.
     pub(crate) waited: Option<Duration>,
-    /// Of the transmit call, in nanoseconds.
+    /// Time of the transmit call, in nanoseconds.
     pub(crate) call: Counts<4>,
-    /// Of the packets, from the transmit call to the driver, where that is known; at a given load
-    /// from the time at which they were due.
+    /// Time of the packets from the transmit call to the driver, where that is known; at a given
+    /// load from the time at which they were due.
     pub(crate) sojourn: Option<Counts<4>>,
 }
 
@@ -88,7 +88,7 @@ struct Sender {
     sent: u64,
     waited: u64,
     call: Counts<4>,
-    /// Of packets that were due and not sent, how long by the end.
+    /// Delay at the end of the packets that were due and not sent.
     late: Counts<4>,
 }
 
@@ -296,7 +296,7 @@ fn run<P: Path>(
 /// When a thread has to send: bursts at times that do not depend on what became of those before.
 #[derive(Debug)]
 struct Pace {
-    /// Of burst 0.
+    /// Time of burst 0.
     start: u64,
     period: u64,
     /// Packets in a period.
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_are_due_whatever_became_of_those_before() {
+    fn burst_times_do_not_depend_on_earlier_bursts() {
         let mut random = Random::new(3);
         // 20 packets each 100 µs.
         let mut pace = Pace::new(200_000.0, 1, 1000, &mut random);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_and_never_sent_is_late() {
+    fn unsent_due_packets_count_as_late() {
         let mut random = Random::new(3);
         let mut pace = Pace::new(16_000_000.0, 1, 0, &mut random);
         let start = pace.start;

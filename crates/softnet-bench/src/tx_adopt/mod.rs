@@ -52,7 +52,7 @@ const LOADS: [u32; 2] = [50, 80];
 /// they are shared here: as there, and a quarter.
 const QUEUES: usize = 30;
 const SENDERS_OF_QUEUES: [usize; 2] = [60, 240];
-/// Of `--seconds`, what one figure gets: there are hundreds.
+/// Share of `--seconds` that one figure gets: there are hundreds.
 const SHARE: f64 = 0.1;
 /// The shortest turn, and what each thread adds to it: nearly all of them should have had the CPU.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -115,7 +115,7 @@ impl Kind {
         }
     }
 
-    /// Whether there is a figure for this case.
+    /// True if there is a figure for this case.
     fn takes(self, case: &Case) -> bool {
         let plain = case.bulk == 1 && case.load.is_none() && case.queues.is_none();
         match (self, case.through) {
@@ -131,7 +131,7 @@ impl Kind {
     }
 }
 
-/// What the packets pass.
+/// The qdisc and the driver that the packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Through {
     Here(Qdisc, Driver),
@@ -139,7 +139,7 @@ enum Through {
     Kernel(usize),
 }
 
-/// What one row is about.
+/// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     threads: usize,
@@ -170,8 +170,8 @@ impl Case {
         params
     }
 
-    /// Whether the command line asks for it; `load=full` is what has no load, `queues=1` what has
-    /// one queue.
+    /// True if the command line asks for it; a case without a load is `load=full`, one with one
+    /// queue `queues=1`.
     fn wanted(&self, only: &Only) -> bool {
         let mut params = self.params();
         if self.load.is_none() {
@@ -408,7 +408,7 @@ mod tests {
 
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
-    fn every_way_delivers_or_drops_what_was_sent() {
+    fn every_path_delivers_or_drops_all_packets() {
         let ticks = Ticks::new();
         for kind in KINDS
             .into_iter()

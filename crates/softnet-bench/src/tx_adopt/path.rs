@@ -1,4 +1,5 @@
-//! What is measured: the path of many senders through one qdisc to one driver, and the driver.
+//! The subject of the measurement: the path of many senders through one qdisc to one driver, and
+//! the driver.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ const SLOTS: usize = 256;
 
 /// The path from the senders to the driver.
 pub(crate) trait Path: Sync {
-    /// Whether a thread has to be in [`serve`](Path::serve) for packets to move.
+    /// True if a thread has to be in [`serve`](Path::serve) for packets to move.
     const SERVED: bool;
 
     /// Sends. Adds the nanoseconds spent waiting for locks to `waited`. Returns how many of the
     /// packets were refused.
     fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64;
 
-    /// What the path's own thread does until `stop`. Whatever was sent before that has left when
+    /// The loop of the path's own thread until `stop`. All packets sent before that have left when
     /// it returns.
     fn serve(&self, _stop: &AtomicBool) {}
 
@@ -87,19 +88,19 @@ impl Driver {
     }
 }
 
-/// What one queue of a driver counts. Written by one thread at a time.
+/// Counters of one queue of a driver. Written by one thread at a time.
 #[derive(Debug, Default)]
-struct Lane {
+struct QueueCounters {
     packets: AtomicU64,
     /// From the start of the transmit call to the driver, in nanoseconds, of packets sent at or
     /// after [`since`](Delivery::count_from).
     sojourn: Histogram<4>,
 }
 
-/// What a driver counts.
+/// Counters of a driver.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    lanes: Box<[CachePadded<Lane>]>,
+    queues: Box<[CachePadded<QueueCounters>]>,
     since: CachePadded<AtomicU64>,
     /// Packets delivered, by the sender's number, which they carry as their port.
     returned: Box<[CachePadded<AtomicU64>]>,
@@ -110,7 +111,7 @@ impl Delivery {
     /// yet.
     pub(crate) fn new(queues: usize, senders: usize) -> Delivery {
         Delivery {
-            lanes: (0..queues).map(|_| CachePadded::default()).collect(),
+            queues: (0..queues).map(|_| CachePadded::default()).collect(),
             since: CachePadded::new(AtomicU64::new(u64::MAX)),
             returned: (0..senders).map(|_| CachePadded::default()).collect(),
         }
@@ -119,8 +120,8 @@ impl Delivery {
     /// Times in the queue, of all queues.
     pub(crate) fn sojourn(&self) -> Counts<4> {
         let mut all = Counts::default();
-        for lane in &self.lanes {
-            all.merge(&lane.sojourn.counts());
+        for queue in &self.queues {
+            all.merge(&queue.sojourn.counts());
         }
         all
     }
@@ -144,8 +145,8 @@ impl Delivery {
 
     /// Packets delivered by now.
     pub(crate) fn packets(&self) -> u64 {
-        let packets = |lane: &CachePadded<Lane>| lane.packets.load(Ordering::Relaxed);
-        self.lanes.iter().map(packets).sum()
+        let packets = |queue: &CachePadded<QueueCounters>| queue.packets.load(Ordering::Relaxed);
+        self.queues.iter().map(packets).sum()
     }
 
     /// Since when packets are timed.
@@ -163,7 +164,7 @@ impl Delivery {
 #[derive(Debug)]
 pub(crate) struct Sink {
     delivery: Arc<Delivery>,
-    lane: usize,
+    queue: usize,
     ticks: Ticks,
     /// Empty for the null driver.
     frames: Box<[[u8; FRAME]]>,
@@ -172,11 +173,11 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// One of several queues that count together.
-    pub(crate) fn of(driver: Driver, lane: usize, delivery: Arc<Delivery>, ticks: Ticks) -> Sink {
+    pub(crate) fn of(driver: Driver, queue: usize, delivery: Arc<Delivery>, ticks: Ticks) -> Sink {
         let slots = if driver == Driver::Copy { SLOTS } else { 0 };
         Sink {
             delivery,
-            lane,
+            queue,
             ticks,
             frames: vec![[0; FRAME]; slots].into_boxed_slice(),
             next: 0,
@@ -186,7 +187,7 @@ impl Sink {
 
 impl TxRing for Sink {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        let lane = &self.delivery.lanes[self.lane];
+        let queue = &self.delivery.queues[self.queue];
         // Runs of packets of one sender are given back together.
         let (mut sender, mut run) = (0, 0);
         for packet in packets.iter() {
@@ -207,17 +208,17 @@ impl TxRing for Sink {
                 let left = packet.timestamp().nanos();
                 if left >= self.delivery.since.load(Ordering::Relaxed) {
                     let sojourn = self.ticks.nanos().saturating_sub(left);
-                    lane.sojourn.record(sojourn);
+                    queue.sojourn.record(sojourn);
                 }
             }
         }
         self.delivery.give_back(sender, run);
         sent.packets += packets.len() as u64;
         sent.bytes += packets.bytes();
-        let delivered = lane.packets.load(Ordering::Relaxed) + packets.len() as u64;
+        let delivered = queue.packets.load(Ordering::Relaxed) + packets.len() as u64;
         drop(packets.take());
         // Released after the packets are back in their pool.
-        lane.packets.store(delivered, Ordering::Release);
+        queue.packets.store(delivered, Ordering::Release);
         Xmit::Complete
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use softnet::time::{Clock, Time};
 
-/// How long the counter's rate is measured.
+/// Time for which the counter's rate is measured.
 const CALIBRATION: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
@@ -84,7 +84,7 @@ fn read() -> u64 {
     0
 }
 
-/// Whether the counter runs at one rate on all CPUs: the kernel checks that before it uses it as
+/// True if the counter runs at one rate on all CPUs: the kernel checks that before it uses it as
 /// its own clock.
 fn trusted() -> bool {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";

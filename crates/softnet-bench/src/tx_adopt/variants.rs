@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
-use softnet::tx::{DeviceConfig, Features, Qdiscs, ServedBy, Standalone, TxPolicy, XmitResult};
+use softnet::tx::{Qdiscs, Sender, ServedBy, TxPolicy, XmitResult};
 use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
 use super::crossbeam::Crossbeam;
@@ -19,7 +19,7 @@ use crate::baselines::rings::Rings;
 use crate::baselines::spin_adopt::SpinAdopt;
 use crate::error::BenchError;
 
-/// How senders get at the qdisc.
+/// The path of senders to the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Local {
     /// Softnet's transmit queue.
@@ -32,10 +32,10 @@ pub(crate) enum Local {
     Rings,
 }
 
-/// What all of them have in common.
+/// The setup that all of them have in common.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
-    /// Of each queue.
+    /// The qdisc of each queue.
     pub(crate) qdisc: QdiscSpec,
     /// Queues below `mq`; `None`: the qdisc is the root of a device with one queue.
     pub(crate) mq: Option<usize>,
@@ -165,9 +165,9 @@ impl<P: Path> Path for Several<P> {
     }
 }
 
-/// A standalone device: senders run its queues, its helper thread does what they leave.
+/// A device without an engine: senders run its queues, its helper thread does what they leave.
 #[derive(Debug)]
-pub(crate) struct Softnet(Standalone<Sink, AnyQdisc>);
+pub(crate) struct Softnet(Sender<Sink, AnyQdisc>);
 
 impl Softnet {
     /// With the default policy but for who serves it.
@@ -182,12 +182,10 @@ impl Softnet {
             served_by,
             ..TxPolicy::default()
         };
-        let config = DeviceConfig {
-            name: "bench".to_owned(),
-            features: Features::default(),
-            policy,
-        };
-        Standalone::start(config, sinks, qdiscs, pool, ticks.clock())
+        let sender = Sender::builder().policy(policy).qdiscs(qdiscs).pool(pool);
+        sender
+            .clock(ticks.clock())
+            .start_all(sinks)
             .map(Softnet)
             .map_err(|e| BenchError::Measure(e.to_string()))
     }

@@ -1,7 +1,7 @@
-//! What two machines on one worker exchange while a third attacks its port, against an honest load
-//! with the same work for CPUs: frames that are dropped when they are received, as fast as the port
-//! takes them, or threads that compute as much as the attacker and the port's thread do meanwhile;
-//! and against no load, which says what share of the worker the attacker takes.
+//! Frames that two machines on one worker exchange while a third attacks its port, against an
+//! honest load with the same work for CPUs: frames that are dropped when they are received, as fast
+//! as the port takes them, or threads that compute as much as the attacker and the port's thread do
+//! meanwhile; and against no load, which says what share of the worker the attacker takes.
 //!
 //! Attack and load take turns of a fraction of a second with the same machines: how fast two CPUs
 //! exchange cache lines changes by a factor of three from one second to the next where they are
@@ -88,7 +88,7 @@ fn beside<T>(
 /// Frames of the victims, and seconds that the attack's threads ran.
 type Slice = (u32, [f64; 2]);
 
-/// What the victims exchange in one turn.
+/// Frames that the victims exchange in one turn.
 fn slice(victims: &mut Victims) -> Result<Slice, BenchError> {
     exchange(victims, BEFORE);
     let before = run_times()?;
@@ -97,7 +97,7 @@ fn slice(victims: &mut Victims) -> Result<Slice, BenchError> {
     Ok((frames, std::array::from_fn(|n| after[n] - before[n])))
 }
 
-/// What the victims are beside, in this order.
+/// Loads beside the victims, in this order.
 const VARIANTS: [&str; 4] = [OURS, EQUAL_LOAD, AGAIN, UNLOADED];
 
 /// Millions of frames per second that the victims get beside each of [`VARIANTS`]. The worker has

@@ -41,7 +41,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// Fields that Softnet is compared by.
 const COMPARE: &[&str] = &["mpps", "ping_mean_us"];
 
-/// What carries packets from and to guests.
+/// A switch that carries packets from and to guests.
 trait BackEnd: std::fmt::Debug {
     /// Packets that it has dropped, if it tells.
     fn drops(&self) -> Option<u64> {
@@ -64,13 +64,13 @@ fn address(device: usize) -> String {
     format!("02:00:00:00:01:{device:02x}")
 }
 
-/// What a guest's device is told of its rings.
+/// Options of a guest's device for its rings.
 fn device_options(ring: &str, queue: usize) -> String {
     let packed = usize::from(ring == "packed");
     format!("queue_size={queue},packed_vq={packed}")
 }
 
-/// How often each variant takes its turn, and the time of each figure in one.
+/// Turns of each variant, and the time of each figure in one.
 fn turns(options: &Options) -> (usize, Duration) {
     let (turns, time) = options.program_turns();
     // A run of a second is to see that all works; most of its time is that of programs to start.

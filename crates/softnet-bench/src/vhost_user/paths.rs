@@ -58,7 +58,7 @@ impl Path {
         }
     }
 
-    /// Of a short run: the path of the switch is measured with one kind.
+    /// The kinds of rings measured; in a short run, one kind for the path of the switch.
     fn rings(self, short: bool) -> &'static [&'static str] {
         match self {
             Path::Switch if short => &RINGS[..1],

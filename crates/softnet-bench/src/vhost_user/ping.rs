@@ -97,7 +97,7 @@ struct Pair<S> {
     guests: Guests,
 }
 
-/// What is measured by turns.
+/// The pairs that are measured by turns.
 #[derive(Default)]
 struct Pairs {
     softnet: Option<Pair<Switch>>,
@@ -158,7 +158,7 @@ fn boot<'p, S>(
     }
 }
 
-/// What `ping` says of them, in microseconds.
+/// Round-trip times that `ping` printed, in microseconds.
 fn round_trips(said: &str) -> Vec<f64> {
     let time = |line: &str| {
         let (_, time) = line.split_once("time=")?;

@@ -11,9 +11,7 @@ use rustix::event::{Timespec, epoll};
 use serde_json::json;
 use softnet::mem::{PacketList, Pool, PoolConfig};
 use softnet::time::{Clock, Time};
-use softnet::tx::{
-    DeviceConfig, Features, RingFile, RingWaker, Sent, Standalone, TxPolicy, TxRing, Xmit,
-};
+use softnet::tx::{RingFile, RingWaker, Sender, Sent, TxRing, Xmit};
 use softnet_engine::Device;
 use softnet_io::{Buffers, VhostUserTx};
 use softnet_tc::QdiscSpec;
@@ -28,7 +26,7 @@ use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::failed;
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "senders";
 const RING: &str = "split";
 const THREADS: [usize; 2] = [1, 64];
@@ -39,7 +37,7 @@ const POOL: PoolConfig = PoolConfig {
 };
 /// Packets in the guest's pool.
 const PACKETS: usize = 8192;
-/// How often the thread that watches the ring looks whether it is to end.
+/// Interval at which the thread that watches the ring looks whether it is to end.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
@@ -112,7 +110,7 @@ fn send(device: &Device<Watched>, pool: &Pool, clock: &Clock, stop: &AtomicBool)
             std::thread::yield_now();
             continue;
         };
-        packet.append(&frame);
+        let _ = packet.append(&frame);
         device.transmit(packet.into(), clock.now());
         sent += 1;
     }
@@ -154,14 +152,9 @@ fn measure(threads: usize, cpus: Cpus, time: Duration) -> Result<Vec<Field>, Ben
             waker: waker.clone(),
         };
         let qdiscs = QdiscSpec::default().instances(1, &pool).map_err(failed)?;
-        let config = DeviceConfig {
-            name: "vm".to_owned(),
-            features: Features::default(),
-            policy: TxPolicy::default(),
-        };
         let clock = Clock::monotonic();
-        let out =
-            Standalone::start(config, vec![ring], qdiscs, &pool, clock.clone()).map_err(failed)?;
+        let sender = Sender::builder().qdiscs(qdiscs).pool(&pool);
+        let out = sender.clock(clock.clone()).start(ring).map_err(failed)?;
         let device = out.device();
         let stop = AtomicBool::new(false);
         let (rates, dropped, sent) = std::thread::scope(|scope| {

@@ -9,19 +9,18 @@ use std::time::Duration;
 use softnet::mem::PacketList;
 use softnet::stats::DropCounters;
 use softnet::time::Clock;
-use softnet::tx::{Sent, TxPolicy, TxRing as _};
-use softnet_engine::rx::{Receive, RxQueue as _, SteeringSpec, WEIGHT};
-use softnet_engine::{Engine, EngineStats, PortSetup};
+use softnet::tx::{Sent, TxRing as _};
+use softnet_engine::rx::{Receive, RxQueue as _, WEIGHT};
+use softnet_engine::{Engine, EngineStats, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
-use softnet_tc::QdiscSpec;
 
 use super::BackEnd;
 use crate::buffers::pinned;
 use crate::error::BenchError;
 use crate::switches::{buffers, failed};
 
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_millis(100);
 /// Longest IP packet.
 const MTU: u32 = 1500;
@@ -96,7 +95,8 @@ impl Drop for Reflector {
     }
 }
 
-/// What it cannot send yet it tries again, before it receives more.
+/// Sends back what it receives; packets that it cannot send yet it tries again, before it receives
+/// more.
 fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
     let clock = Clock::monotonic();
     // Drops are no part of what is measured here.
@@ -116,24 +116,24 @@ fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
     }
 }
 
-/// How a [`Switch`] is set up.
+/// The settings of a [`Switch`].
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
-    /// Of each port.
+    /// Queues of each port.
     pub(super) queues: usize,
     /// The CPU of each worker, if it is tied to one.
     pub(super) cpus: Vec<Option<usize>>,
-    /// Whether buffers return to the worker that allocated them.
+    /// True if buffers return to the worker that allocated them.
     pub(super) defer: bool,
-    /// Whether the flows of each port are shared out over all workers (RPS).
+    /// True if the flows of each port are shared out over all workers (RPS).
     pub(super) steer: bool,
-    /// Whether the sockets are the guests'.
+    /// True if the sockets are the guests'.
     pub(super) connect: bool,
 }
 
 /// The engine with a port for each socket, all on one bridge.
 pub(super) struct Switch {
-    engine: Engine<VhostUserRx, VhostUserTx>,
+    engine: Engine<OwnQueues<VhostUserRx, VhostUserTx>>,
 }
 
 impl std::fmt::Debug for Switch {
@@ -157,34 +157,31 @@ impl Switch {
             })
         };
         let pollers = setup.cpus.iter().map(poller).collect::<Result<_, _>>()?;
-        let engine =
-            Engine::start(pollers, buffers.small.clone(), Clock::monotonic()).map_err(failed)?;
-        let mut ports = Vec::new();
+        let (pool, clock) = (buffers.small.clone(), Clock::monotonic());
+        let engine = Engine::start(pollers, pool, clock, OwnQueues::default());
+        let engine = engine.map_err(failed)?;
+        engine.add_bridge(Settings::new("br0")).map_err(failed)?;
         for (number, socket) in sockets.iter().enumerate() {
             let opened = open(socket, setup.connect, setup.queues, &buffers)?;
-            let port = PortSetup {
-                name: format!("vm{number}"),
+            let mut port = PortSpec {
+                master: Some("br0".into()),
+                ..PortSpec::new(format!("vm{number}"))
+            };
+            let device = Opened {
                 rx: opened.rx,
                 tx: opened.tx,
                 features: opened.features,
-                qdisc: QdiscSpec::default(),
-                policy: TxPolicy::default(),
             };
-            let port = engine.add_port(port).map_err(failed)?;
+            let steering = &mut port.options.steering;
             if setup.steer {
-                let spec = SteeringSpec {
-                    rps: (0..setup.cpus.len()).collect(),
-                    ..SteeringSpec::default()
-                };
-                engine.set_steering(port, &spec).map_err(failed)?;
+                steering.rps = (0..setup.cpus.len()).collect();
             }
-            ports.push(port);
+            engine.add_port_with(port, device).map_err(failed)?;
         }
-        engine.add_bridge("br0", &ports).map_err(failed)?;
         Ok(Switch { engine })
     }
 
-    /// What it has counted.
+    /// The switch's statistics.
     pub(super) fn stats(&self) -> EngineStats {
         self.engine.stats()
     }

@@ -12,13 +12,13 @@ use crate::process::Dialogue;
 
 const PROGRAM: &str = "dpdk-testpmd";
 const PROMPT: &str = "testpmd> ";
-/// How long it may take to start, or to answer.
+/// Time that it may take to start, or to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Megabytes for all but packets, and bytes that a packet takes.
 const BASE_MB: usize = 64;
 const PACKET: usize = 2560;
 
-/// What a device has sent and received, in packets per second.
+/// Packets per second that a device has sent and received.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) received: f64,
@@ -26,7 +26,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Those of all devices.
+    /// Rates of all devices together.
     pub(super) fn sum(devices: &[Rates]) -> Rates {
         devices.iter().fold(Rates::default(), |sum, one| Rates {
             received: sum.received + one.received,
@@ -103,7 +103,7 @@ impl Testpmd {
         self.dialogue.hear(PROMPT, PATIENCE)
     }
 
-    /// What each device does for `time`, by the program's own clock.
+    /// Rates of each device over `time`, by the program's own clock.
     pub(super) fn rates(&mut self, time: Duration) -> Result<Vec<Rates>, BenchError> {
         // It says what was done since it was asked before.
         self.ask("show port stats all")?;

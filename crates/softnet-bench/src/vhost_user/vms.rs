@@ -22,7 +22,7 @@ use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
 
-/// What `--only case=` calls these rows.
+/// Name of these rows for `--only case=`.
 const CASE: &str = "vms";
 const RING: &str = "split";
 const VMS: [usize; 2] = [2, 8];

@@ -12,7 +12,7 @@ use crate::process::Process;
 const PROXY: usize = 1;
 const SERVER: usize = 2;
 const PORT: u16 = 8080;
-/// How long a daemon gets to listen.
+/// Time that a daemon gets to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of the page that is asked for: with the header of the answer, one packet.
 const PAGE: usize = 1000;

@@ -15,7 +15,7 @@ const CLIENT: usize = 0;
 /// Files that wrk and the like may open.
 const FILES: u64 = 16_384;
 
-/// What came back.
+/// The result.
 #[derive(Debug, PartialEq)]
 pub(super) struct Web {
     pub(super) requests: f64,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use softnet_engine::control::BridgeSpec;
+use softnet_engine::BridgeSpec;
 use softnet_tc::Unset::{Required, Value, Words};
 
 use super::address::MAC;
@@ -19,7 +19,7 @@ const AGEING_MAX: Duration = Duration::from_secs(u32::MAX as u64 / 100);
 
 pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// its name, as of a port
-    "name": Required("it"), "\"p\"";
+    "name": Required("it", "\"br0\""), "\"p\"";
     /// its Ethernet address
     "mac": Words("random"), "\"01:00:5e:00:00:01\""
         => Maybe(MAC), |b| Some(&mut b.settings.address);

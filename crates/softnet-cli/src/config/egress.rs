@@ -2,7 +2,7 @@
 //! actions on what leaves it (`mirror`, `redirect`: tc-mirred(8)).
 
 use softnet::tx::{MAX_CLASSES, QueueMap, QueueMapError, TcQueues};
-use softnet_engine::control::ActionSpec;
+use softnet_engine::ActionSpec;
 use softnet_engine::forward::{MirredDir, MirredMode};
 use softnet_tc::Unset::{Required, Value};
 
@@ -17,7 +17,7 @@ const QUEUES_MAX: i64 = 256;
 
 pub(super) static MIRRED: &[Key<MirredDir>] = keys! { MirredDir =>
     /// name of a port
-    "to": Required("it"), "\"x\"";
+    "to": Required("it", "\"p\""), "\"x\"";
     /// `"egress"` sends from that port, `"ingress"` acts as if that port had received it
     "dir": Value, "\"up\""
         => Word(
@@ -186,7 +186,7 @@ pub(super) fn write_actions(w: &mut Writer, actions: &[ActionSpec]) {
 
 #[cfg(test)]
 mod tests {
-    use softnet_engine::control::PortOptions;
+    use softnet_engine::PortOptions;
     use softnet_io::DeviceSpec;
 
     use super::super::parse;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use softnet::wire::EthernetAddress;
+use softnet_engine::BridgeSpec;
 use softnet_engine::FdbSpec;
-use softnet_engine::control::BridgeSpec;
 use softnet_engine::forward::FdbState;
 use softnet_tc::Unset::{Required, Value, Words};
 
@@ -19,9 +19,9 @@ use super::write::Writer;
 
 pub(super) static FDB: &[Key<FdbSpec>] = keys! { FdbSpec =>
     /// its Ethernet address; in a bridge and VLAN it is given once
-    "address": Required("it"), "\"x\"" => MAC, |f| Some(&mut f.address);
+    "address": Required("it", "\"02:00:00:00:00:07\""), "\"x\"" => MAC, |f| Some(&mut f.address);
     /// the port that it is behind, a member of a bridge
-    "port": Required("it"), "\"x\"";
+    "port": Required("it", "\"p\""), "\"x\"";
     /// its VLAN, in a bridge with `vlan_filtering`; others look for it in no VLAN
     "vlan": Words("no VLAN"), "2" => Maybe(VLAN), |f| Some(&mut f.vlan);
     /// `"static"`; or `"permanent"`: the address is the bridge's own, and what is sent there is

@@ -52,10 +52,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) {
 
 /// The filter, and the key that names its class.
 fn read(table: &Table<'_>) -> Option<(&'static str, FilterSpec)> {
-    let known = |text: &str| {
-        let kinds = ["flower", "u32", "basic", "matchall", "fw"];
-        kinds.into_iter().find(|kind| *kind == text)
-    };
+    let known = |text: &str| FilterKind::NAMES.into_iter().find(|kind| *kind == text);
     let what = "a kind of filter; use flower, u32, basic, matchall or fw";
     let kind = match table.has("kind") {
         true => table.parsed("kind", what, known)?,
@@ -145,14 +142,9 @@ fn name(table: &Table<'_>, kind: &str) -> (Option<u32>, u32) {
 
 fn action(table: &Table<'_>) -> FilterAction {
     let what = "an action; use pass, drop, continue, reclassify or \"goto chain 1\"";
-    let action = table.parsed("action", what, |text| match text {
-        "pass" | "ok" => Some(FilterAction::Pass),
-        "drop" | "shot" => Some(FilterAction::Drop),
-        "continue" => Some(FilterAction::Continue),
-        "reclassify" => Some(FilterAction::Reclassify),
-        goto => Some(FilterAction::Goto(number(
-            goto.strip_prefix("goto chain ")?,
-        )?)),
+    let action = table.parsed("action", what, |text| {
+        let chain = || number(text.strip_prefix("goto chain ")?).map(FilterAction::Goto);
+        FilterAction::from_word(text).or_else(chain)
     });
     // Of a wrong one, one that needs nothing beside it.
     action.unwrap_or_else(|| match table.has("action") {

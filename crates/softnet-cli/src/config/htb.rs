@@ -5,9 +5,9 @@ use softnet_tc::TreeError::{Loop, NoClass, TooDeep};
 use softnet_tc::{ClassSpec, HtbClassSpec, SpecError};
 
 use super::extras;
+use super::qdisc;
 use super::table::Table;
 use super::tree::Building;
-use super::units;
 use super::words::hex;
 
 /// The default class, in hexadecimal as in tc. A number of TOML looks the same and is another one,
@@ -29,54 +29,37 @@ pub(super) fn minor(table: &Table<'_>) -> Option<u16> {
     table.parsed("default", what, |text| hex(text)?.try_into().ok())
 }
 
-const KEYS: &[&str] = &[
-    "classid",
-    "parent",
-    "rate",
-    "ceil",
-    "burst",
-    "cburst",
-    "prio",
-    "quantum",
-    "overhead",
-    "mpu",
-    "linklayer",
-    "estimator",
-];
-
 /// Adds a table's class to a tree.
 pub(super) fn add_class(building: &mut Building, table: &Table<'_>) {
     let before = table.source.errors();
-    table.only(&[], "class", KEYS);
+    let own = HtbClassSpec::OPTIONS.iter().map(|option| option.name);
+    let keys: Vec<&str> = ["classid", "parent"].into_iter().chain(own).collect();
+    table.only(&[], "class", &[keys, vec!["estimator"]].concat());
     let name = table.handle("classid");
     if !table.has("classid") {
         table.missing::<()>("classid", "the class's name, like \"1:10\"");
     }
     let parent = table.handle("parent");
-    let rate = table.required("rate", units::rate, "the class's own rate, like \"10mbit\"");
-    let ceil = table.quantity("ceil", units::rate).or(rate);
-    let burst = table.quantity("burst", units::size);
-    let cburst = table.quantity("cburst", units::size);
-    let prio = table.parsed("prio", "a number from 0 on", |text| text.parse().ok());
-    let quantum = table.small("quantum", units::size);
-    let link = table.link_cost();
-    let (Some(name), Some(rate), Some(ceil)) = (name, rate, ceil) else {
+    let mut spec = ClassSpec::Htb(HtbClassSpec::new(0));
+    for option in HtbClassSpec::OPTIONS {
+        qdisc::read(table, option, &mut spec);
+    }
+    let ClassSpec::Htb(mut class) = spec;
+    class.link = table.link_cost();
+    let Some(name) = name.filter(|_| table.source.errors() == before) else {
         return building.lose(name);
     };
-    if table.source.errors() > before {
-        return building.lose(Some(name));
+    if !table.has("ceil") {
+        class.ceil = class.rate;
     }
-    let class = HtbClassSpec {
-        rate,
-        ceil,
-        burst: burst.unwrap_or_else(|| HtbClassSpec::default_burst(rate)),
-        cburst: cburst.unwrap_or_else(|| HtbClassSpec::default_burst(ceil)),
-        ticks: None,
-        // The kernel's lowest.
-        prio: prio.map_or(0, |prio: u32| prio.min(7) as u8),
-        quantum,
-        link,
-    };
+    if !table.has("burst") {
+        class.burst = HtbClassSpec::default_burst(class.rate);
+    }
+    if !table.has("cburst") {
+        class.cburst = HtbClassSpec::default_burst(class.ceil);
+    }
+    // The kernel's lowest.
+    class.prio = class.prio.min(7);
     let parent = parent.unwrap_or_else(|| name.qdisc());
     let added = building.tree.add_class(parent, name, ClassSpec::Htb(class));
     match added {

@@ -89,7 +89,7 @@ pub(super) fn names<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = &'static
 pub(super) fn read<T>(keys: &[Key<T>], table: &Table<'_>, target: &mut T, driver: Option<&str>) {
     for key in keys {
         let item = table.find(key.name);
-        if let (None, Unset::Required(what)) = (item, key.unset) {
+        if let (None, Unset::Required(what, _)) = (item, key.unset) {
             table.missing::<()>(key.name, what);
         }
         let (Some(field), Some(item)) = (key.field, item) else {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use softnet_engine::control::{ALIAS_MAX, Settings};
+use softnet_engine::{ALIAS_MAX, Settings};
 use softnet_tc::QdiscSpec;
 use softnet_tc::Unset::Value;
 

@@ -29,7 +29,7 @@ mod rate_group;
 mod source;
 mod table;
 mod tree;
-pub(crate) mod units;
+pub(crate) use softnet_tc::units;
 mod vlans;
 mod warning;
 mod words;

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use softnet_engine::EngineConfig;
-use softnet_engine::control::Spec;
+use softnet_engine::{EngineConfig, Spec};
 use softnet_io::DeviceSpec;
 
 use super::error::Place;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use softnet::tx::ServedBy;
-use softnet_engine::control::{MemberSpec, PortOptions, PortSpec};
 use softnet_engine::forward::{BridgePortOptions, MAX_MACS, StormLimits};
 use softnet_engine::rx::Rfs;
-use softnet_io::DeviceSpec;
+use softnet_engine::{MemberSpec, PortOptions, PortSpec};
 use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
+use softnet_io::{DeviceSpec, NullSpec, TapSpec};
 use softnet_tc::Unset::{Required, Value, Words};
 use softnet_tc::rate::GroupSpec;
 use softnet_tc::{LinkDefaults, QdiscSpec};
@@ -33,11 +33,11 @@ const MEMORY_MAX: u64 = 1 << 50;
 pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// name of the port, and of the network device that it makes; 1 to 15 bytes, unique among ports
     /// and bridges
-    "name": Required("it"), "\"a/b\"";
+    "name": Required("it", "\"p\""), "\"a/b\"";
     /// `"tap"` makes a kernel TAP device; `"vhost_user"` is the network device of a virtual machine
     /// ([how, and its limits](../crates/softnet-io/src/vhost_user/README.md)); `"null"` discards
     /// what is sent and receives nothing
-    "driver": Required("it"), "\"tun\"";
+    "driver": Required("it", "\"tap\""), "\"tun\"";
     /// path of the socket where the virtual machine's front end is met (`vhost_user`; required
     /// there)
     "socket": Words("none"), "\"\"", needs "socket"
@@ -75,19 +75,19 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// name of the network namespace that the device is put into (`tap`)
     "netns": Words("the one that Softnet runs in"), "\"a/b\"", needs "network device"
         => Maybe(NETNS), |p| match &mut p.options.device {
-            DeviceSpec::Tap { netns, .. } => Some(netns),
+            DeviceSpec::Tap(TapSpec { netns, .. }) => Some(netns),
             _ => None,
         };
     /// list of IP addresses of the device, with prefix length (`tap`)
     "address": Words("`[]`"), "[\"10.0.0.1\"]", needs "network device"
         => List(INTERFACE), |p| match &mut p.options.device {
-            DeviceSpec::Tap { addresses, .. } => Some(addresses),
+            DeviceSpec::Tap(TapSpec { addresses, .. }) => Some(addresses),
             _ => None,
         };
     /// Ethernet address of the device (`tap`)
     "mac": Words("random"), "\"01:00:5e:00:00:01\"", needs "network device"
         => Maybe(MAC), |p| {
-            let is_tap = matches!(p.options.device, DeviceSpec::Tap { .. });
+            let is_tap = matches!(p.options.device, DeviceSpec::Tap(_));
             is_tap.then_some(&mut p.settings.address)
         };
     /// number of queue pairs, 1 to 256 (`vhost_user`: 128); or with `num_tc` the queues of each
@@ -205,11 +205,11 @@ pub(super) fn key_names() -> Vec<&'static str> {
 /// A port whose table has its driver alone.
 pub(super) fn blank(driver: &str) -> Option<Port> {
     let device = match driver {
-        "tap" => DeviceSpec::Tap {
+        "tap" => DeviceSpec::Tap(TapSpec {
             interface: String::new(),
             netns: None,
             addresses: Vec::new(),
-        },
+        }),
         "vhost_user" => DeviceSpec::VhostUser(VhostUserSpec {
             socket: SocketSpec {
                 path: "".into(),
@@ -219,7 +219,7 @@ pub(super) fn blank(driver: &str) -> Option<Port> {
             },
             guest: GuestSpec::default(),
         }),
-        "null" => DeviceSpec::Null,
+        "null" => DeviceSpec::Null(NullSpec),
         _ => return None,
     };
     Some(PortSpec {
@@ -302,7 +302,7 @@ fn driver<'t>(table: &'t Table<'_>) -> Option<&'t str> {
 /// Completes the device.
 fn device(table: &Table<'_>, port: &mut Port) {
     match &mut port.options.device {
-        DeviceSpec::Tap { interface, .. } => interface.clone_from(&port.settings.name),
+        DeviceSpec::Tap(TapSpec { interface, .. }) => interface.clone_from(&port.settings.name),
         DeviceSpec::VhostUser(VhostUserSpec { socket, .. }) => {
             if !table.has("socket") {
                 let text = "driver \"vhost_user\" needs the path of a socket; add one";
@@ -312,7 +312,7 @@ fn device(table: &Table<'_>, port: &mut Port) {
                 socket.mode = default_mode(socket.group.as_ref());
             }
         }
-        DeviceSpec::Null => {}
+        DeviceSpec::Null(NullSpec) => {}
     }
 }
 
@@ -398,12 +398,12 @@ pub(super) fn write(w: &mut Writer, port: &Port) {
     w.table("[[port]]");
     w.put("name", settings.name.as_str());
     let driver = match &options.device {
-        DeviceSpec::Null => "null",
+        DeviceSpec::Null(NullSpec) => "null",
         DeviceSpec::VhostUser(spec) => {
             w.check_path(Some(&spec.socket.path));
             "vhost_user"
         }
-        DeviceSpec::Tap { .. } => "tap",
+        DeviceSpec::Tap(_) => "tap",
     };
     w.put("driver", driver);
     let mut default = blank(driver).unwrap_or_default();

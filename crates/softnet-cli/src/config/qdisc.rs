@@ -3,7 +3,7 @@
 
 use softnet_tc::{
     AqmSpec, CodelSpec, Field, Form, FqCodelSpec, LinkDefaults, PrioSpec, QDISC_KINDS, QdiscKind,
-    QdiscOption, QdiscSpec, SpecError, TbfSpec, Unset,
+    QdiscSpec, SpecError, SpecOption, TbfSpec, Unset,
 };
 
 use super::htb;
@@ -61,12 +61,12 @@ pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
 }
 
 /// Reads an option as its form says.
-fn read(table: &Table<'_>, option: &QdiscOption, spec: &mut QdiscSpec) {
+pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S) {
     let name = option.name;
     let Some(field) = (option.field)(spec) else {
         return;
     };
-    if let (Unset::Required(what), false) = (option.unset, table.has(name)) {
+    if let (Unset::Required(what, _), false) = (option.unset, table.has(name)) {
         table.missing::<()>(name, what);
     }
     let ranged = |what, least, most, is_good: fn(&u64) -> bool| {

@@ -21,7 +21,7 @@ const MOST: i64 = 1_000_000_000_000;
 
 pub(super) static RATE_GROUP: &[Key<GroupSpec>] = keys! { GroupSpec =>
     /// its name
-    "name": Required("it"), "\"\"";
+    "name": Required("it", "\"a\""), "\"\"";
     /// a rate in wire bytes, Ethernet headers included
     "rate": Words("any"), "\"50%\"";
     /// a size; what may pass at once

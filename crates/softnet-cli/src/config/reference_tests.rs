@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use softnet_engine::forward::MirredDir;
-use softnet_tc::{Form, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscOption, Unset};
+use softnet_tc::{
+    ClassSpec, Form, HtbClassSpec, LinkDefaults, QDISC_KINDS, QdiscKind, SpecOption, Unset,
+};
 
 use super::error::ConfigError;
 use super::key::Key;
@@ -74,13 +76,37 @@ fn entry(item: &str) -> Entry {
     }
 }
 
+/// Values of what must be given.
+fn examples(
+    of: impl IntoIterator<Item = (&'static str, Unset)>,
+) -> Vec<(&'static str, &'static str)> {
+    let required = of.into_iter().filter_map(|(name, unset)| match unset {
+        Unset::Required(_, example) => Some((name, example)),
+        Unset::Value | Unset::Words(_) => None,
+    });
+    required.collect()
+}
+
+fn of_options<S>(options: &[SpecOption<S>]) -> Vec<(&'static str, &'static str)> {
+    examples(options.iter().map(|option| (option.name, option.unset)))
+}
+
+fn of_keys<T>(keys: &[Key<T>]) -> Vec<(&'static str, &'static str)> {
+    examples(keys.iter().map(|key| (key.name, key.unset)))
+}
+
 /// What is in the file besides the table, what the table has of its own, and what comes after it.
 fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'static str) {
-    let port = "[engine]\nworkers = 2\n[[port]]\nname = \"p\"\ndriver = \"tap\"\n";
-    let qdisc = |kind| (port.to_owned() + "[port.qdisc]", vec![("kind", kind)], "");
+    let a_port = "[engine]\nworkers = 2\n[[port]]\nname = \"p\"\ndriver = \"tap\"\n";
+    if let Some(kind) = QdiscKind::find(table) {
+        let is_per_queue = (kind.default)(&LinkDefaults::default()).is_per_queue();
+        let queues = if is_per_queue { "queues = 2\n" } else { "" };
+        let before = format!("{a_port}{queues}[port.qdisc]\nkind = {table:?}");
+        return (before, of_options(kind.options), "");
+    }
     let filter = |kind| {
         (
-            port.to_owned() + "[[port.filter]]",
+            a_port.to_owned() + "[[port.filter]]",
             vec![("kind", kind), ("flowid", "\"1:1\"")],
             "[[port.qdisc]]\nkind = \"prio\"\nhandle = \"1:\"\n",
         )
@@ -89,77 +115,59 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
         "[engine]" => ("[engine]".to_owned(), vec![("workers", "2")], ""),
         "[[port]]" => (
             "[engine]\nworkers = 2\n[[port]]".to_owned(),
-            vec![("name", "\"p\""), ("driver", "\"tap\"")],
+            of_keys(port::PORT),
             "",
         ),
-        "mirror" => (port.to_owned() + "[port.mirror]", vec![("to", "\"p\"")], ""),
-        "storm" => (port.to_owned() + "[port.storm]", vec![], ""),
+        "mirror" => (
+            a_port.to_owned() + "[port.mirror]",
+            of_keys(egress::MIRRED),
+            "",
+        ),
+        "storm" => (a_port.to_owned() + "[port.storm]", vec![], ""),
         "redirect" => (
-            port.to_owned() + "[port.redirect]",
-            vec![("to", "\"p\"")],
+            a_port.to_owned() + "[port.redirect]",
+            of_keys(egress::MIRRED),
             "",
         ),
         "[[bridge]]" => (
-            port.to_owned() + "[[bridge]]",
-            vec![("name", "\"br0\"")],
+            a_port.to_owned() + "[[bridge]]",
+            of_keys(bridge::BRIDGE),
             "",
         ),
         "[[fdb]]" => (
-            port.to_owned() + "[[bridge]]\nname = \"br0\"\nports = [\"p\"]\n[[fdb]]",
-            vec![("address", "\"02:00:00:00:00:07\""), ("port", "\"p\"")],
+            a_port.to_owned() + "[[bridge]]\nname = \"br0\"\nports = [\"p\"]\n[[fdb]]",
+            of_keys(fdb::FDB),
             "",
         ),
         "[[rate_group]]" => (
-            port.to_owned() + "[[rate_group]]",
-            vec![("name", "\"a\""), ("rate", "\"1gbit\""), ("pps", "1000000")],
+            a_port.to_owned() + "[[rate_group]]",
+            [
+                of_keys(rate_group::RATE_GROUP),
+                vec![("rate", "\"1gbit\""), ("pps", "1000000")],
+            ]
+            .concat(),
             "",
         ),
-        "qdisc" => qdisc("\"pfifo\""),
+        "qdisc" => (
+            a_port.to_owned() + "[port.qdisc]",
+            vec![("kind", "\"pfifo\"")],
+            "",
+        ),
         "stab" | "estimator" => {
-            let (qdisc, _, after) = qdisc("\"pfifo\"");
             let own: &[_] = match table {
                 "stab" => &[("linklayer", "\"atm\""), ("mpu", "1")],
                 _ => &[("interval", "\"1s\""), ("average", "\"8s\"")],
             };
-            let before = format!("{qdisc}\nkind = \"pfifo\"\n[port.qdisc.{table}]");
-            (before, own.to_vec(), after)
+            let before = format!("{a_port}[port.qdisc]\nkind = \"pfifo\"\n[port.qdisc.{table}]");
+            (before, own.to_vec(), "")
         }
-        "noqueue" => qdisc("\"noqueue\""),
-        "pfifo_fast" => qdisc("\"pfifo_fast\""),
-        "pfifo" => qdisc("\"pfifo\""),
-        "pfifo_head_drop" => qdisc("\"pfifo_head_drop\""),
-        "bfifo" => qdisc("\"bfifo\""),
-        "prio" => qdisc("\"prio\""),
-        "codel" => qdisc("\"codel\""),
-        "fq_codel" => qdisc("\"fq_codel\""),
-        "fq" => qdisc("\"fq\""),
-        "tbf" => {
-            let (before, mut own, after) = qdisc("\"tbf\"");
-            own.extend([
-                ("rate", "\"1mbit\""),
-                ("burst", "\"32k\""),
-                ("latency", "\"50ms\""),
-            ]);
-            (before, own, after)
-        }
-        "htb" => qdisc("\"htb\""),
         "class" => (
-            port.to_owned() + "[[port.qdisc]]\nkind = \"htb\"\nhandle = \"1:\"\n[[port.class]]",
-            vec![("classid", "\"1:10\""), ("rate", "\"1mbit\"")],
-            "",
-        ),
-        "mq" => (
-            port.to_owned() + "queues = 2\n[port.qdisc]",
-            vec![("kind", "\"mq\"")],
-            "",
-        ),
-        "mqprio" => (
-            port.to_owned() + "queues = 2\n[port.qdisc]",
-            vec![
-                ("kind", "\"mqprio\""),
-                ("num_tc", "2"),
-                ("queues", "[\"1@0\", \"1@1\"]"),
-            ],
+            a_port.to_owned() + "[[port.qdisc]]\nkind = \"htb\"\nhandle = \"1:\"\n[[port.class]]",
+            [
+                vec![("classid", "\"1:10\"")],
+                of_options(HtbClassSpec::OPTIONS),
+            ]
+            .concat(),
             "",
         ),
         "filter" | "flower" => filter("\"flower\""),
@@ -306,7 +314,7 @@ fn entry_lines(
         Unset::Value => format!("**Default** `{}`", default()),
         Unset::Words(text) if text.starts_with('`') => format!("**Default** {text}"),
         Unset::Words(text) => format!("**Default**: {text}"),
-        Unset::Required(_) => "**Required**".to_owned(),
+        Unset::Required(..) => "**Required**".to_owned(),
     };
     let said = read(&file_with(table, name, Some(wrong))).expect_err(name);
     let about = about.trim();
@@ -337,12 +345,11 @@ fn keys<T>(table: &str, keys: &[Key<T>], defaults: &[T]) -> String {
     keys.iter().map(lines).collect()
 }
 
-/// The entries of a kind's options.
-fn options(kind: &QdiscKind) -> String {
-    let lines = |option: &QdiscOption| {
-        let default = || {
-            let mut spec = (kind.default)(&LinkDefaults::default());
-            let field = (option.field)(&mut spec).expect(option.name);
+/// The entries of a kind's options, or a class's.
+fn options<S>(table: &str, options: &[SpecOption<S>], mut default: S) -> String {
+    let lines = |option: &SpecOption<S>| {
+        let value = || {
+            let field = (option.field)(&mut default).expect(option.name);
             write_tree::value(option.form, &field).expect(option.name)
         };
         let wrong = match (option.wrong, option.form) {
@@ -353,12 +360,12 @@ fn options(kind: &QdiscKind) -> String {
             ("", _) => "-1",
             (wrong, _) => wrong,
         };
-        let QdiscOption {
+        let SpecOption {
             name, about, unset, ..
         } = *option;
-        entry_lines(kind.name, name, about, unset, wrong, default)
+        entry_lines(table, name, about, unset, wrong, value)
     };
-    kind.options.iter().map(lines).collect()
+    options.iter().map(lines).collect()
 }
 
 /// All generated parts, by what their first line calls them.
@@ -396,7 +403,14 @@ fn generated() -> Vec<(String, String)> {
     ];
     let tables = tables.map(|(table, text)| (format!("keys of {table}"), text));
     let kinds = QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty());
-    let kinds = kinds.map(|kind| (format!("options of {}", kind.name), options(kind)));
+    let kinds = kinds.map(|kind| {
+        let default = (kind.default)(&LinkDefaults::default());
+        (kind.name, options(kind.name, kind.options, default))
+    });
+    let class = ClassSpec::Htb(HtbClassSpec::new(0));
+    let class = ("class", options("class", HtbClassSpec::OPTIONS, class));
+    let kinds = kinds.chain([class]);
+    let kinds = kinds.map(|(table, text)| (format!("options of {table}"), text));
     tables.into_iter().chain(kinds).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Whole files: what they become, and the exact line printed for what is wrong.
 
-use softnet_engine::control::{BridgeSpec, PortSpec, Settings};
-use softnet_io::DeviceSpec;
+use softnet_engine::{BridgeSpec, PortSpec, Settings};
+use softnet_io::{DeviceSpec, TapSpec};
 use softnet_tc::TbfSpec;
 
 use softnet::wire::EthernetAddress;
@@ -54,11 +54,11 @@ ports = ["sink", "web"]
         link: Default::default(),
     };
     assert_eq!(web.qdisc, QdiscSpec::Tbf(tbf));
-    let DeviceSpec::Tap {
+    let DeviceSpec::Tap(TapSpec {
         interface,
         netns,
         addresses,
-    } = &web.options.device
+    }) = &web.options.device
     else {
         panic!("{web:?}")
     };

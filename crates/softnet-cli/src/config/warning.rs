@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
-use softnet_engine::control::Settings;
+use softnet_engine::Settings;
 use softnet_tc::{Handle, QdiscSpec, TreeSpec, warnings};
 
 use super::error::{Place, one_line};

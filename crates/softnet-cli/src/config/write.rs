@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use softnet_engine::control::Spec;
+use softnet_engine::Spec;
 use toml::Value;
 
 use super::model::Config;

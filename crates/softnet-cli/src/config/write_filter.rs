@@ -81,12 +81,8 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
         }
         None => {}
     }
-    match filter.action {
-        FilterAction::Pass => {}
-        FilterAction::Drop => w.put("action", "drop"),
-        FilterAction::Continue => w.put("action", "continue"),
-        FilterAction::Reclassify => w.put("action", "reclassify"),
-        FilterAction::Goto(chain) => w.put("action", format!("goto chain {chain}")),
+    if filter.action != FilterAction::Pass {
+        w.put("action", filter.action.to_string());
     }
 }
 

@@ -261,7 +261,7 @@ fn spec() -> impl Strategy<Value = QdiscSpec> {
 fn class() -> impl Strategy<Value = ClassSpec> {
     let burst = || any::<u32>().prop_map(u64::from);
     let quantum = prop::option::of(number());
-    (rate(), rate(), burst(), burst(), 0..8_u8, quantum, link()).prop_map(
+    (rate(), rate(), burst(), burst(), 0..8_u32, quantum, link()).prop_map(
         |(rate, ceil, burst, cburst, prio, quantum, link)| {
             ClassSpec::Htb(HtbClassSpec {
                 rate,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use softnet_tc::{
     ClassNode, ClassSpec, CodelSpec, EstimatorSpec, Field, Form, FqCodelSpec, Handle,
     HtbClassSpec, LinkCost, LinkLayer, Node, QdiscKind, QdiscSpec, SizeOptions, SizeTable,
-    TreeSpec,
+    SpecOption, TreeSpec,
 };
 use toml::Value;
 
@@ -59,8 +59,9 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
             w.table(&format!("[[{prefix}class]]"));
             w.put("parent", class.parent.to_string());
             w.put("classid", name.to_string());
+            described(w, HtbClassSpec::OPTIONS, &mut class.spec.clone());
             let ClassSpec::Htb(spec) = &class.spec;
-            htb_class(w, spec);
+            link_cost(w, &spec.link);
             estimator(w, tree, name);
             below.extend(classes.get(&name).into_iter().flatten().rev());
         }
@@ -71,14 +72,8 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
 
 fn options(w: &mut Writer, qdisc: &QdiscSpec) {
     w.put("kind", qdisc.kind());
-    let mut spec = qdisc.clone();
-    for option in QdiscKind::find(qdisc.kind()).map_or(&[][..], |kind| kind.options) {
-        let field = (option.field)(&mut spec);
-        put(
-            w,
-            option.name,
-            field.and_then(|field| value(option.form, &field)),
-        );
+    if let Some(kind) = QdiscKind::find(qdisc.kind()) {
+        described(w, kind.options, &mut qdisc.clone());
     }
     // What no form says.
     match qdisc {
@@ -107,6 +102,17 @@ fn options(w: &mut Writer, qdisc: &QdiscSpec) {
     }
 }
 
+fn described<S>(w: &mut Writer, options: &[SpecOption<S>], spec: &mut S) {
+    for option in options {
+        let field = (option.field)(spec);
+        put(
+            w,
+            option.name,
+            field.and_then(|field| value(option.form, &field)),
+        );
+    }
+}
+
 /// A parameter in the form of its option; none if it has no value.
 pub(super) fn value(form: Form, field: &Field<'_>) -> Option<Value> {
     if let Form::List(_) = form {
@@ -130,16 +136,6 @@ fn put(w: &mut Writer, key: &str, value: Option<Value>) {
 /// Bits a second.
 fn rate(bytes: u64) -> Value {
     int(bytes.saturating_mul(8))
-}
-
-fn htb_class(w: &mut Writer, spec: &HtbClassSpec) {
-    w.put("rate", rate(spec.rate));
-    w.put("ceil", rate(spec.ceil));
-    w.put("burst", int(spec.burst));
-    w.put("cburst", int(spec.cburst));
-    w.put("prio", int(spec.prio));
-    put(w, "quantum", spec.quantum.map(int));
-    link_cost(w, &spec.link);
 }
 
 fn link_cost(w: &mut Writer, link: &LinkCost) {

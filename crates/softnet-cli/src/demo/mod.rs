@@ -28,7 +28,7 @@ use measure::Measurement;
 use progress::Progress;
 use topology::Topology;
 
-/// What was asked for.
+/// The options of the command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// Measuring time in all.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often the line changes.
+/// Interval at which the line changes.
 pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
 /// The line.

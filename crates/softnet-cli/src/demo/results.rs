@@ -1,4 +1,4 @@
-//! What the demo prints: a table for people, or the object that `--json` promises (DESIGN.md,
+//! The output of the demo: a table for people, or the object that `--json` promises (DESIGN.md,
 //! section 4).
 
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(super) struct Bufferbloat {
     pub(super) fq_codel: Bloat,
 }
 
-/// Those with one qdisc.
+/// Round trips with one qdisc.
 #[derive(Clone, Debug)]
 pub(super) struct Bloat {
     /// Without those at the beginning, when TCP was still slow.
@@ -80,7 +80,7 @@ impl Bufferbloat {
     }
 }
 
-/// What the measurements came to.
+/// The results of the measurements.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) seconds: u64,

@@ -1,4 +1,4 @@
-//! What the demo is shown on: two hosts, two TAP ports, one switch.
+//! The network of the demo: two hosts, two TAP ports, one switch.
 //!
 //! ```text
 //! host A (10.9.0.1) ── eth0 ══ port "a" ─┐
@@ -12,10 +12,13 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use softnet::tx::DeviceStats;
-use softnet::tx::TxPolicy;
-use softnet_engine::{EngineConfig, EngineError, EngineStats, PortId, PortSetup};
+use softnet_engine::{
+    EngineConfig, EngineError, EngineStats, OpenPort, Opened, PortSpec, Settings,
+};
 use softnet_io::tap::OpenError;
-use softnet_io::{Buffers, InterfaceAddress, Netns, NetnsError, PortRx, PortTx, Tap, TapConfig};
+use softnet_io::{
+    Buffers, InterfaceAddress, Netns, NetnsError, PortDevices, PortRx, PortTx, Tap, TapConfig,
+};
 use softnet_tc::QdiscSpec;
 
 use super::host::Host;
@@ -24,7 +27,7 @@ use crate::setup::{self, Engine, SetupError};
 /// One worker for each processor, and no more than ports.
 const WORKERS_MAX: usize = 2;
 const BUFFERS: usize = 32_768;
-/// How long queued packets may still leave at the end.
+/// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The network.
@@ -37,7 +40,7 @@ pub(super) struct Topology {
     /// Worker threads.
     pub workers: usize,
     engine: Engine,
-    to_b: PortId,
+    to_b: u32,
 }
 
 /// Why it could not be built.
@@ -61,12 +64,14 @@ impl Topology {
         let workers = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
-        let (engine, buffers) = setup::start(workers, &[], BUFFERS, EngineConfig::default())?;
-        let (a, port_a, rx_a) = host(&engine, &buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
-        let (b, to_b, rx_b) = host(&engine, &buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
-        engine.add_bridge("br0", &[port_a, to_b])?;
-        engine.receive(port_a, rx_a)?;
-        engine.receive(to_b, rx_b)?;
+        let engine = setup::start(workers, &[], BUFFERS, EngineConfig::default())?;
+        let buffers = &engine.devices().buffers;
+        let (a, port_a) = host(buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
+        let (b, port_b) = host(buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;
+        engine.add_bridge(Settings::new("br0"))?;
+        let added = engine.add_opened(vec![port_a, port_b]);
+        added.map_err(|(_, error)| error)?;
+        let to_b = engine.link_named("b")?.index;
         Ok(Topology {
             a,
             b,
@@ -113,30 +118,27 @@ impl Topology {
     }
 }
 
-/// A namespace with an interface that is a port of the engine, which does not receive yet.
+/// A namespace with an interface, and the port on its other side.
 fn host(
-    engine: &Engine,
     buffers: &Buffers,
     name: &str,
     address: Ipv4Addr,
-) -> Result<(Host, PortId, Vec<PortRx>), TopologyError> {
+) -> Result<(Host, OpenPort<PortDevices>), TopologyError> {
     let netns = Netns::anonymous()?;
     let config = TapConfig {
         addresses: vec![InterfaceAddress::new(address.into(), 24)?],
         netns: Some(netns.clone()),
         ..TapConfig::new("eth0")
     };
-    let Tap {
-        rx, tx, features, ..
-    } = Tap::open(&config, buffers)?;
-    let id = engine.add_port(PortSetup {
-        name: name.into(),
-        rx: Vec::new(),
-        tx: tx.into_iter().map(PortTx::from).collect(),
-        features,
-        qdisc: QdiscSpec::default(),
-        policy: TxPolicy::default(),
-    })?;
-    let rx = rx.into_iter().map(PortRx::from).collect();
-    Ok((Host { netns, address }, id, rx))
+    let tap = Tap::open(&config, buffers)?;
+    let device = Opened {
+        rx: tap.rx.into_iter().map(PortRx::from).collect(),
+        tx: tap.tx.into_iter().map(PortTx::from).collect(),
+        features: tap.features,
+    };
+    let port = PortSpec {
+        master: Some("br0".into()),
+        ..PortSpec::new(name)
+    };
+    Ok((Host { netns, address }, (port, Some(device))))
 }

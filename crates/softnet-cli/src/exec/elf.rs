@@ -1,10 +1,11 @@
-//! What an ELF file says about how it is run: its machine, its dynamic loader, its language.
+//! The properties of an ELF file that decide how it is run: its machine, its dynamic loader, its
+//! language.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What matters for preloading.
+/// Properties that matter for preloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Elf {
     /// Word size, byte order and machine. Libraries of another kind cannot be loaded.
@@ -71,7 +72,7 @@ impl Elf {
     }
 }
 
-/// Whether one of the notes has the owner `Go`.
+/// True if one of the notes has the owner `Go`.
 fn has_note_of_go(mut notes: &[u8]) -> bool {
     while let (Ok(name), Ok(content)) = (little_endian(notes, 0, 4), little_endian(notes, 4, 4)) {
         if name == 4 && notes.get(12..16) == Some(b"Go\0\0") {

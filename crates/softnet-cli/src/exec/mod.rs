@@ -28,7 +28,7 @@ Exit codes: the program's, or
   126  the program cannot be run, or cannot be preloaded
   127  the program was not found";
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Socket on which the daemon listens, if not the default one

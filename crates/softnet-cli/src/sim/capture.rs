@@ -33,9 +33,9 @@ fn describe(error: &PcapError) -> String {
 struct Frame {
     /// Nanoseconds since 1970.
     time: u64,
-    /// What was captured of it.
+    /// The captured bytes of it.
     data: Vec<u8>,
-    /// Its length on the wire.
+    /// The frame's length on the wire.
     len: usize,
 }
 
@@ -91,7 +91,7 @@ impl CaptureReader {
         self.base
     }
 
-    /// How much of a frame was captured at most.
+    /// The most bytes captured of a frame.
     pub(super) fn snaplen(&self) -> u32 {
         self.reader.header().snaplen
     }
@@ -172,8 +172,8 @@ fn packet(frame: &Frame, pool: &Pool) -> Option<Packet> {
         let zeros = missing.min(room - now.len()).min(ZEROS.len());
         missing -= zeros;
         // Both fit the room.
-        part.append(now);
-        part.append(&ZEROS[..zeros]);
+        let _ = part.append(now);
+        let _ = part.append(&ZEROS[..zeros]);
         data.is_empty() && missing == 0
     };
     let mut whole = fill(&mut packet);

@@ -1,4 +1,4 @@
-//! What a simulation found, as a table and as JSON.
+//! The results of a simulation, as a table and as JSON.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Packets that never reached the tree.
 
-/// What became of arrivals outside of the tree.
+/// The fate of arrivals outside of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outside {
     /// Longer than any frame.

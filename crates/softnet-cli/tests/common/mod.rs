@@ -1,4 +1,4 @@
-//! What the tests share: the program under test, namespaces that clean up after themselves, and
+//! Kit of the tests: the program under test, namespaces that clean up after themselves, and
 //! skipping.
 
 #![allow(
@@ -28,7 +28,7 @@ pub(crate) fn softnet() -> Command {
     command
 }
 
-/// Whether this test may make devices and namespaces; if not, it is reported as skipped.
+/// True if this test may make devices and namespaces; if not, it is reported as skipped.
 pub(crate) fn may_make_networks() -> bool {
     let why = if !geteuid().is_root() {
         "needs root for network namespaces and TAP devices"
@@ -47,7 +47,7 @@ pub(crate) fn may_make_networks() -> bool {
     skip_with(why)
 }
 
-/// Whether a program is there; if not, the test is reported as skipped.
+/// True if a program is there; if not, the test is reported as skipped.
 pub(crate) fn has_program(name: &str) -> bool {
     let found = Command::new(name).arg("--version").output().is_ok()
         || Command::new(name).arg("-V").output().is_ok();
@@ -78,7 +78,7 @@ impl Running {
         Running { child }
     }
 
-    /// Its number.
+    /// The program's process number.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -88,7 +88,7 @@ impl Running {
         PathBuf::from(format!("/proc/{}", self.child.id()))
     }
 
-    /// Whether it runs a thread of this name.
+    /// True if it runs a thread of this name.
     pub(crate) fn has_thread(&self, name: &str) -> bool {
         let Ok(tasks) = fs::read_dir(self.proc().join("task")) else {
             return false;
@@ -149,7 +149,7 @@ impl Drop for Running {
 /// A network namespace made by `ip netns add`, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct NamedNetns {
-    /// Its name.
+    /// The namespace's name.
     pub(crate) name: String,
 }
 
@@ -209,7 +209,7 @@ impl Drop for NamedNetns {
     }
 }
 
-/// What a test could leave behind in the system outside its own namespaces.
+/// Things that a test could leave behind in the system outside its own namespaces.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     interfaces: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! What programs answered to commands, and whether two answers say the same.
+//! Answers of programs to commands, and their comparison.
 
 use std::collections::HashMap;
 
@@ -46,8 +46,8 @@ pub(crate) fn parse(text: &str) -> Vec<Answer> {
     answers
 }
 
-/// Its lines or JSON values in order, with names for automatic handles, addresses that nobody set
-/// and numbers of links.
+/// The answer's lines or JSON values in order, with names for automatic handles, addresses that
+/// nobody set and numbers of links.
 fn normal(text: &str, handles: &mut HashMap<String, usize>) -> Vec<String> {
     let mut said: Vec<String> = match serde_json::from_str(text) {
         Ok(Value::Array(values)) => values.iter().map(Value::to_string).collect(),
@@ -105,7 +105,7 @@ fn words(line: &str, handles: &mut HashMap<String, usize>) -> String {
 }
 
 impl Answer {
-    /// Whether `ours` says the same. Where Linux has an error number only, ours may have a text;
+    /// True if `ours` says the same. Where Linux has an error number only, ours may have a text;
     /// where Linux has a text, ours may go on.
     pub(crate) fn agrees(&self, ours: &Answer) -> bool {
         if self.code != ours.code || self.said.len() != ours.said.len() {

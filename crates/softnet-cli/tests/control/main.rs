@@ -50,7 +50,7 @@ fn script(commands: &str) -> String {
     script
 }
 
-/// What Softnet answers.
+/// Softnet's answers.
 fn softnets(scratch: &Scratch) -> Vec<Answer> {
     let socket = scratch.path("socket");
     let config = scratch.file("run.toml", "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");

@@ -49,7 +49,7 @@ ip link add m0 numtxqueues 4 numrxqueues 4 type dummy
 for link in s0 m0; do ip link set dev $link up; done
 ";
 
-/// What one command said.
+/// The output of one command.
 #[derive(Debug, Default)]
 struct Said {
     /// Lines, in any order: those of a dump have none.
@@ -58,7 +58,7 @@ struct Said {
     code: String,
 }
 
-/// What each command said, in order. Other links than ours are left out, and handles that were
+/// The output of each command, in order. Other links than ours are left out, and handles that were
 /// chosen are numbered as they appear.
 fn read(output: &str) -> Vec<(String, Said)> {
     let mut chosen = BTreeMap::new();
@@ -115,7 +115,7 @@ fn normal(line: &str, chosen: &mut BTreeMap<String, usize>) -> String {
     }
 }
 
-/// Whether a refusal says what the kernel's says: its text first, help after it. Where the kernel
+/// True if a refusal says what the kernel's says: its text first, help after it. Where the kernel
 /// has no text, tc prints the error's name, and ours may have text.
 fn says(ours: &[String], kernels: &[String]) -> bool {
     ours.len() == kernels.len()

@@ -1,4 +1,4 @@
-//! What misses the preload library finds an empty network, never the host's.
+//! Programs that miss the preload library find an empty network, never the host's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -36,7 +36,7 @@ const DUMP: u16 = 0x300;
 const ENODEV: i32 = 19;
 const ENOPROTOOPT: i32 = 92;
 
-/// What was asked.
+/// Requests and options that were received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Types of requests, by the port they came from.
@@ -75,7 +75,7 @@ impl Daemon {
         Daemon { socket, asked }
     }
 
-    /// What was asked since the last time.
+    /// The requests made since the last time.
     pub(crate) fn asked(&self) -> Asked {
         std::mem::take(&mut self.asked.lock().expect("asked"))
     }
@@ -147,7 +147,7 @@ fn answer(request: &[u8], kind: u16) -> Vec<Vec<u8>> {
     }
 }
 
-/// Whether the interface's name is the request's first attribute.
+/// True if the interface's name is the request's first attribute.
 fn names_it(request: &[u8]) -> bool {
     let name = request.get(36..36 + INTERFACE.len() + 1);
     name == Some(format!("{INTERFACE}\0").as_bytes())

@@ -14,7 +14,7 @@ use crate::common::{
 
 /// Flows from one host to the other. Some take one queue and some the other.
 const FLOWS: usize = 16;
-/// What flows lead to: the destination port and the class.
+/// Targets of the flows: the destination port and the class.
 const CLASSES: [(u16, &str); 2] = [(5001, "1:10"), (5002, "1:20")];
 
 struct World {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What `bridge` says of a port and of stations behind it.
+/// Output of `bridge` about a port and the stations behind it.
 fn in_bridge(daemon: &Daemon, port: &str) -> [String; 3] {
     [
         daemon.print(&format!("bridge -j -d link show dev {port}")),
@@ -43,7 +43,7 @@ fn a_port_with_another_device_keeps_its_place_in_the_bridge() {
     daemon.stop();
 }
 
-/// What the engine refuses when ports have been moved already: they are put back as they were.
+/// Ports that have been moved already when the engine refuses a change are put back as they were.
 #[test]
 fn a_reload_that_fails_late_gives_back_options_and_vlans() {
     if !has_program("bridge") || !has_program("ip") {

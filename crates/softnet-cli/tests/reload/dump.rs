@@ -1,4 +1,4 @@
-//! What `softnet dump-config` prints.
+//! The output of `softnet dump-config`.
 
 use super::*;
 
@@ -41,8 +41,8 @@ fn what_is_dumped_builds_the_same_again() {
     again.stop();
 }
 
-/// What `bridge` and `ip` set of a bridge and its ports is in the dump, and is there again after a
-/// start from it.
+/// Settings of a bridge and its ports made by `bridge` and `ip` are in the dump, and are there
+/// again after a start from it.
 #[test]
 fn what_is_set_of_a_bridge_survives_a_start_from_the_dump() {
     if !has_program("bridge") || !has_program("ip") {

@@ -1,4 +1,4 @@
-//! What a changed file does, as a whole.
+//! Effects of a changed file, as a whole.
 
 use super::*;
 

@@ -63,7 +63,7 @@ impl Daemon {
         softnet.output().expect("softnet")
     }
 
-    /// What a command prints, which succeeds.
+    /// Output of a command, which succeeds.
     fn say(&self, command: &str) -> String {
         let output = self.ask(command);
         assert!(
@@ -88,7 +88,7 @@ impl Daemon {
         self.print(program);
     }
 
-    /// What a program prints that runs against it, and succeeds.
+    /// Output of a program that runs against it, and succeeds.
     fn print(&self, program: &str) -> String {
         let mut softnet = softnet();
         softnet

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// What a port may send: dumped as it runs, changed in place, and back after a reload that fails.
+/// Limits of what a port may send: dumped as it runs, changed in place, and back after a reload
+/// that fails.
 #[test]
 fn what_ports_may_send_is_reloaded() {
     let config = |first: &str| {

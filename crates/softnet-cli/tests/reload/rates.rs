@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What comes from ports of a group and what goes to them waits, and is not lost.
+/// Packets from and to ports of a group wait, and are not lost.
 #[test]
 fn a_rate_group_holds_back_and_a_reload_lets_go() {
     const DATAGRAMS: u32 = 60;

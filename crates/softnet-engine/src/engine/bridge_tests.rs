@@ -16,14 +16,14 @@ fn mac(station: u8) -> EthernetAddress {
 
 struct Bridged {
     net: Net,
-    bridge: BridgeId,
+    bridge: u32,
     mark: u32,
 }
 
 impl Bridged {
     fn new(ports: usize) -> Bridged {
         let net = Net::new(1, ports);
-        let bridge = net.engine.bridges()[0].id;
+        let bridge = net.bridge;
         Bridged {
             net,
             bridge,
@@ -32,10 +32,13 @@ impl Bridged {
     }
 
     fn options(&self, change: impl FnOnce(&mut BridgeOptions)) {
-        let mut options = self.net.engine.bridges()[0].options;
+        let mut options = self.net.engine.bridge(self.bridge).unwrap().options;
         change(&mut options);
         self.net.engine.set_bridge(self.bridge, options).unwrap();
-        assert_eq!(self.net.engine.bridges()[0].options, options);
+        assert_eq!(
+            self.net.engine.bridge(self.bridge).unwrap().options,
+            options
+        );
     }
 
     fn vlans(&self, port: usize) -> Vec<(u16, bool, bool)> {
@@ -49,7 +52,7 @@ impl Bridged {
     }
 
     fn add_vlans(&self, port: usize, vlans: std::ops::RangeInclusive<u16>, flags: VlanFlags) {
-        let owner = VlanOwner::Port(self.net.ports[port].id);
+        let owner = self.net.ports[port].id;
         self.net.engine.add_vlans(owner, vlans, flags).unwrap();
     }
 
@@ -118,7 +121,7 @@ fn options_of_a_port_last_until_it_leaves() {
     assert_eq!(b.net.engine.stats().drops(), [(DropReason::Isolated, 1)]);
     assert_eq!(b.send(2, 1, 3), [0]);
     // It is another member when it joins again.
-    b.net.engine.leave(ids[1]).unwrap();
+    b.net.engine.set_master(ids[1], None).unwrap();
     assert!(b.net.engine.bridge_port(ids[1]).is_err());
     assert!(b.net.engine.set_bridge_port(ids[1], isolated).is_err());
     b.net.engine.join(b.bridge, &[ids[1]]).unwrap();
@@ -140,10 +143,13 @@ fn security_stays_with_the_port() {
         max_macs: Some(1),
         ..PortSecurity::default()
     };
-    b.net.engine.set_security(port, &security).unwrap();
+    b.net
+        .engine
+        .set_options(port, |port| port.security = security.clone())
+        .unwrap();
     assert_eq!(b.send(0, 9, 1), [1]);
     assert_eq!(b.send(0, 9, 2), [0; 0]);
-    b.net.engine.leave(port).unwrap();
+    b.net.engine.set_master(port, None).unwrap();
     b.net.engine.join(b.bridge, &[port]).unwrap();
     assert_eq!(b.send(0, 9, 2), [0; 0]);
     assert_eq!(b.send(0, 9, 1), [1]);
@@ -151,7 +157,7 @@ fn security_stays_with_the_port() {
     assert_eq!(b.net.engine.stats().drops(), [(DropReason::MacLimit, 2)]);
     b.net
         .engine
-        .set_security(port, &PortSecurity::default())
+        .set_options(port, |port| port.security = PortSecurity::default().clone())
         .unwrap();
     assert_eq!(b.send(0, 9, 3), [1]);
     b.net.stop();
@@ -162,7 +168,10 @@ fn security_stays_with_the_port() {
 fn the_default_pvid_is_what_nobody_changed() {
     let b = Bridged::new(3);
     let own = |b: &Bridged| -> Vec<u16> {
-        b.net.engine.bridges()[0]
+        b.net
+            .engine
+            .bridge(b.bridge)
+            .unwrap()
             .vlans
             .iter()
             .map(|vlan| vlan.0)
@@ -180,10 +189,10 @@ fn the_default_pvid_is_what_nobody_changed() {
     assert_eq!((b.vlans(0), own(&b)), (vec![], vec![]));
     assert_eq!(b.vlans(2), kept);
     let port = b.net.ports[0].id;
-    b.net.engine.leave(port).unwrap();
+    b.net.engine.set_master(port, None).unwrap();
     b.net.engine.join(b.bridge, &[port]).unwrap();
     assert_eq!(b.vlans(0), []);
-    let (engine, owner) = (&b.net.engine, VlanOwner::Bridge(b.bridge));
+    let (engine, owner) = (&b.net.engine, b.bridge);
     engine.add_vlans(owner, 7..=8, TAGGED).unwrap();
     engine.remove_vlans(owner, 8..=8).unwrap();
     assert_eq!(own(&b), [7]);
@@ -211,7 +220,7 @@ fn vlans_keep_apart_and_a_trunk_carries_both() {
         for port in ports {
             b.add_vlans(port, vlan..=vlan, ACCESS);
             b.add_vlans(port, 1..=1, TAGGED);
-            let owner = VlanOwner::Port(b.net.ports[port].id);
+            let owner = b.net.ports[port].id;
             b.net.engine.remove_vlans(owner, 1..=1).unwrap();
             assert_eq!(b.vlans(port), [(vlan, true, true)]);
         }
@@ -233,7 +242,7 @@ fn vlans_keep_apart_and_a_trunk_carries_both() {
     let expected = [(1, None), (1, Some(10)), (1, Some(20)), (2, Some(10))];
     assert_eq!(learnt, expected);
     // A VLAN that goes takes what was learnt in it along.
-    let owner = VlanOwner::Port(b.net.ports[2].id);
+    let owner = b.net.ports[2].id;
     b.net.engine.remove_vlans(owner, 20..=20).unwrap();
     assert_eq!(b.entries().len(), 3);
     assert_eq!(b.send(2, 0, 1), [0; 0]);
@@ -311,11 +320,11 @@ fn entries_are_set_listed_and_removed() {
     engine.remove_fdb(p2, mac(7), None).unwrap();
     // A static entry outlives its VLAN, and can still be removed.
     engine.add_fdb(p2, tagged_static(10), false).unwrap();
-    engine.remove_vlans(VlanOwner::Port(p2), 1..=1).unwrap();
+    engine.remove_vlans(p2, 1..=1).unwrap();
     engine.remove_fdb(p2, mac(10), Some(1)).unwrap();
     let learnt = |entry: &FdbEntry| entry.state == FdbState::Dynamic;
     assert_eq!(engine.flush_fdb(b.bridge, learnt).unwrap(), 1);
-    engine.leave(p1).unwrap();
+    engine.set_master(p1, None).unwrap();
     let left: Vec<_> = b.entries().iter().map(|e| e.address).collect();
     assert_eq!(left, [mac(9)], "static entries leave with the port");
     b.net.stop();
@@ -331,11 +340,11 @@ fn frames_for_a_port_that_is_down_are_not_flooded() {
     b.net.engine.add_fdb(port, fixed, false).unwrap();
     for (filtering, lost) in [(false, 1), (true, 2)] {
         b.options(|options| options.vlan_filtering = filtering);
-        b.net.engine.set_up(port, false).unwrap();
+        b.net.engine.change(port, |link| link.up = false).unwrap();
         assert_eq!(b.send(0, 7, 1), [0; 0]);
         let drops = b.net.engine.stats().drops();
         assert_eq!(drops, [(DropReason::NoForward, lost)]);
-        b.net.engine.set_up(port, true).unwrap();
+        b.net.engine.change(port, |link| link.up = true).unwrap();
         assert_eq!(b.send(0, 7, 1), [1]);
     }
     b.net.stop();
@@ -383,17 +392,31 @@ fn packets_of_a_batch_go_where_each_belongs() {
 #[test]
 fn a_bridge_is_renamed_and_its_ageing_time_set() {
     let mut b = Bridged::new(2);
-    let other = b.net.engine.add_bridge("br1", &[]).unwrap();
+    let other = b.net.engine.add_bridge(Settings::new("br1")).unwrap();
     assert!(matches!(
-        b.net.engine.rename_bridge(b.bridge, "br1"),
-        Err(EngineError::DuplicateBridge(_))
+        b.net
+            .engine
+            .change(b.bridge, |link| link.name = "br1".into()),
+        Err(EngineError::Exists(_))
     ));
-    b.net.engine.rename_bridge(b.bridge, "lan").unwrap();
-    b.net.engine.rename_bridge(b.bridge, "lan").unwrap();
-    let names: Vec<_> = b.net.engine.bridges().into_iter().map(|b| b.name).collect();
-    assert_eq!(names, ["lan", "br1"]);
-    b.net.engine.remove_bridge(other).unwrap();
-    assert!(b.net.engine.rename_bridge(other, "x").is_err());
+    b.net
+        .engine
+        .change(b.bridge, |link| link.name = "lan".into())
+        .unwrap();
+    b.net
+        .engine
+        .change(b.bridge, |link| link.name = "lan".into())
+        .unwrap();
+    let found = ["br0", "br1", "lan"].map(|name| b.net.engine.link_named(name).ok());
+    let found = found.map(|link| link.map(|link| link.index));
+    assert_eq!(found, [None, Some(other), Some(b.bridge)]);
+    b.net.engine.delete(other).unwrap();
+    assert!(
+        b.net
+            .engine
+            .change(other, |link| link.name = "x".into())
+            .is_err()
+    );
     assert!(b.net.engine.fdb_entries(other, 0, 1).is_err());
     b.options(|options| options.ageing_time = Duration::ZERO);
     b.send(0, 0, 1);
@@ -419,7 +442,7 @@ fn what_is_held_back_is_told_once() {
     for vlan in 20..40 {
         b.add_vlans(2, vlan..=vlan, TAGGED);
     }
-    let owner = VlanOwner::Port(ids[0]);
+    let owner = ids[0];
     b.net.engine.remove_vlans(owner, 10..=10).unwrap();
     // Workers do not know yet, and learn.
     assert_eq!(b.send(0, 0, 1), [1]);
@@ -432,11 +455,8 @@ fn what_is_held_back_is_told_once() {
     assert_eq!(b.send(0, 0, 1), [0; 0]);
     // What takes something away is told at once, with all that was held back.
     b.net.engine.hold();
-    b.net
-        .engine
-        .remove_vlans(VlanOwner::Port(ids[1]), 10..=10)
-        .unwrap();
-    b.net.engine.set_up(ids[2], false).unwrap();
+    b.net.engine.remove_vlans(ids[1], 10..=10).unwrap();
+    b.net.engine.change(ids[2], |link| link.up = false).unwrap();
     assert_eq!(b.net.engine.published(), before + 2);
     b.net.engine.release();
     assert_eq!(b.net.engine.published(), before + 2);

@@ -1,13 +1,17 @@
-//! Why a control call is refused.
+//! Errors of control calls.
 
+use std::error::Error;
 use std::io;
 
-use super::state::MAX_PORTS;
+use super::spec::Settings;
 use softnet::tx::QueueMapError;
 use softnet::wire::EthernetAddress;
 use softnet_tc::SpecError;
 
-/// Why a control call was refused. Nothing was changed.
+/// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
+pub(super) const MAX_PORTS: usize = i16::MAX as usize;
+
+/// A control call was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The qdisc's parameters are wrong.
@@ -16,24 +20,50 @@ pub enum EngineError {
     /// The map does not fit the queues.
     #[error(transparent)]
     QueueMap(#[from] QueueMapError),
+    /// No link has this number.
+    #[error("there is no link with the number {0}")]
+    NoLink(u32),
+    /// No link of this name.
+    #[error("there is no link named `{0}`")]
+    NoLinkNamed(String),
     /// The name is taken.
-    #[error("there is already a port named `{0}`")]
-    DuplicatePort(String),
-    /// The name is taken.
-    #[error("there is already a bridge named `{0}`")]
-    DuplicateBridge(String),
-    /// The port is part of a bridge, or named twice.
-    #[error("port `{0}` is already part of a bridge")]
-    InBridge(String),
+    #[error("there is already a link named `{0}`")]
+    Exists(String),
+    /// The kernel would not take this name either.
+    #[error("`{0}` cannot be the name of a link: 1 to 15 bytes without `/`, `:` or spaces")]
+    BadName(String),
+    /// Not a unicast address.
+    #[error("a link's address must be a unicast address")]
+    BadAddress,
+    /// Smaller than the device can have.
+    #[error("mtu less than device minimum")]
+    MtuTooSmall,
+    /// Larger than the device can have.
+    #[error("mtu greater than device maximum")]
+    MtuTooLarge,
+    /// Only a bridge has members.
+    #[error("the link `{0}` is no bridge")]
+    NoBridge(String),
+    /// A bridge is no member of another, and has no queue.
+    #[error("the link `{0}` is no port")]
+    NoPort(String),
+    /// No group of this name.
+    #[error("there is no rate group named `{0}`")]
+    NoGroup(String),
+    /// It has ports.
+    #[error("ports are in the rate group `{0}`")]
+    GroupInUse(String),
+    /// The device behind a port.
+    #[error("the device of link `{name}` refuses")]
+    Device {
+        /// The link.
+        name: String,
+        /// The driver's reason.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The port is part of no bridge.
     #[error("port `{0}` is part of no bridge")]
     NotInBridge(String),
-    /// The port was removed, or belongs to another engine.
-    #[error("there is no such port in this engine")]
-    NoSuchPort,
-    /// The bridge was removed, or belongs to another engine.
-    #[error("there is no such bridge in this engine")]
-    NoSuchBridge,
     /// VLANs have numbers from 1 to 4094.
     #[error("there is no VLAN {0}; VLANs are numbered from 1 to 4094")]
     BadVlan(u16),
@@ -66,15 +96,12 @@ pub enum EngineError {
     /// A port without a transmit queue cannot send.
     #[error("port `{0}` has no transmit queue")]
     NoQueue(String),
-    /// The port has receive queues.
-    #[error("port `{0}` has receive queues already")]
-    Receives(String),
     /// A worker cannot watch a queue's file.
     #[error("cannot watch a file of port `{port}`")]
     Watch {
         /// The port.
         port: String,
-        /// What the system says.
+        /// The system's reason.
         source: io::Error,
     },
     /// All events of the workers are in use.
@@ -87,7 +114,7 @@ pub enum EngineError {
     NoSuchWorker {
         /// The number asked for.
         worker: usize,
-        /// How many there are.
+        /// Number of workers.
         workers: usize,
     },
     /// A worker thread could not be started.
@@ -96,4 +123,17 @@ pub enum EngineError {
     /// An engine without workers forwards nothing.
     #[error("an engine needs at least one worker")]
     NoWorker,
+}
+
+impl EngineError {
+    /// The device behind a link refuses.
+    pub(super) fn device(
+        link: &Settings,
+        source: impl Error + Send + Sync + 'static,
+    ) -> EngineError {
+        EngineError::Device {
+            name: link.name.clone(),
+            source: Box::new(source),
+        }
+    }
 }

@@ -1,47 +1,23 @@
 //! Entries of a bridge's forwarding database: set, removed, listed.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::time::Duration;
 
+use super::change::Change;
+use super::devices::Devices;
+use super::error::EngineError;
+use super::info::FdbEntry;
+use super::life::Engine;
+use super::spec::FdbSpec;
 use super::state::State;
-use super::{BridgeId, Engine, EngineError, PortId};
 use crate::forward::{FdbRow, FdbState, Fixed, SetError, Station};
-use crate::rx::RxQueue;
-use softnet::tx::TxRing;
 use softnet::wire::EthernetAddress;
 
-/// An entry of a bridge's forwarding database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FdbEntry {
-    /// The station's address.
-    pub address: EthernetAddress,
-    /// Its VLAN, in a bridge that filters VLANs.
-    pub vlan: Option<u16>,
-    /// The port that it is behind.
-    pub port: PortId,
-    /// How long the entry lasts.
-    pub state: FdbState,
-    /// Learning does not move it to another port.
-    pub sticky: bool,
-    /// How long ago a frame was last sent there, in whole seconds.
-    pub used: Duration,
-    /// How long ago it was made or last confirmed, in whole seconds.
-    pub updated: Duration,
-}
+/// Entries that are read at once.
+const PAGE: usize = 256;
 
-/// An entry to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FdbSpec {
-    /// The station's address.
-    pub address: EthernetAddress,
-    /// Its VLAN. None: no VLAN, and each VLAN of the port.
-    pub vlan: Option<u16>,
-    /// How long the entry lasts.
-    pub state: FdbState,
-    /// Learning does not move it to another port.
-    pub sticky: bool,
-}
-
-impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
+impl<D: Devices> Engine<D> {
     /// Adds an entry for a station behind a port (`bridge fdb add … master`), or with `replace`
     /// puts it in place of the one that the station has.
     ///
@@ -53,63 +29,17 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// If there is no such port, it is part of no bridge or does not have the VLAN, no station can
     /// have the address, a permanent entry is sticky, there is an entry (unless `replace`), or no
     /// place is left.
-    pub fn add_fdb(&self, port: PortId, spec: FdbSpec, replace: bool) -> Result<(), EngineError> {
-        self.fix(port, spec, replace, true)
+    pub fn add_fdb(&self, index: u32, spec: FdbSpec, replace: bool) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let stations = state.stations(index, spec.address, spec.vlan)?;
+        state.fix(index, &stations, spec, replace)
     }
 
     /// As [`add_fdb`](Engine::add_fdb) with `replace`, but without a VLAN in no VLAN alone.
-    pub(crate) fn add_station(&self, port: PortId, spec: FdbSpec) -> Result<(), EngineError> {
-        self.fix(port, spec, true, false)
-    }
-
-    fn fix(
-        &self,
-        port: PortId,
-        spec: FdbSpec,
-        replace: bool,
-        in_vlans: bool,
-    ) -> Result<(), EngineError> {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let mut stations = self.stations(state, port, spec.address, spec.vlan)?;
-        if !in_vlans {
-            stations.truncate(1);
-        }
-        if spec.address.is_multicast() || spec.address.is_zero() {
-            return Err(EngineError::BadStation(spec.address));
-        }
-        if spec.sticky && spec.state == FdbState::Permanent {
-            return Err(EngineError::StickyPermanent);
-        }
-        let (index, known) = self.bridge_of(state, port)?;
-        let bridge = known.bridge.clone();
-        if spec.state == FdbState::Permanent && !known.local_addresses {
-            if let Some(known) = &mut state.bridges[index] {
-                known.local_addresses = true;
-            }
-            // Before the entry: workers must look for it.
-            self.publish(state);
-            state.sync();
-        }
-        let now = self.clock.now();
-        for (done, &station) in stations.iter().enumerate() {
-            let fixed = Fixed {
-                station,
-                port: port.index,
-                state: spec.state,
-                sticky: spec.sticky,
-            };
-            if let Err(error) = bridge.fdb().fix(fixed, replace, now) {
-                for &station in stations[..done].iter().filter(|_| !replace) {
-                    bridge.fdb().unfix(station, port.index, now);
-                }
-                return Err(match error {
-                    SetError::Exists => EngineError::FdbEntryExists(spec.address),
-                    SetError::Full => EngineError::FdbFull(spec.address),
-                });
-            }
-        }
-        Ok(())
+    pub(super) fn add_station(&self, index: u32, spec: FdbSpec) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let stations = state.stations(index, spec.address, spec.vlan)?;
+        state.fix(index, &stations[..1], spec, true)
     }
 
     /// Removes an entry for a station behind a port, learnt or added; without a VLAN the one of no
@@ -120,38 +50,56 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// If there is no such port, it is part of no bridge, or there is no such entry.
     pub fn remove_fdb(
         &self,
-        port: PortId,
+        index: u32,
         address: EthernetAddress,
         vlan: Option<u16>,
     ) -> Result<(), EngineError> {
-        let state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         let stations = match vlan {
             Some(vlan) => vec![Station { vlan, address }],
-            None => self.stations(&state, port, address, None)?,
+            None => state.stations(index, address, None)?,
         };
-        let (_, bridge) = self.bridge_of(&state, port)?;
-        let fdb = bridge.bridge.fdb();
-        let now = self.clock.now();
-        let removed = stations.iter().filter(|&&s| fdb.unfix(s, port.index, now));
-        if removed.count() == 0 {
+        let (number, bridge, known) = state.member(index)?;
+        let now = state.clock.now();
+        let mut removed = Vec::new();
+        let is_meant = |row: &FdbRow| row.port == number && stations.contains(&row.station);
+        state.each_row(bridge, |row| removed.extend(is_meant(row).then_some(*row)))?;
+        let fdb = known.bridge.fdb();
+        let unfixed = stations.iter().filter(|&&s| fdb.unfix(s, number, now));
+        if unfixed.count() == 0 {
             return Err(EngineError::NoFdbEntry(address));
+        }
+        for row in removed {
+            state.note_fdb(bridge, &row, true);
         }
         Ok(())
     }
 
-    /// Removes the entries that `select` chooses, and says how many.
+    /// Removes the entries of a bridge that `select` chooses, and says how many. `select` must not
+    /// call the engine.
     ///
     /// # Errors
     /// If there is no such bridge.
     pub fn flush_fdb(
         &self,
-        bridge: BridgeId,
+        index: u32,
         select: impl Fn(&FdbEntry) -> bool,
     ) -> Result<usize, EngineError> {
-        let state = self.state();
-        let fdb = self.bridge(&state, bridge)?.bridge.fdb();
-        let select = |row: &FdbRow| self.fdb_entry(&state, row).is_some_and(|e| select(&e));
-        Ok(fdb.flush(select, self.clock.now()))
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let fdb = state.bridge(index)?.bridge.fdb();
+        let removed = RefCell::new(Vec::new());
+        let select = |row: &FdbRow| {
+            let selected = state.fdb_entry(row).is_some_and(|entry| select(&entry));
+            removed.borrow_mut().extend(selected.then_some(*row));
+            selected
+        };
+        let count = fdb.flush(select, state.clock.now());
+        for row in removed.into_inner() {
+            state.note_fdb(index, &row, true);
+        }
+        Ok(count)
     }
 
     /// At most `max` entries of a bridge, and where to go on for more; start `from` 0. An entry
@@ -161,24 +109,155 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
     /// If there is no such bridge.
     pub fn fdb_entries(
         &self,
-        bridge: BridgeId,
+        index: u32,
         from: usize,
         max: usize,
     ) -> Result<(Vec<FdbEntry>, Option<usize>), EngineError> {
         let state = self.state();
-        let fdb = self.bridge(&state, bridge)?.bridge.fdb();
-        let (rows, next) = fdb.page(from, max, self.clock.now());
-        let entries = rows.iter().filter_map(|row| self.fdb_entry(&state, row));
+        let fdb = state.bridge(index)?.bridge.fdb();
+        let (rows, next) = fdb.page(from, max, state.clock.now());
+        let entries = rows.iter().filter_map(|row| state.fdb_entry(row));
         Ok((entries.collect(), next))
     }
 
-    /// None behind a port that has just left.
-    fn fdb_entry(&self, state: &State<Q, R>, row: &FdbRow) -> Option<FdbEntry> {
-        let port = state.ports.get(usize::from(row.port))?.as_ref()?;
+    /// The entry of a bridge for a station in a VLAN, or in none.
+    ///
+    /// # Errors
+    /// If there is no such bridge.
+    pub fn fdb_entry(
+        &self,
+        index: u32,
+        address: EthernetAddress,
+        vlan: Option<u16>,
+    ) -> Result<Option<FdbEntry>, EngineError> {
+        let state = self.state();
+        let mut found = None;
+        let station = Station {
+            vlan: vlan.unwrap_or(0),
+            address,
+        };
+        state.each_row(index, |row| {
+            if row.station == station {
+                found = state.fdb_entry(row);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The stations behind ports that were not learnt, by the number of the port, in order; but
+    /// those of VLANs that their ports do not have, which nothing is sent to. Reads all addresses
+    /// that bridges know.
+    pub(super) fn fixed_stations(&self) -> Result<HashMap<u32, Vec<FdbSpec>>, EngineError> {
+        let state = self.state();
+        let mut stations: HashMap<u32, Vec<FdbSpec>> = HashMap::new();
+        for &bridge in state.bridges.keys() {
+            state.each_row(bridge, |row| {
+                let Some(entry) = state.fdb_entry(row) else {
+                    return;
+                };
+                let vlans = &state.slot(row.port).member.vlans;
+                let has = entry.vlan.is_none_or(|vlan| vlans.contains(vlan));
+                if entry.state != FdbState::Dynamic && has {
+                    stations.entry(entry.port).or_default().push(FdbSpec {
+                        address: entry.address,
+                        vlan: entry.vlan,
+                        state: entry.state,
+                        sticky: entry.sticky,
+                    });
+                }
+            })?;
+        }
+        let all = stations.values_mut();
+        all.for_each(|stations| stations.sort_unstable_by_key(|s| (s.vlan, s.address)));
+        Ok(stations)
+    }
+}
+
+impl<D: Devices> State<D> {
+    /// Makes entries for stations, all or none, and tells watchers.
+    fn fix(
+        &mut self,
+        index: u32,
+        stations: &[Station],
+        spec: FdbSpec,
+        replace: bool,
+    ) -> Result<(), EngineError> {
+        if spec.address.is_multicast() || spec.address.is_zero() {
+            return Err(EngineError::BadStation(spec.address));
+        }
+        if spec.sticky && spec.state == FdbState::Permanent {
+            return Err(EngineError::StickyPermanent);
+        }
+        let (number, master, known) = self.member(index)?;
+        let bridge = known.bridge.clone();
+        if spec.state == FdbState::Permanent && !known.local_addresses {
+            self.bridge_mut(master)?.local_addresses = true;
+            // Before the entry: workers must look for it.
+            self.publish();
+            self.sync();
+        }
+        let now = self.clock.now();
+        for (done, &station) in stations.iter().enumerate() {
+            let fixed = Fixed {
+                station,
+                port: number,
+                state: spec.state,
+                sticky: spec.sticky,
+            };
+            if let Err(error) = bridge.fdb().fix(fixed, replace, now) {
+                for &station in stations[..done].iter().filter(|_| !replace) {
+                    bridge.fdb().unfix(station, number, now);
+                }
+                return Err(match error {
+                    SetError::Exists => EngineError::FdbEntryExists(spec.address),
+                    SetError::Full => EngineError::FdbFull(spec.address),
+                });
+            }
+        }
+        for &station in stations {
+            let row = FdbRow {
+                station,
+                port: number,
+                state: spec.state,
+                sticky: spec.sticky,
+                used: Duration::ZERO,
+                updated: Duration::ZERO,
+            };
+            self.note_fdb(master, &row, false);
+        }
+        Ok(())
+    }
+
+    fn note_fdb(&mut self, bridge: u32, row: &FdbRow, gone: bool) {
+        if let Some(entry) = self.fdb_entry(row) {
+            let port = entry.port;
+            self.changes.note(Change::Fdb {
+                bridge,
+                port,
+                entry,
+                gone,
+            });
+        }
+    }
+
+    /// Reads the whole table of a bridge.
+    fn each_row(&self, bridge: u32, mut f: impl FnMut(&FdbRow)) -> Result<(), EngineError> {
+        let (fdb, now) = (self.bridge(bridge)?.bridge.fdb(), self.clock.now());
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let (rows, next) = fdb.page(place, PAGE, now);
+            rows.iter().for_each(&mut f);
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// An entry as it is shown; none behind a port that has just left.
+    fn fdb_entry(&self, row: &FdbRow) -> Option<FdbEntry> {
         Some(FdbEntry {
             address: row.station.address,
             vlan: (row.station.vlan != 0).then_some(row.station.vlan),
-            port: self.port_id(row.port, port.serial),
+            port: self.link_at(row.port)?.index,
             state: row.state,
             sticky: row.sticky,
             used: row.used,
@@ -186,24 +265,23 @@ impl<Q: RxQueue + 'static, R: TxRing + 'static> Engine<Q, R> {
         })
     }
 
-    /// The stations that an address stands for behind a member of a bridge.
+    /// The stations that an address stands for behind a member of a bridge, at least one.
     fn stations(
         &self,
-        state: &State<Q, R>,
-        port: PortId,
+        index: u32,
         address: EthernetAddress,
         vlan: Option<u16>,
     ) -> Result<Vec<Station>, EngineError> {
-        let known = self.port(state, port)?;
-        let name = || known.device.name().to_string();
-        let Some(membership) = &known.bridge else {
-            return Err(EngineError::NotInBridge(name()));
-        };
-        let vlans = &membership.member.vlans;
+        let (number, ..) = self.member(index)?;
+        let port = self.slot(number);
+        let vlans = &port.member.vlans;
         let station = |vlan| Station { vlan, address };
         match vlan {
             Some(vlan) if vlans.contains(vlan) => Ok(vec![station(vlan)]),
-            Some(vlan) => Err(EngineError::NoVlan { port: name(), vlan }),
+            Some(vlan) => Err(EngineError::NoVlan {
+                port: port.device.name().to_string(),
+                vlan,
+            }),
             None => Ok([0]
                 .into_iter()
                 .chain(vlans.iter().map(|(vlan, _)| vlan))

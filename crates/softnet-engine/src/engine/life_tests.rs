@@ -4,19 +4,22 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::state::check_number;
 use super::*;
-use crate::link::{DeviceDrops, Link};
+use crate::forward::{MirredDir, MirredMode};
+use crate::link::{DeviceDrops, Link, LinkState};
 use crate::rx::SteeringSpec;
-use crate::testing::{CondSleeper, FedQueue, Net, setup, wait};
+use crate::testing::{CondSleeper, FedQueue, Net, setup, wait, with_qdisc};
 use softnet::qdisc::Pfifo;
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame};
+use softnet::time::Clock;
 use softnet::wire::EthernetAddress;
-use softnet_tc::{CustomSpec, TbfSpec};
+use softnet_tc::{CustomSpec, QdiscSpec, TbfSpec};
 
 const BUFFERS: usize = 2048;
 /// Stations behind ports 0 and 1.
@@ -39,7 +42,6 @@ fn queues(count: usize) -> Queues {
 /// An engine with two ports that stay, and traffic between them.
 struct Busy {
     net: Net,
-    bridge: BridgeId,
 }
 
 impl Deref for Busy {
@@ -53,15 +55,9 @@ impl Deref for Busy {
 impl Busy {
     fn new(workers: usize) -> Busy {
         let net = Net::with(workers, 2, BUFFERS, EngineConfig::default());
-        let bridge = net.engine.state().bridges[0].as_ref().unwrap().serial;
-        let bridge = BridgeId {
-            engine: net.engine.id,
-            index: 0,
-            serial: bridge,
-        };
         net.receive(1, [frame(&net.pool, 0, SINK, 60, 0)]);
         net.wait("the sink", || net.marks(0) == [0]);
-        Busy { net, bridge }
+        Busy { net }
     }
 
     fn send(&self, to: u8, mark: u32) {
@@ -144,22 +140,23 @@ fn ports_come_and_go_while_packets_flow() {
         net.while_packets_flow(|round| {
             let (rx, tx, scripts) = queues(1 + round % 3);
             let feeds = rx.clone();
-            let setup = PortSetup {
-                qdisc: if round % 2 == 0 {
-                    slow()
-                } else {
-                    QdiscSpec::default()
-                },
-                ..setup("c", rx, tx)
+            let qdisc = if round % 2 == 0 {
+                slow()
+            } else {
+                QdiscSpec::default()
             };
-            let port = net.engine.add_port(setup).unwrap();
-            assert_eq!(port.index, 2, "the number is used again");
+            let setup = with_qdisc(qdisc, setup("c", rx, tx));
+            let port = net.engine.add(setup).unwrap();
+            let number = net.engine.link(port).unwrap().number;
+            assert_eq!(number, 2, "the number is used again");
             assert!(!earlier.contains(&port));
             let steering = SteeringSpec {
                 rps: (0..workers).collect(),
                 ..SteeringSpec::default()
             };
-            net.engine.set_steering(port, &steering).unwrap();
+            net.engine
+                .set_options(port, |port| port.steering = steering.clone())
+                .unwrap();
             net.engine.join(net.bridge, &[port]).unwrap();
             for feed in &feeds {
                 let packets = (0..50).map(|n| frame(&net.pool, SINK, 30 + n, 60, u32::MAX));
@@ -168,14 +165,14 @@ fn ports_come_and_go_while_packets_flow() {
             net.wait("a broadcast", || {
                 scripts.iter().any(|script| !script.marks().is_empty())
             });
-            let counted = net.engine.remove_port(port).unwrap();
+            let counted = net.engine.delete(port).unwrap();
             assert_eq!(counted.queued, 0);
             assert!(counted.tx_packets > 0);
             assert!(feeds.iter().all(FedQueue::is_closed));
             assert!(scripts.iter().all(|script| Arc::strong_count(script) == 1));
             assert!(matches!(
-                net.engine.remove_port(port),
-                Err(EngineError::NoSuchPort)
+                net.engine.delete(port),
+                Err(EngineError::NoLink(_))
             ));
             earlier.push(port);
         });
@@ -196,25 +193,21 @@ fn ports_join_and_leave_while_packets_flow() {
         let net = Busy::new(workers);
         let (rx, tx, scripts) = queues(1);
         let feed = rx[0].clone();
-        let port = net.engine.add_port(setup("c", rx, tx)).unwrap();
+        let port = net.engine.add(setup("c", rx, tx)).unwrap();
         let station = EthernetAddress([2, 0, 0, 0, 0, 30]);
         let known = || {
             let state = net.engine.state();
-            let bridge = state.bridges[0].as_ref().unwrap().bridge.clone();
+            let bridge = &state.bridge(net.bridge).unwrap().bridge;
             bridge.fdb().lookup(station, net.engine.clock.now())
         };
         net.while_packets_flow(|_| {
             net.engine.join(net.bridge, &[port]).unwrap();
-            assert!(matches!(
-                net.engine.join(net.bridge, &[port]),
-                Err(EngineError::InBridge(name)) if name == "c"
-            ));
             let before = scripts[0].marks().len();
             let packet = frame(&net.pool, SINK, 30, 60, u32::MAX);
             feed.feed().packets.push_back(packet);
             net.wait("a broadcast", || scripts[0].marks().len() > before);
             net.wait("the station", || known() == Some(2));
-            net.engine.leave(port).unwrap();
+            net.engine.set_master(port, None).unwrap();
             assert_eq!(known(), None);
             let before = scripts[0].marks().len();
             let at_sink = || net.marks(1).iter().filter(|&&mark| mark == LAST).count();
@@ -223,7 +216,7 @@ fn ports_join_and_leave_while_packets_flow() {
             net.wait("the broadcast", || at_sink() > seen);
             assert_eq!(scripts[0].marks().len(), before);
             assert!(matches!(
-                net.engine.leave(port),
+                net.engine.bridge_port(port),
                 Err(EngineError::NotInBridge(name)) if name == "c"
             ));
         });
@@ -238,14 +231,11 @@ fn queues_grow_and_shrink_while_packets_flow() {
     for workers in [1, 2] {
         let net = Busy::new(workers);
         let (rx, tx, _) = queues(1);
-        let port = net.engine.add_port(PortSetup {
-            qdisc: slow(),
-            ..setup("c", rx, tx)
-        });
+        let port = net.engine.add(with_qdisc(slow(), setup("c", rx, tx)));
         let port = port.unwrap();
         let (rx, tx, copies) = queues(1);
-        let monitor = net.engine.add_port(setup("monitor", rx, tx)).unwrap();
-        let mirror = |to| MirredSpec {
+        let monitor = net.engine.add(setup("monitor", rx, tx)).unwrap();
+        let mirror = |to| ActionSpec {
             mode: MirredMode::Mirror,
             dir: MirredDir::Egress,
             to,
@@ -290,7 +280,7 @@ fn queues_grow_and_shrink_while_packets_flow() {
 fn queued_packets_survive_a_replaced_driver() {
     let net = Busy::new(2);
     let (rx, tx, _) = queues(1);
-    let port = net.engine.add_port(setup("c", rx, tx)).unwrap();
+    let port = net.engine.add(setup("c", rx, tx)).unwrap();
     net.engine.join(net.bridge, &[port]).unwrap();
     net.engine.set_qdisc(port, &slow()).unwrap();
     (1..=100).for_each(|n| net.send(0, n));
@@ -311,11 +301,11 @@ fn a_removed_target_of_an_action_is_no_longer_sent_to() {
     for dir in [MirredDir::Egress, MirredDir::Ingress] {
         let net = Busy::new(2);
         let (rx, tx, _) = queues(1);
-        let port = net.engine.add_port(setup("c", rx, tx)).unwrap();
+        let port = net.engine.add(setup("c", rx, tx)).unwrap();
         let (rx, tx, scripts) = queues(1);
-        let target = net.engine.add_port(setup("d", rx, tx)).unwrap();
+        let target = net.engine.add(setup("d", rx, tx)).unwrap();
         net.engine.join(net.bridge, &[port, target]).unwrap();
-        let redirect = MirredSpec {
+        let redirect = ActionSpec {
             mode: MirredMode::Redirect,
             dir,
             to: target,
@@ -329,7 +319,7 @@ fn a_removed_target_of_an_action_is_no_longer_sent_to() {
         net.while_packets_flow(|round| {
             if round == ROUNDS / 2 {
                 assert_eq!(dropped(), 0);
-                net.engine.remove_port(target).unwrap();
+                net.engine.delete(target).unwrap();
                 assert_eq!(Arc::strong_count(&scripts[0]), 1);
             } else if round > ROUNDS / 2 {
                 net.wait("a drop", || dropped() > 0);
@@ -344,11 +334,15 @@ fn a_removed_target_of_an_action_is_no_longer_sent_to() {
 fn ports_are_renamed() {
     let net = Busy::new(1);
     let [a, b] = [net.ports[0].id, net.ports[1].id];
-    net.engine.rename_port(a, "uplink").unwrap();
-    net.engine.rename_port(a, "uplink").unwrap();
-    let taken = net.engine.rename_port(b, "uplink");
-    assert!(matches!(taken, Err(EngineError::DuplicatePort(name)) if name == "uplink"));
-    net.engine.rename_port(b, "a").unwrap();
+    net.engine
+        .change(a, |link| link.name = "uplink".into())
+        .unwrap();
+    net.engine
+        .change(a, |link| link.name = "uplink".into())
+        .unwrap();
+    let taken = net.engine.change(b, |link| link.name = "uplink".into());
+    assert!(matches!(taken, Err(EngineError::Exists(name)) if name == "uplink"));
+    net.engine.change(b, |link| link.name = "a".into()).unwrap();
     let stats = net.net.stop();
     let names: Vec<_> = stats.ports.iter().map(|p| &p.name[..]).collect();
     assert_eq!(names, ["uplink", "a"]);
@@ -358,21 +352,21 @@ fn ports_are_renamed() {
 #[test]
 fn bridges_come_and_go() {
     let net = Busy::new(2);
-    let taken = net.engine.add_bridge("br0", &[]);
-    assert!(matches!(taken, Err(EngineError::DuplicateBridge(name)) if name == "br0"));
-    net.engine.remove_bridge(net.bridge).unwrap();
-    let again = net.engine.remove_bridge(net.bridge);
-    assert!(matches!(again, Err(EngineError::NoSuchBridge)));
+    let taken = net.engine.add_bridge_of("br0", &[]);
+    assert!(matches!(taken, Err(EngineError::Exists(name)) if name == "br0"));
+    net.engine.delete(net.bridge).unwrap();
+    let again = net.engine.delete(net.bridge);
+    assert!(matches!(again, Err(EngineError::NoLink(_))));
     net.send(SINK, 1);
     let drops = || net.engine.stats().drops();
     net.wait("a drop", || drops() == [(DropReason::NoForward, 1)]);
     let bridge = net
         .engine
-        .add_bridge("br0", &[net.ports[0].id, net.ports[1].id])
+        .add_bridge_of("br0", &[net.ports[0].id, net.ports[1].id])
         .unwrap();
     assert_ne!(bridge, net.bridge);
-    let old = net.engine.join(net.bridge, &[]);
-    assert!(matches!(old, Err(EngineError::NoSuchBridge)));
+    let old = net.engine.join(net.bridge, &[net.ports[0].id]);
+    assert!(matches!(old, Err(EngineError::NoLink(_))));
     net.send(SINK, 2);
     net.wait("the packet", || net.marks(1) == [2]);
     net.net.stop();
@@ -427,15 +421,20 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
     let mut sleepers = vec![CondSleeper::default(), CondSleeper::default()];
     sleepers.iter_mut().for_each(|s| s.reports_files = true);
     let pool = softnet::testing::pool(64);
-    let engine: Engine<FedQueue, ScriptedRing> =
-        Engine::start(sleepers, pool.clone(), Clock::monotonic()).unwrap();
+    let engine: Engine<OwnQueues<FedQueue, ScriptedRing>> = Engine::start(
+        sleepers,
+        pool.clone(),
+        Clock::monotonic(),
+        OwnQueues::default(),
+    )
+    .unwrap();
     let link = ScriptedLink::new();
     let (mut rx, tx, _) = queues(1);
     rx[0].link = Some(link.clone());
     let feed = rx[0].clone();
-    let port = engine.add_port(setup("a", rx, tx)).unwrap();
-    engine.add_bridge("br0", &[port]).unwrap();
-    let bridge = engine.state().bridges[0].as_ref().unwrap().bridge.clone();
+    let port = engine.add(setup("a", rx, tx)).unwrap();
+    let bridge = engine.add_bridge_of("br0", &[port]).unwrap();
+    let bridge = engine.state().bridge(bridge).unwrap().bridge.clone();
     let receive = |mark| {
         let packet = frame(&pool, 0, SENDER, 60, mark);
         feed.feed().packets.push_back(packet);
@@ -485,16 +484,21 @@ fn a_changed_mtu_holds_for_what_is_queued() {
     let mut sleeper = CondSleeper::default();
     sleeper.reports_files = true;
     let pool = softnet::testing::pool(64);
-    let engine: Engine<FedQueue, ScriptedRing> =
-        Engine::start(vec![sleeper], pool.clone(), Clock::monotonic()).unwrap();
+    let engine: Engine<OwnQueues<FedQueue, ScriptedRing>> = Engine::start(
+        vec![sleeper],
+        pool.clone(),
+        Clock::monotonic(),
+        OwnQueues::default(),
+    )
+    .unwrap();
     let link = ScriptedLink::new();
     let (mut rx, tx, scripts) = queues(1);
     rx[0].link = Some(link.clone());
-    let port = engine.add_port(setup("a", rx, tx)).unwrap();
+    let port = engine.add(setup("a", rx, tx)).unwrap();
     let (rx, tx, _) = queues(1);
     let feed = rx[0].clone();
-    let other = engine.add_port(setup("b", rx, tx)).unwrap();
-    engine.add_bridge("br0", &[port, other]).unwrap();
+    let other = engine.add(setup("b", rx, tx)).unwrap();
+    engine.add_bridge_of("br0", &[port, other]).unwrap();
     engine.set_qdisc(port, &slow()).unwrap();
     let receive = |lengths: &[usize]| {
         let packets = lengths.iter().zip(1..);
@@ -522,11 +526,7 @@ fn a_changed_mtu_holds_for_what_is_queued() {
     wait("the rest", || scripts[0].marks() == [1, 4, 5]);
     let dropped = || engine.stats().conservation().dropped;
     wait("the drops", || dropped() == 2);
-    let features = Features {
-        mtu: 500,
-        ..Features::default()
-    };
-    engine.set_features(port, features).unwrap();
+    engine.change(port, |link| link.mtu = 500).unwrap();
     engine.set_qdisc(port, &custom).unwrap();
     assert_eq!(told.load(Ordering::Relaxed), 500);
     receive(&[900, 60]);

@@ -8,10 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::rx::{Polled, Receive, Rfs, SteeringSpec};
+use crate::rx::{Polled, Receive, Rfs, RxQueue, SteeringSpec};
 use crate::testing::{CondSleeper, setup, wait};
-use softnet::mem::{PacketList, ThreadStats};
+use softnet::mem::{PacketList, Pool, ThreadStats};
 use softnet::testing::{ScriptedRing, pool};
+use softnet::time::Clock;
 
 /// Receives frames into a pool of its own, as many as it is told, when it is first polled. Its
 /// file never becomes readable.
@@ -41,7 +42,7 @@ impl RxQueue for OwnPool {
             let mut packet = self.pool.alloc().unwrap();
             let mut bytes = [0xFF; 60];
             bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, self.frames as u8]);
-            packet.append(&bytes);
+            assert!(packet.append(&bytes));
             rx.push(packet);
             self.frames -= 1;
         }
@@ -60,8 +61,8 @@ impl RxQueue for OwnPool {
 
 /// Two ports on a bridge, and what leaves the engine.
 struct Pools {
-    engine: Engine<OwnPool, ScriptedRing>,
-    ports: Vec<PortId>,
+    engine: Engine<OwnQueues<OwnPool, ScriptedRing>>,
+    ports: Vec<u32>,
     large: Pool,
     kept: Arc<Mutex<PacketList>>,
     keeps: bool,
@@ -77,7 +78,13 @@ impl Pools {
             sleeper
         };
         let sleepers = (0..workers).map(sleeper).collect();
-        let engine = Engine::start(sleepers, pool(2048), Clock::monotonic()).unwrap();
+        let engine = Engine::start(
+            sleepers,
+            pool(2048),
+            Clock::monotonic(),
+            OwnQueues::default(),
+        )
+        .unwrap();
         let mut pools = Pools {
             engine,
             ports: Vec::new(),
@@ -89,9 +96,9 @@ impl Pools {
         for name in ["p0", "p1"] {
             let queue = OwnPool::new(&pools.large, 0, &pools.busy);
             let setup = setup(name, vec![queue], vec![pools.ring()]);
-            pools.ports.push(pools.engine.add_port(setup).unwrap());
+            pools.ports.push(pools.engine.add(setup).unwrap());
         }
-        pools.engine.add_bridge("br0", &pools.ports).unwrap();
+        pools.engine.add_bridge_of("br0", &pools.ports).unwrap();
         pools
     }
 
@@ -170,7 +177,9 @@ fn workers_return_each_other_s_buffers_before_they_sleep() {
         rps: vec![1],
         rfs: Rfs::Off,
     };
-    net.engine.set_steering(net.ports[0], &spec).unwrap();
+    net.engine
+        .set_options(net.ports[0], |port| port.steering = spec.clone())
+        .unwrap();
     net.receive(&net.large, 200);
     wait("the buffers to return", || {
         let owners = net.large.thread_stats();

@@ -1,9 +1,8 @@
 //! Ports that share a limit. The rate is so low that nothing is earned in a test: what passes is
 //! what the buckets held, and the rest when the limit is gone.
 
-use softnet_tc::rate::{GroupSpec, RateGroup, RateSpec};
+use softnet_tc::rate::{GroupSpec, RateSpec};
 
-use crate::RateLimits;
 use crate::testing::{Net, wait};
 use softnet::testing::frame;
 
@@ -16,13 +15,13 @@ const BEYOND: u64 = 2 * 2;
 const EACH: u32 = 40;
 const ALL: usize = 2 * EACH as usize;
 
-fn group(packets: bool) -> RateLimits {
+fn group(packets: bool) -> GroupSpec {
     let spec = |unit| RateSpec {
         rate: 1,
         burst: BURST * unit,
         unit,
     };
-    let spec = match packets {
+    match packets {
         true => GroupSpec {
             bytes: None,
             packets: Some(spec(1)),
@@ -31,11 +30,16 @@ fn group(packets: bool) -> RateLimits {
             bytes: Some(spec(LEN as u64)),
             packets: None,
         },
-    };
-    RateLimits {
-        to: RateGroup::new(spec),
-        from: RateGroup::new(spec),
     }
+}
+
+/// Puts a port into a group, or takes it out.
+fn put(net: &Net, port: usize, group: Option<&str>) {
+    let id = net.ports[port].id;
+    let put = net
+        .engine
+        .set_options(id, |port| port.rate_group = group.map(str::to_owned));
+    put.unwrap();
 }
 
 /// Ports 1 and 2 have a station each, `1` and `2`; port 0 has `10`, which is known.
@@ -48,12 +52,14 @@ fn net(workers: usize) -> Net {
     net
 }
 
-/// Puts ports 1 and 2 into a group, or takes them out.
-fn limit(net: &Net, limits: Option<&RateLimits>) {
-    for port in [1, 2] {
-        let id = net.ports[port].id;
-        net.engine.set_rate_group(id, limits).unwrap();
-    }
+/// Puts ports 1 and 2 into a group of these limits, or takes them out.
+fn limit(net: &Net, limits: Option<GroupSpec>) {
+    let name = limits.map(|limits| {
+        net.engine.set_rate_group("group", limits);
+        "group"
+    });
+    put(net, 1, name);
+    put(net, 2, name);
 }
 
 fn sent(net: &Net, ports: &[usize]) -> usize {
@@ -66,7 +72,7 @@ fn what_is_sent_to_a_group_waits_in_its_qdiscs() {
     for packets in [false, true] {
         let net = net(2);
         let limits = group(packets);
-        limit(&net, Some(&limits));
+        limit(&net, Some(limits));
         let to = |station, n| frame(&net.pool, station, 10, LEN, n);
         net.receive(0, (1..=EACH).flat_map(|n| [to(1, n), to(2, n)]));
         wait("what may pass", || sent(&net, &[1, 2]) >= BURST as usize);
@@ -96,7 +102,7 @@ fn what_comes_from_a_group_waits_in_its_devices() {
     for packets in [false, true] {
         let net = net(2);
         let limits = group(packets);
-        limit(&net, Some(&limits));
+        limit(&net, Some(limits));
         let from = |station, n| frame(&net.pool, 10, station, LEN, n);
         net.receive(1, (1..=EACH).map(|n| from(1, n)));
         net.receive(2, (1..=EACH).map(|n| from(2, n)));
@@ -116,8 +122,7 @@ fn what_comes_from_a_group_waits_in_its_devices() {
             bytes: Some(more),
             packets: Some(more),
         };
-        limits.from.set(more, net.engine.clock.now());
-        limit(&net, Some(&limits));
+        net.engine.set_rate_group("group", more);
         net.settle();
         assert_eq!(sent(&net, &[0]), ALL);
         assert_eq!(net.stop().conservation().dropped, 0);
@@ -128,13 +133,12 @@ fn what_comes_from_a_group_waits_in_its_devices() {
 fn a_port_is_removed_while_it_must_wait() {
     let net = net(1);
     let limits = group(true);
-    net.engine
-        .set_rate_group(net.ports[1].id, Some(&limits))
-        .unwrap();
+    net.engine.set_rate_group("group", limits);
+    put(&net, 1, Some("group"));
     let from = |station, n| frame(&net.pool, 10, station, LEN, n);
     net.receive(1, (1..=EACH).map(|n| from(1, n)));
     wait("what may pass", || sent(&net, &[0]) >= BURST as usize);
-    net.engine.remove_port(net.ports[1].id).unwrap();
+    net.engine.delete(net.ports[1].id).unwrap();
     let passed = sent(&net, &[0]);
     assert!(passed <= (BURST + BEYOND) as usize, "{passed}");
     drop(net.feed(1).packets.take());

@@ -1,17 +1,22 @@
 //! The control path: devices that go and come back, ports that cannot be added, and calls that
 //! name what is not there.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
 
+use super::life::spawn;
+use super::state::EVENTS;
 use super::*;
+use crate::forward::{BridgePortOptions, MirredDir, MirredMode, VlanFlags};
 use crate::link::{DeviceDrops, Link};
-use crate::rx::{Rfs, SteeringSpec};
-use crate::testing::{CondSleeper, FedQueue, setup, wait};
+use crate::testing::{CondSleeper, FedQueue, setup, wait, with_qdisc};
 use softnet::stats::DropReason;
 use softnet::testing::{Script, ScriptedRing, frame, pool};
-use softnet::tx::QueueMap;
-use softnet_tc::TbfSpec;
+use softnet::time::Clock;
+use softnet_tc::{QdiscSpec, TbfSpec};
 
 /// A device's count of what it dropped.
 #[derive(Debug, Default)]
@@ -27,9 +32,15 @@ impl Link for Counter {
 type Queue = FedQueue;
 
 /// An engine whose workers can watch no file.
-fn engine(workers: usize) -> Engine<Queue, ScriptedRing> {
+fn engine(workers: usize) -> Engine<OwnQueues<Queue, ScriptedRing>> {
     let sleepers = (0..workers).map(|_| refusing(&Arc::default()));
-    Engine::start(sleepers.collect(), pool(256), Clock::monotonic()).unwrap()
+    Engine::start(
+        sleepers.collect(),
+        pool(256),
+        Clock::monotonic(),
+        OwnQueues::default(),
+    )
+    .unwrap()
 }
 
 fn refusing(alive: &Arc<()>) -> CondSleeper {
@@ -53,7 +64,7 @@ fn rings(queues: usize) -> (Vec<ScriptedRing>, Vec<Arc<Script>>) {
 fn a_late_report_does_not_kill_the_next_device() {
     let engine = engine(2);
     let (rx, fed) = feeds(2);
-    let port = engine.add_port(setup("p", rx, rings(2).0)).unwrap();
+    let port = engine.add(setup("p", rx, rings(2).0)).unwrap();
     fed[0].feed().gone = true;
     let mut gone = Vec::new();
     wait("the first report", || {
@@ -78,13 +89,10 @@ fn a_device_replaced_by_none_is_closed() {
         let pool = pool(64);
         let ((rx, fed), (tx, scripts)) = (feeds(2), rings(2));
         let (source, source_fed) = feeds(1);
-        let port = PortSetup {
-            qdisc,
-            ..setup("p", rx, tx)
-        };
-        let port = engine.add_port(port).unwrap();
-        let other = engine.add_port(setup("q", source, rings(1).0)).unwrap();
-        engine.add_bridge("br0", &[port, other]).unwrap();
+        let port = with_qdisc(qdisc, setup("p", rx, tx));
+        let port = engine.add(port).unwrap();
+        let other = engine.add(setup("q", source, rings(1).0)).unwrap();
+        engine.add_bridge_of("br0", &[port, other]).unwrap();
         engine.replace(port, Vec::new(), Vec::new()).unwrap();
         assert!(fed.iter().all(Queue::is_closed));
         assert!(scripts.iter().all(|script| Arc::strong_count(script) == 1));
@@ -116,10 +124,10 @@ fn up_and_down_do_not_depend_on_the_device() {
     let engine = engine(1);
     let pool = pool(64);
     let ((rx, _), (tx, _)) = (feeds(1), rings(1));
-    let port = engine.add_port(setup("p", rx, tx)).unwrap();
+    let port = engine.add(setup("p", rx, tx)).unwrap();
     let (source, source_fed) = feeds(1);
-    let other = engine.add_port(setup("q", source, rings(1).0)).unwrap();
-    engine.add_bridge("br0", &[port, other]).unwrap();
+    let other = engine.add(setup("q", source, rings(1).0)).unwrap();
+    engine.add_bridge_of("br0", &[port, other]).unwrap();
     let mut drops = std::collections::BTreeMap::new();
     let mut lost = |reason| {
         let packet = frame(&pool, 0, 9, 60, 0);
@@ -132,15 +140,15 @@ fn up_and_down_do_not_depend_on_the_device() {
     for (round, queues) in (1..).zip([1, 2]) {
         engine.replace(port, Vec::new(), Vec::new()).unwrap();
         lost(DropReason::DeviceDown);
-        engine.set_up(port, false).unwrap();
+        engine.change(port, |link| link.up = false).unwrap();
         lost(DropReason::NoForward);
-        engine.set_up(port, true).unwrap();
+        engine.change(port, |link| link.up = true).unwrap();
         lost(DropReason::DeviceDown);
-        engine.set_up(port, false).unwrap();
+        engine.change(port, |link| link.up = false).unwrap();
         let (tx, scripts) = rings(queues);
         engine.replace(port, feeds(queues).0, tx).unwrap();
         lost(DropReason::NoForward);
-        engine.set_up(port, true).unwrap();
+        engine.change(port, |link| link.up = true).unwrap();
         let packet = frame(&pool, 0, 9, 60, round);
         source_fed[0].feed().packets.push_back(packet);
         wait("the new rings", || {
@@ -157,21 +165,17 @@ fn a_redirect_to_nowhere_outlives_the_device() {
     let engine = engine(1);
     let pool = pool(64);
     let (source, fed) = feeds(1);
-    let source = engine.add_port(setup("a", source, rings(1).0)).unwrap();
-    let add = |name| {
-        engine
-            .add_port(setup(name, feeds(1).0, rings(1).0))
-            .unwrap()
-    };
+    let source = engine.add(setup("a", source, rings(1).0)).unwrap();
+    let add = |name| engine.add(setup(name, feeds(1).0, rings(1).0)).unwrap();
     let [port, target] = ["b", "c"].map(add);
-    engine.add_bridge("br0", &[source, port]).unwrap();
-    let redirect = MirredSpec {
+    engine.add_bridge_of("br0", &[source, port]).unwrap();
+    let redirect = ActionSpec {
         mode: MirredMode::Redirect,
         dir: MirredDir::Egress,
         to: target,
     };
     engine.set_actions(port, &[redirect]).unwrap();
-    engine.remove_port(target).unwrap();
+    engine.delete(target).unwrap();
     for (lost, queues) in (1..).zip([1, 2]) {
         let (tx, scripts) = rings(queues);
         engine.replace(port, feeds(queues).0, tx).unwrap();
@@ -199,11 +203,11 @@ fn stations_behind_a_replaced_device_are_forgotten() {
     let (mut ports, mut fed, mut scripts) = (Vec::new(), Vec::new(), Vec::new());
     for name in ["a", "b", "c"] {
         let ((rx, feed), (tx, script)) = (feeds(1), rings(1));
-        ports.push(engine.add_port(setup(name, rx, tx)).unwrap());
+        ports.push(engine.add(setup(name, rx, tx)).unwrap());
         fed.extend(feed);
         scripts.extend(script);
     }
-    engine.add_bridge("br0", &ports).unwrap();
+    engine.add_bridge_of("br0", &ports).unwrap();
     let receive = |port: usize, to, from, mark| {
         fed[port]
             .feed()
@@ -230,7 +234,7 @@ fn a_queue_that_cannot_be_watched_is_refused() {
     let null = std::fs::File::open("/dev/null").unwrap();
     rx[1].file = Some(Arc::new(null.into()));
     let (tx, scripts) = rings(2);
-    let refused = engine.add_port(setup("p", rx, tx));
+    let refused = engine.add(setup("p", rx, tx));
     assert!(matches!(&refused, Err(EngineError::Watch { port, .. }) if port == "p"));
     wait("the queues to be closed", || {
         fed.iter().all(Queue::is_closed)
@@ -238,7 +242,7 @@ fn a_queue_that_cannot_be_watched_is_refused() {
     wait("the rings to be closed", || {
         scripts.iter().all(|script| Arc::strong_count(script) == 1)
     });
-    let port = engine.add_port(setup("p", feeds(2).0, rings(2).0)).unwrap();
+    let port = engine.add(setup("p", feeds(2).0, rings(2).0)).unwrap();
     assert_eq!(engine.stats().ports.len(), 1);
     let mut rx = feeds(1).0;
     let null = std::fs::File::open("/dev/null").unwrap();
@@ -273,17 +277,15 @@ fn ports_that_are_refused_take_no_events() {
         link: Default::default(),
     };
     for _ in 0..EVENTS {
-        let port = PortSetup {
-            qdisc: QdiscSpec::Tbf(tbf.clone()),
-            ..setup("p", Vec::new(), rings(1).0)
-        };
-        assert!(matches!(engine.add_port(port), Err(EngineError::Qdisc(_))));
+        let setup = setup("p", Vec::new(), rings(1).0);
+        let port = with_qdisc(QdiscSpec::Tbf(tbf.clone()), setup);
+        assert!(matches!(engine.add(port), Err(EngineError::Qdisc(_))));
     }
     let port = setup("p", Vec::new(), rings(EVENTS - 1).0);
-    engine.add_port(port).unwrap();
-    let one_more = engine.add_port(setup("q", Vec::new(), rings(1).0));
+    engine.add(port).unwrap();
+    let one_more = engine.add(setup("q", Vec::new(), rings(1).0));
     assert!(matches!(one_more, Err(EngineError::TooManyQueues(_))));
-    let none = engine.add_port(setup("r", Vec::new(), Vec::new()));
+    let none = engine.add(setup("r", Vec::new(), Vec::new()));
     assert!(matches!(none, Err(EngineError::NoQueue(name)) if name == "r"));
 }
 
@@ -293,11 +295,12 @@ fn a_thread_that_cannot_be_started_leaves_none_behind() {
     let alive = Arc::new(());
     let sleepers = (0..3).map(|_| refusing(&alive));
     let started = AtomicUsize::new(0);
-    let engine: Result<Engine<Queue, ScriptedRing>, _> = Engine::with_spawn(
+    let engine: Result<Engine<OwnQueues<Queue, ScriptedRing>>, _> = Engine::with_spawn(
         sleepers.collect(),
         pool(64),
         Clock::monotonic(),
         EngineConfig::default(),
+        OwnQueues::default(),
         |index, work| {
             if index == 2 {
                 return Err(io::Error::from(io::ErrorKind::OutOfMemory));
@@ -311,54 +314,46 @@ fn a_thread_that_cannot_be_started_leaves_none_behind() {
     assert_eq!(Arc::strong_count(&alive), 1, "a worker is left");
 }
 
-#[test]
-fn a_bridge_takes_a_port_once() {
-    let engine = engine(1);
-    let port = engine.add_port(setup("p", feeds(1).0, rings(1).0)).unwrap();
-    let twice = engine.add_bridge("br0", &[port, port]);
-    assert!(matches!(twice, Err(EngineError::InBridge(name)) if name == "p"));
-    engine.add_bridge("br0", &[port]).unwrap();
-}
-
-/// No call panics on a port of another engine, hits the port of the same number, or says that all
+/// No call panics on a link that is gone, hits the port that has its number now, or says that all
 /// is well.
 #[test]
-fn a_port_of_another_engine_is_refused() {
-    let (engine, other) = (engine(1), engine(1));
-    let own = engine.add_port(setup("p", feeds(1).0, rings(1).0)).unwrap();
-    let foreign = other.add_port(setup("q", feeds(1).0, rings(1).0)).unwrap();
+fn a_link_that_is_gone_is_refused() {
+    let engine = engine(1);
+    let add = || engine.add(setup("p", feeds(1).0, rings(1).0)).unwrap();
+    let gone = add();
+    engine.delete(gone).unwrap();
+    let own = add();
     let qdisc = QdiscSpec::default();
-    let steering = SteeringSpec {
-        rps: vec![],
-        rfs: Rfs::Off,
-    };
-    let to = |to| MirredSpec {
+    let to = |to| ActionSpec {
         mode: MirredMode::Mirror,
         dir: MirredDir::Egress,
         to,
     };
     let answers = [
-        engine.set_qdisc(foreign, &qdisc),
-        engine.change_qdisc(foreign, &qdisc),
-        engine.set_queue_map(foreign, &QueueMap::default()),
-        engine.set_actions(foreign, &[to(own)]),
-        engine.set_actions(own, &[to(foreign)]),
-        engine.set_steering(foreign, &steering),
-        engine.add_bridge("br0", &[own, foreign]).map(drop),
-        engine.leave(foreign),
-        engine.rename_port(foreign, "r"),
-        engine.remove_port(foreign).map(drop),
-        engine.replace(foreign, Vec::new(), rings(1).0),
+        engine.set_qdisc(gone, &qdisc),
+        engine.change_qdisc(gone, &qdisc),
+        engine.set_options(gone, |_| {}),
+        engine.set_actions(gone, &[to(own)]),
+        engine.set_actions(own, &[to(gone)]),
+        engine.add_bridge_of("br0", &[own, gone]).map(drop),
+        engine.set_master(gone, None),
+        engine.set_master(own, Some(gone)),
+        engine.change(gone, |link| link.name = "r".into()),
+        engine.delete(gone).map(drop),
+        engine.replace(gone, Vec::new(), rings(1).0),
+        engine.set_bridge_port(gone, BridgePortOptions::default()),
+        engine.add_vlans(gone, 2..=2, VlanFlags::default()),
+        engine.fdb_entries(gone, 0, 1).map(drop),
     ];
     for (call, answer) in answers.into_iter().enumerate() {
         assert!(
-            matches!(answer, Err(EngineError::NoSuchPort)),
+            matches!(answer, Err(EngineError::NoLink(index)) if index == gone),
             "call {call}"
         );
     }
-    assert!(engine.classes(foreign).is_empty());
-    assert!(engine.edit_tree(foreign, |_| Ok(())).is_err());
-    engine.add_bridge("br0", &[own]).unwrap();
+    assert!(engine.classes(gone).is_empty());
+    assert!(engine.edit_tree(gone, |_| Ok(())).is_err());
+    assert_eq!(engine.port_stats(own).unwrap().name, "p");
 }
 
 /// What devices dropped by themselves is told per port, those that the port had before included.
@@ -373,7 +368,7 @@ fn drops_inside_devices_are_told() {
     };
     let first = counter(5);
     let port = setup("p", vec![Queue::default(), queue(&first)], rings(2).0);
-    let port = engine.add_port(port).unwrap();
+    let port = engine.add(port).unwrap();
     let drops = || engine.stats().ports[0].device_drops;
     assert_eq!(drops(), DeviceDrops { rx: 5, tx: 1 });
     first.0.store(7, Relaxed);

@@ -8,20 +8,18 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use super::EngineError;
-use super::state::{State, TxEvent};
+use super::devices::Devices;
+use super::error::EngineError;
+use super::state::{State, TxEvent, Watched};
 use crate::rx::Command;
-use softnet::tx::{RingFile, TxRing};
+use softnet::tx::TxRing;
 
-/// A file, and the worker that watches it.
-pub(super) type Watched = (usize, Arc<RingFile>);
-
-impl<Q, R: TxRing> State<Q, R> {
+impl<D: Devices> State<D> {
     /// Has the workers of `events` watch the files of `rings`: all or none.
     pub(super) fn watch_rings(
         &self,
         port: &str,
-        rings: &[R],
+        rings: &[D::Tx],
         events: &[TxEvent],
     ) -> Result<Vec<Watched>, EngineError> {
         let mut files = Vec::new();
@@ -38,7 +36,7 @@ impl<Q, R: TxRing> State<Q, R> {
     pub(super) fn attach(
         &mut self,
         port: &str,
-        rings: &[R],
+        rings: &[D::Tx],
         first: usize,
         queues: usize,
     ) -> Result<(Vec<TxEvent>, Vec<Watched>), EngineError> {
@@ -60,7 +58,7 @@ impl<Q, R: TxRing> State<Q, R> {
 
     fn try_watch(
         &self,
-        rings: &[R],
+        rings: &[D::Tx],
         events: &[TxEvent],
         files: &mut Vec<Watched>,
     ) -> io::Result<()> {

@@ -1,28 +1,36 @@
-//! What the control path knows: workers, ports and bridges by number.
+//! What the control path knows: workers, and links with what is behind them.
+//!
+//! A link's description is in one place, [`LinkInfo`]; a port and a bridge have here what workers
+//! use of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::ring_files::Watched;
-use super::stats::Losses;
-use super::{BridgeOptions, EngineError, MirredSpec};
+use super::change::Changes;
+use super::devices::Devices;
+use super::error::{EngineError, MAX_PORTS};
+use super::info::{LinkInfo, Links};
+use super::losses::Losses;
+use super::spec::BridgeOptions;
 use crate::Device;
-use crate::forward::{Bridge, Guard, Member, Members, PortVlans};
+use crate::forward::{Bridge, Entry, Forwarder, Guard, Member, Members, PortVlans};
 use crate::link::LinkCell;
-use crate::rx::{COMMANDS, Command, Event, Napi, SteeringSpec, WorkerShared};
+use crate::rx::{COMMANDS, Command, Event, FlowTable, Napi, View, WorkerShared};
 use softnet::mem::Pool;
 use softnet::qdisc::QdiscStats;
-use softnet::tx::{DeviceStats, Features, TxPolicy, TxRing};
-use softnet_tc::rate::RateGroup;
+use softnet::stats::DropCounters;
+use softnet::sync::PerCpu;
+use softnet::time::Clock;
+use softnet::tx::{DeviceStats, Features, RingFile, TxRing};
+use softnet_tc::rate::{GroupSpec, RateGroup};
 use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
+/// Why a device takes what the engine tells it ([`softnet::tx::ControlError`]).
+pub(super) const OUTSIDE: &str = "no driver, qdisc or action calls the engine";
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
-/// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
-pub(super) const MAX_PORTS: usize = i16::MAX as usize;
-
 /// A worker as the control path knows it.
 pub(super) struct WorkerHandle<Q, R> {
     pub(super) shared: Arc<WorkerShared>,
@@ -44,10 +52,10 @@ impl<Q, R> WorkerHandle<Q, R> {
 /// A transmit queue's worker, and the event by which the worker knows the queue.
 pub(super) type TxEvent = (usize, usize);
 
-/// A port.
+/// Parts of a port that workers use.
 pub(super) struct Port<Q, R> {
-    /// Tells it from earlier ports of its number.
-    pub(super) serial: u32,
+    /// Number of its link.
+    pub(super) index: u32,
     pub(super) device: Arc<Device<R>>,
     /// Worker of its first queue; those of the others follow.
     pub(super) first: usize,
@@ -59,26 +67,17 @@ pub(super) struct Port<Q, R> {
     pub(super) napis: Vec<Arc<Napi<Q, R>>>,
     /// Tells these receive queues from those that the port had before.
     pub(super) opened: u32,
-    /// How what it receives is shared out.
-    pub(super) steering: SteeringSpec,
-    /// What limits what is received.
-    pub(super) group: Option<Arc<RateGroup>>,
     /// The pools that its receive queues take buffers from.
     pub(super) pools: Vec<Pool>,
-    pub(super) bridge: Option<Membership>,
+    /// Options and VLANs in its bridge, if it is part of one.
+    pub(super) member: Member,
     pub(super) link: Arc<LinkCell>,
     /// The check of what it received, if there is one.
     pub(super) guard: Option<Arc<Guard>>,
-    pub(super) actions: Vec<MirredSpec>,
-    /// Whether it is taken up.
-    pub(super) up: bool,
-    /// Whether it has transmit queues: without them its device is down, whatever `up` says.
-    pub(super) open: bool,
-    /// What another device of the port is made from.
+    /// Features that another device of the port is made with.
     pub(super) features: Features,
     pub(super) tree: DeviceTree,
-    pub(super) policy: TxPolicy,
-    /// What its driver dropped.
+    /// Drops by its driver.
     pub(super) losses: Losses,
     /// Counted by the devices that it had before.
     pub(super) before: DeviceStats,
@@ -88,7 +87,7 @@ impl<Q, R: TxRing> Port<Q, R> {
     /// Other features, for what is sent and for the qdiscs that are made from now on.
     pub(super) fn set_features(&mut self, features: Features) {
         self.features = features;
-        self.device.set_features(features);
+        self.device.set_features(features).expect(OUTSIDE);
         self.tree.set_mtu(features.mtu);
         self.losses.set_mtu(features.mtu);
     }
@@ -111,71 +110,194 @@ impl<Q, R: TxRing> Port<Q, R> {
     }
 }
 
-/// A port's part in a bridge, which ends when it leaves.
-pub(super) struct Membership {
-    /// The bridge's number.
-    pub(super) bridge: usize,
-    pub(super) member: Member,
-}
-
-/// A bridge.
+/// Parts of a bridge that workers use.
 pub(super) struct BridgeState {
-    /// Tells it from earlier bridges of its number.
-    pub(super) serial: u32,
-    pub(super) name: String,
     pub(super) bridge: Arc<Bridge>,
+    /// Numbers of its ports, in the order in which they joined.
     pub(super) ports: Vec<u16>,
-    /// Whether it is taken up.
-    pub(super) up: bool,
     pub(super) options: BridgeOptions,
-    /// Its own.
+    /// VLANs of its own.
     pub(super) vlans: PortVlans,
     /// There is, or was, a permanent entry.
     pub(super) local_addresses: bool,
 }
 
+/// The limits of a group of ports, one each way.
+#[derive(Clone, Debug)]
+pub(super) struct RateLimits {
+    /// Limit of what is sent to the ports.
+    pub(super) to: Arc<RateGroup>,
+    /// Limit of what is received from them.
+    pub(super) from: Arc<RateGroup>,
+}
+
+/// The groups, by name: what they let pass, and the limits that their ports have.
+pub(super) type RateGroups = BTreeMap<String, (GroupSpec, RateLimits)>;
+
+/// A file, and the worker that watches it.
+pub(super) type Watched = (usize, Arc<RingFile>);
+
+/// Part of a change that workers have to know.
+pub(super) enum Publish {
+    /// They do not forward by it.
+    Nothing,
+    /// They forward by it.
+    Soon,
+    /// They forward by it, and then a bridge forgets what was learnt in VLANs that its ports no
+    /// longer have.
+    Vlans(u32),
+}
+
+/// A port with the queues of these devices.
+pub(super) type PortOf<D> = Port<<D as Devices>::Rx, <D as Devices>::Tx>;
+
 /// All that the control path knows. Changed by one control call at a time.
-pub(super) struct State<Q, R> {
-    pub(super) workers: Vec<WorkerHandle<Q, R>>,
-    pub(super) ports: Vec<Option<Port<Q, R>>>,
-    pub(super) bridges: Vec<Option<BridgeState>>,
+pub(super) struct State<D: Devices> {
+    pub(super) workers: Vec<WorkerHandle<D::Rx, D::Tx>>,
+    pub(super) links: Links<D::Spec>,
+    /// Numbers of all links, by name.
+    pub(super) names: HashMap<String, u32>,
+    /// By the number that packets and forwarding databases carry.
+    pub(super) ports: Vec<Option<PortOf<D>>>,
+    /// By link.
+    pub(super) bridges: BTreeMap<u32, BridgeState>,
+    pub(super) rate_groups: RateGroups,
+    /// The number of the last link.
+    pub(super) last: u32,
+    /// The last handle that was chosen for a qdisc.
+    pub(super) chosen: u16,
+    pub(super) generation: u64,
+    pub(super) changes: Changes,
     /// Worker of the next port's first queue.
     pub(super) next_worker: usize,
-    /// What ports, bridges and openings are told apart by; of the last one.
+    /// Serial number of the last opening of a port.
     serial: u32,
-    /// What the workers report.
+    /// Reports of the workers.
     pub(super) reports: Receiver<Event>,
     /// Counted by ports that were removed.
     pub(super) removed: DeviceStats,
     pub(super) held: Held,
+    pub(super) pool: Pool,
+    pub(super) clock: Clock,
+    pub(super) copied: Arc<PerCpu<1>>,
+    /// Drops for want of a port that was removed meanwhile.
+    pub(super) orphans: Arc<DropCounters>,
+    pub(super) flows: Arc<FlowTable>,
 }
 
-/// What [`Engine::hold`](super::Engine::hold) keeps back.
+/// Changes that [`Engine::hold`](super::Engine::hold) keeps back.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// How often it was called more than [`release`](super::Engine::release).
+    /// Calls of it beyond those of [`release`](super::Engine::release).
     pub(super) depth: u32,
     /// The workers do not forward by all that has changed.
     pub(super) stale: bool,
     /// Bridges that have yet to forget what was learnt in VLANs that ports no longer have: once
     /// no worker learns there any more.
-    pub(super) lost_vlans: BTreeSet<usize>,
-    /// How often workers were told.
+    pub(super) lost_vlans: BTreeSet<u32>,
+    /// Times that workers were told.
     pub(super) published: u64,
 }
 
-impl<Q, R> State<Q, R> {
-    pub(super) fn new(reports: Receiver<Event>) -> State<Q, R> {
+impl<D: Devices> State<D> {
+    pub(super) fn new(
+        reports: Receiver<Event>,
+        pool: Pool,
+        clock: Clock,
+        flows: Arc<FlowTable>,
+    ) -> State<D> {
         State {
             workers: Vec::new(),
+            links: Links::default(),
+            names: HashMap::new(),
             ports: Vec::new(),
-            bridges: Vec::new(),
+            bridges: BTreeMap::new(),
+            rate_groups: RateGroups::default(),
+            last: 0,
+            chosen: 0x8000,
+            generation: 0,
+            changes: Changes::default(),
             next_worker: 0,
             serial: 0,
             reports,
             removed: DeviceStats::default(),
             held: Held::default(),
+            pool,
+            clock,
+            copied: Arc::new(PerCpu::new()),
+            orphans: Arc::new(DropCounters::new()),
+            flows,
         }
+    }
+
+    pub(super) fn link(&self, index: u32) -> Result<&Arc<LinkInfo<D::Spec>>, EngineError> {
+        self.links.get(&index).ok_or(EngineError::NoLink(index))
+    }
+
+    /// The link of a port or bridge, which is there.
+    pub(super) fn known_mut(&mut self, index: u32) -> &mut LinkInfo<D::Spec> {
+        let link = Arc::make_mut(&mut self.links).get_mut(&index);
+        Arc::make_mut(link.expect("the link of what is there"))
+    }
+
+    /// The number of a port by its link.
+    pub(super) fn number(&self, index: u32) -> Result<u16, EngineError> {
+        let link = self.link(index)?;
+        match link.is_bridge() {
+            true => Err(EngineError::NoPort(link.settings.name.clone())),
+            false => Ok(link.number),
+        }
+    }
+
+    /// A port by its link.
+    pub(super) fn port(&self, index: u32) -> Result<&PortOf<D>, EngineError> {
+        Ok(self.slot(self.number(index)?))
+    }
+
+    /// A port by its link.
+    pub(super) fn port_mut(&mut self, index: u32) -> Result<&mut PortOf<D>, EngineError> {
+        Ok(self.slot_mut(self.number(index)?))
+    }
+
+    /// The port of a number, which is there.
+    pub(super) fn slot(&self, number: u16) -> &PortOf<D> {
+        let port = self.ports[usize::from(number)].as_ref();
+        port.expect("the port of a number in use")
+    }
+
+    /// The port of a number, which is there.
+    pub(super) fn slot_mut(&mut self, number: u16) -> &mut PortOf<D> {
+        let port = self.ports[usize::from(number)].as_mut();
+        port.expect("the port of a number in use")
+    }
+
+    /// The link of the port of a number, if there is one.
+    pub(super) fn link_at(&self, number: u16) -> Option<&Arc<LinkInfo<D::Spec>>> {
+        let port = self.ports.get(usize::from(number))?.as_ref()?;
+        self.links.get(&port.index)
+    }
+
+    /// A bridge by its link.
+    pub(super) fn bridge(&self, index: u32) -> Result<&BridgeState, EngineError> {
+        let named = |link: &Arc<LinkInfo<_>>| EngineError::NoBridge(link.settings.name.clone());
+        let bridge = self.bridges.get(&index);
+        bridge.ok_or_else(|| self.link(index).map_or_else(|error| error, named))
+    }
+
+    /// A bridge by its link.
+    pub(super) fn bridge_mut(&mut self, index: u32) -> Result<&mut BridgeState, EngineError> {
+        self.bridge(index)?;
+        self.bridges
+            .get_mut(&index)
+            .ok_or(EngineError::NoLink(index))
+    }
+
+    /// The number of a port that is part of a bridge, the bridge's link, and the bridge.
+    pub(super) fn member(&self, index: u32) -> Result<(u16, u32, &BridgeState), EngineError> {
+        let (number, link) = (self.number(index)?, self.link(index)?);
+        let named = || EngineError::NotInBridge(link.settings.name.clone());
+        let master = link.master.ok_or_else(named)?;
+        Ok((number, master, self.bridge(master)?))
     }
 
     pub(super) fn next_serial(&mut self) -> u32 {
@@ -183,7 +305,7 @@ impl<Q, R> State<Q, R> {
         self.serial
     }
 
-    pub(super) fn tell_all(&self, command: impl Fn() -> Command<Q, R>) {
+    pub(super) fn tell_all(&self, command: impl Fn() -> Command<D::Rx, D::Tx>) {
         self.workers.iter().for_each(|w| w.tell(command()));
     }
 
@@ -230,28 +352,107 @@ impl<Q, R> State<Q, R> {
         }
     }
 
-    /// What a bridge's ports forward by; none if it is down.
-    pub(super) fn members(&self) -> Vec<Option<Arc<Members>>> {
+    /// Members of each bridge that is up, by which workers forward.
+    fn members(&self) -> HashMap<u32, Arc<Members>> {
+        let is_up = |index: &u32| self.links.get(index).is_some_and(|link| link.settings.up);
         let member = |&number: &u16| {
-            let port = self.ports.get(usize::from(number))?.as_ref()?;
-            let membership = port.bridge.as_ref().filter(|_| port.up)?;
-            Some((number, membership.member.clone()))
+            let port = self.slot(number);
+            is_up(&port.index).then(|| (number, port.member.clone()))
         };
-        let members = |bridge: &BridgeState| {
-            let up = bridge.up.then_some(&bridge.ports)?.iter();
-            let (ports, members): (Vec<u16>, Vec<Member>) = up.filter_map(member).unzip();
-            Some(Arc::new(Members::new(
+        let up = self.bridges.iter().filter(|(index, _)| is_up(index));
+        let members = up.map(|(&index, bridge)| {
+            let (ports, members): (Vec<u16>, Vec<Member>) =
+                bridge.ports.iter().filter_map(member).unzip();
+            let members = Members::new(
                 bridge.bridge.clone(),
                 ports,
                 members,
                 bridge.options.vlan_filtering,
                 bridge.local_addresses,
-            )))
+            );
+            (index, Arc::new(members))
+        });
+        members.collect()
+    }
+
+    /// View that the workers forward by.
+    pub(super) fn view(&self) -> Arc<View<D::Rx, D::Tx>> {
+        let bridges = self.members();
+        let entry = |port: &PortOf<D>| {
+            let link = self.links.get(&port.index);
+            let master = link.filter(|link| link.settings.up)?.master?;
+            bridges.get(&master).cloned()
         };
-        self.bridges
-            .iter()
-            .map(|bridge| bridge.as_ref().and_then(members))
-            .collect()
+        let entry = |port: &PortOf<D>| Entry {
+            device: port.device.clone(),
+            bridge: entry(port),
+            link: port.link.clone(),
+            guard: port.guard.clone(),
+        };
+        let ports = self.ports.iter();
+        Arc::new(View {
+            forwarder: Forwarder {
+                ports: ports.clone().map(|p| p.as_ref().map(entry)).collect(),
+                pool: self.pool.clone(),
+                copied: self.copied.clone(),
+                orphans: self.orphans.clone(),
+            },
+            peers: ports
+                .map(|p| p.as_ref().map_or_else(Vec::new, |p| p.napis.clone()))
+                .collect(),
+            pools: self.pools(),
+        })
+    }
+
+    /// Has every worker forward by the state as it is, at once or when it is
+    /// [released](super::Engine::release).
+    pub(super) fn publish_soon(&mut self) {
+        match self.held.depth {
+            0 => self.publish_and_sync(),
+            _ => self.held.stale = true,
+        }
+    }
+
+    /// As [`publish_soon`](State::publish_soon); then a bridge forgets what was learnt in VLANs
+    /// that its ports no longer have.
+    pub(super) fn publish_vlans(&mut self, bridge: u32) {
+        self.held.lost_vlans.insert(bridge);
+        self.publish_soon();
+    }
+
+    pub(super) fn publish_and_sync(&mut self) {
+        self.publish();
+        self.sync();
+        for bridge in std::mem::take(&mut self.held.lost_vlans) {
+            self.forget_lost_vlans(bridge);
+        }
+        self.held.stale = false;
+    }
+
+    /// Hands the workers what they forward by, and each device its share of the buffers. What was
+    /// kept back stays so until workers have it for sure.
+    pub(super) fn publish(&mut self) {
+        self.held.stale = !self.held.lost_vlans.is_empty();
+        self.held.published += 1;
+        let view = self.view();
+        // All devices together get half of the smaller pool: the other half is for what waits to
+        // be enqueued, and for what is in flight.
+        let smaller = view.pools.iter().map(Pool::memory).min().unwrap_or(0);
+        let devices = || self.ports.iter().flatten().map(|port| &port.device);
+        let share = smaller / 2 / devices().count().max(1) as u64;
+        devices().for_each(|device| device.set_buffer_quota(share));
+        self.tell_all(|| Command::View(view.clone()));
+    }
+
+    /// The pools that packets come from, each once, the engine's first.
+    pub(super) fn pools(&self) -> Vec<Pool> {
+        let mut pools = vec![self.pool.clone()];
+        for pool in self.ports.iter().flatten().flat_map(|port| &port.pools) {
+            if !pools.iter().any(|known| known.is_same(pool)) {
+                pools.push(pool.clone());
+            }
+        }
+        pools
     }
 }
 

@@ -1,9 +1,8 @@
 //! What an engine has counted.
 
-use std::sync::Arc;
-
+use super::losses::{sum, sum_drops};
 use super::state::Port;
-use crate::link::{DeviceDrops, Link, LinkState};
+use crate::link::{DeviceDrops, LinkState};
 use crate::rx::WorkerStats;
 use softnet::mem::PoolStats;
 use softnet::stats::DropReason;
@@ -15,19 +14,19 @@ use softnet_tc::{ClassStats, FilterSpec, FilterStats};
 pub struct PortStats {
     /// The port's name.
     pub name: String,
-    /// What it counted, with other queues that it had before.
+    /// Counters, with those of other queues that it had before.
     pub device: DeviceStats,
-    /// What the device behind the driver dropped by itself. Not among the packets received or sent
+    /// Drops by the device behind the driver. Not among the packets received or sent
     /// here, so no part of the conservation either.
     pub device_drops: DeviceDrops,
     /// The state of its link.
     pub link: LinkState,
-    /// Who is at its other end, if its driver tells.
+    /// The peer at its other end, if its driver tells.
     pub status: Option<String>,
-    /// Its qdiscs and classes. Only in the final counters; else see
+    /// Qdiscs and classes. Only in the final counters; else see
     /// [`Engine::classes`](super::Engine::classes), which is slower than a reading of the others.
     pub classes: Vec<ClassStats>,
-    /// Its filters. Only in the final counters; else see
+    /// Filters. Only in the final counters; else see
     /// [`Engine::filters`](super::Engine::filters).
     pub filters: Vec<(FilterSpec, FilterStats)>,
 }
@@ -48,67 +47,6 @@ impl PortStats {
     }
 }
 
-/// Adds what one device counted to what another did. What tells its queues apart is not added.
-pub(super) fn sum(total: &mut DeviceStats, more: &DeviceStats) {
-    total.rx_packets += more.rx_packets;
-    total.rx_bytes += more.rx_bytes;
-    total.tx_packets += more.tx_packets;
-    total.tx_bytes += more.tx_bytes;
-    total.queued += more.queued;
-    total.copied += more.copied;
-    total.deferred += more.deferred;
-    total.tx_timeouts += more.tx_timeouts;
-    sum_drops(&mut total.drops, &more.drops);
-}
-
-/// Adds counts by reason.
-pub(super) fn sum_drops(total: &mut Vec<(DropReason, u64)>, more: &[(DropReason, u64)]) {
-    for &(reason, count) in more {
-        match total.iter_mut().find(|drops| drops.0 == reason) {
-            Some(drops) => drops.1 += count,
-            None => total.push((reason, count)),
-        }
-    }
-}
-
-/// What the devices that a port has had dropped by themselves.
-#[derive(Debug, Default)]
-pub(super) struct Losses {
-    /// Those that are gone.
-    before: DeviceDrops,
-    /// The one that it has.
-    link: Option<Arc<dyn Link>>,
-}
-
-impl Losses {
-    /// The port has another device now, or none.
-    pub(super) fn open(&mut self, link: Option<Arc<dyn Link>>) {
-        self.before = self.total();
-        self.link = link;
-    }
-
-    /// See [`Link::status`].
-    pub(super) fn status(&self) -> Option<String> {
-        self.link.as_ref().and_then(|link| link.status())
-    }
-
-    /// See [`Link::set_mtu`].
-    pub(super) fn set_mtu(&self, mtu: u32) {
-        if let Some(link) = &self.link {
-            link.set_mtu(mtu);
-        }
-    }
-
-    pub(super) fn total(&self) -> DeviceDrops {
-        let now = self.link.as_ref().map(|link| link.dropped());
-        let now = now.unwrap_or_default();
-        DeviceDrops {
-            rx: self.before.rx + now.rx,
-            tx: self.before.tx + now.tx,
-        }
-    }
-}
-
 /// An engine's counters, from one reading. Exact when nothing moves.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStats {
@@ -118,7 +56,7 @@ pub struct EngineStats {
     pub workers: Vec<WorkerStats>,
     /// The packet pool's.
     pub pool: PoolStats,
-    /// Those of the other pools that ports receive into (see
+    /// Counters of the other pools that ports receive into (see
     /// [`RxQueue::pools`](crate::rx::RxQueue::pools)).
     pub port_pools: Vec<PoolStats>,
     /// Wire packets added by copying, of flooded packets and by actions.
@@ -144,14 +82,14 @@ pub struct Conservation {
 }
 
 impl Conservation {
-    /// Whether no packet is unaccounted for.
+    /// No packet is unaccounted for.
     pub fn holds(&self) -> bool {
         self.rx + self.copied == self.tx + self.dropped + self.queued
     }
 }
 
 impl EngineStats {
-    /// What each port counted, and the removed ones.
+    /// Counters of each port, and of the removed ones.
     fn devices(&self) -> impl Iterator<Item = &DeviceStats> {
         let ports = self.ports.iter().map(|port| &port.device);
         ports.chain([&self.removed])

@@ -39,7 +39,9 @@ impl Steered {
             rps: rps.to_vec(),
             rfs: Rfs::Off,
         };
-        self.engine.set_steering(self.ports[0].id, &spec).unwrap();
+        self.engine
+            .set_options(self.ports[0].id, |port| port.steering = spec.clone())
+            .unwrap();
     }
 
     /// A packet of flow `flow` (below 200), number `n` of it, for the sink.
@@ -208,10 +210,10 @@ fn flows_are_processed_where_their_consumer_runs() {
     let net = Steered::new(3, EngineConfig::default());
     let spec = |rfs| SteeringSpec { rps: vec![], rfs };
     net.engine
-        .set_steering(net.ports[0].id, &spec(Rfs::Follow))
+        .set_options(net.ports[0].id, |port| port.steering = spec(Rfs::Follow))
         .unwrap();
     net.engine
-        .set_steering(net.ports[1].id, &spec(Rfs::Record))
+        .set_options(net.ports[1].id, |port| port.steering = spec(Rfs::Record))
         .unwrap();
     let taken_over = |worker: usize| {
         net.engine.sync();
@@ -244,7 +246,8 @@ fn a_worker_that_does_not_exist_is_refused() {
         rfs: Rfs::Off,
     };
     assert!(matches!(
-        net.engine.set_steering(net.ports[0].id, &spec),
+        net.engine
+            .set_options(net.ports[0].id, |port| port.steering = spec.clone()),
         Err(EngineError::NoSuchWorker {
             worker: 2,
             workers: 2

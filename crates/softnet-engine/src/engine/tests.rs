@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::*;
+use crate::forward::{MirredDir, MirredMode};
 use crate::testing::{FedQueue, Net, setup};
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
 use softnet::testing::{ScriptedRing, frame};
-use softnet_tc::{ClassStats, Handle, PrioSpec, TbfSpec, TreeSpec};
+use softnet_tc::{ClassStats, Handle, PrioSpec, QdiscSpec, TbfSpec, TreeSpec};
 
 /// `count` frames from one station to another.
 fn frames(net: &Net, to: u8, from: u8, count: u32) -> impl Iterator<Item = Packet> {
@@ -144,13 +145,11 @@ fn a_flooding_port_does_not_starve_another() {
 fn contradictions_are_refused() {
     let net = Net::new(1, 2);
     assert!(matches!(
-        net.engine.add_port(setup("p0", vec![], vec![])),
-        Err(EngineError::DuplicatePort(_))
+        net.engine.add(setup("p0", vec![], vec![])),
+        Err(EngineError::Exists(_))
     ));
-    assert!(matches!(
-        net.engine.add_bridge("br1", &[net.ports[1].id]),
-        Err(EngineError::InBridge(name)) if name == "p1"
-    ));
+    let bridge = net.engine.add_bridge(Settings::new("p1"));
+    assert!(matches!(bridge, Err(EngineError::Exists(name)) if name == "p1"));
     net.stop();
 }
 
@@ -161,7 +160,7 @@ fn bug_tx_16_a_loop_through_the_workers_ends() {
     for workers in [1, 2] {
         let net = Net::new(workers, 2);
         for port in &net.ports {
-            let again = MirredSpec {
+            let again = ActionSpec {
                 mode: MirredMode::Redirect,
                 dir: MirredDir::Ingress,
                 to: port.id,
@@ -184,7 +183,7 @@ fn bug_tx_16_a_loop_through_the_workers_ends() {
 #[test]
 fn a_mirrored_port_is_seen_elsewhere() {
     let net = Net::new(2, 3);
-    let mirror = MirredSpec {
+    let mirror = ActionSpec {
         mode: MirredMode::Mirror,
         dir: MirredDir::Egress,
         to: net.ports[2].id,
@@ -273,9 +272,9 @@ fn disciplines_and_classes_are_told_apart() {
     let net = Net::new(1, 1);
     let rings = ScriptedRing::many(2).0;
     let wide = setup("wide", vec![FedQueue::default()], rings);
-    let wide = net.engine.add_port(wide).unwrap();
+    let wide = net.engine.add(wide).unwrap();
     net.engine
-        .add_bridge("br1", &[wide])
+        .add_bridge_of("br1", &[wide])
         .expect("a bridge of one");
     assert_eq!(
         lines(&net.engine.classes(wide)),

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::bridge::{Destination, addresses};
 use super::mac_limit::MacLimit;
-use super::storm::Storm;
+use super::storm::{Storm, StormLimits};
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -37,17 +37,6 @@ pub struct PortSecurity {
     pub max_macs: Option<u16>,
     /// Wire packets that are flooded.
     pub storm: StormLimits,
-}
-
-/// Wire packets a second, and as many at once after a pause. None: any number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StormLimits {
-    /// To all stations.
-    pub broadcast: Option<u32>,
-    /// To groups.
-    pub multicast: Option<u32>,
-    /// To stations that the bridge does not know.
-    pub unknown_unicast: Option<u32>,
 }
 
 /// The check of what a port received.

@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::bridge::Destination;
-use super::guard::{Guard, PortSecurity, StormLimits};
+use super::guard::{Guard, PortSecurity};
+use super::storm::StormLimits;
 use softnet::mem::Pool;
 use softnet::stats::DropReason::{self, BadHeader, BadSource, IpSpoof, MacSpoof, ProtoFilter};
 use softnet::testing::{packet, pool};

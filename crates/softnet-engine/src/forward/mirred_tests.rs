@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::mirred::*;
-use crate::engine::ToBacklog;
+use crate::engine::exchange::ToBacklog;
 use crate::rx::{Backlog, BacklogOwner, MAX_BACKLOG};
 use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropReason;

@@ -17,8 +17,9 @@ pub use fdb::{AGEING, FdbState};
 pub(crate) use fdb::{FdbRow, Fixed, SetError, Station};
 pub(crate) use forwarder::{Entry, Forwarder};
 pub(crate) use guard::Guard;
-pub use guard::{MAX_MACS, PortSecurity, StormLimits};
+pub use guard::{MAX_MACS, PortSecurity};
 pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
+pub use storm::StormLimits;
 pub use vlans::{PortVlans, VLAN_IDS, VlanFlags};
 
 #[cfg(all(test, not(miri)))]

@@ -13,9 +13,19 @@
 //! check and charge one step. It fails only if another worker was charged meanwhile.
 
 use super::bridge::Destination;
-use super::guard::StormLimits;
 use softnet::sync::primitive::{AtomicU64, Ordering};
 use softnet::time::Time;
+
+/// Wire packets a second, and as many at once after a pause. None: any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StormLimits {
+    /// To all stations.
+    pub broadcast: Option<u32>,
+    /// To groups.
+    pub multicast: Option<u32>,
+    /// To stations that the bridge does not know.
+    pub unknown_unicast: Option<u32>,
+}
 
 /// The buckets of a port.
 #[derive(Debug)]

@@ -18,14 +18,14 @@ pub const WEIGHT: usize = 64;
 /// Wire packets of one round over all queues (the kernel's `netdev_budget`).
 pub const BUDGET: usize = 300;
 
-/// What the holder of the claim uses.
+/// State that the holder of the claim uses.
 #[derive(Debug)]
 struct Polling<Q> {
     /// None once the queue is closed.
     queue: Option<Q>,
     /// None: every packet is processed by who polls.
     steering: Option<Steering>,
-    /// What may be received, together with others.
+    /// Limit of what may be received, together with others.
     limit: Option<Limit>,
 }
 
@@ -40,21 +40,28 @@ struct Polling<Q> {
 #[derive(Debug)]
 pub(crate) struct Napi<Q, R> {
     queue: RunState<Polling<Q>>,
-    device: Arc<Device<R>>,
-    /// Number of the port.
-    port: u16,
-    /// Which opening of the port the queue belongs to.
-    opened: u32,
-    /// The worker that watches the queue.
-    worker: usize,
-    notifier: Arc<Notifier>,
-    /// The state of the port's link, of this opening.
-    link: Arc<LinkCell>,
-    /// Where consumers of flows are recorded.
-    flows: Arc<FlowTable>,
+    place: NapiPlace<R>,
 }
 
-/// What one poll brought.
+/// Port, opening and worker of a receive queue.
+#[derive(Debug)]
+pub(crate) struct NapiPlace<R> {
+    pub(crate) device: Arc<Device<R>>,
+    /// Number of the port.
+    pub(crate) port: u16,
+    /// Opening of the port that the queue belongs to.
+    pub(crate) opened: u32,
+    /// The worker that watches the queue.
+    pub(crate) worker: usize,
+    /// Notifier of that worker.
+    pub(crate) notifier: Arc<Notifier>,
+    /// State of the port's link, of this opening.
+    pub(crate) link: Arc<LinkCell>,
+    /// Record of the consumers of flows.
+    pub(crate) flows: Arc<FlowTable>,
+}
+
+/// Result of one poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     /// Frames received, those dropped by the driver included.
@@ -69,53 +76,39 @@ pub(super) struct Work {
 }
 
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
-    /// A queue of a port and opening, watched by a worker with this notifier.
-    pub(crate) fn new(
-        queue: Q,
-        device: Arc<Device<R>>,
-        (port, opened): (u16, u32),
-        (worker, notifier): (usize, Arc<Notifier>),
-        link: Arc<LinkCell>,
-        flows: Arc<FlowTable>,
-    ) -> Self {
+    pub(crate) fn new(queue: Q, place: NapiPlace<R>) -> Self {
         Napi {
             queue: RunState::new(Polling {
                 queue: Some(queue),
                 steering: None,
                 limit: None,
             }),
-            device,
-            port,
-            opened,
-            worker,
-            notifier,
-            link,
-            flows,
+            place,
         }
     }
 
     pub(super) fn notifier(&self) -> &Arc<Notifier> {
-        &self.notifier
+        &self.place.notifier
     }
 
     pub(crate) fn worker(&self) -> usize {
-        self.worker
+        self.place.worker
     }
 
     pub(super) fn device(&self) -> &Device<R> {
-        &self.device
+        &self.place.device
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.port
+        self.place.port
     }
 
     pub(super) fn link(&self) -> &Arc<LinkCell> {
-        &self.link
+        &self.place.link
     }
 
     pub(super) fn opened(&self) -> u32 {
-        self.opened
+        self.place.opened
     }
 
     /// The right to poll, for the owner. If another worker has it, that one notifies the owner
@@ -167,7 +160,9 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
             // Kept once it is there, for flows that are still elsewhere.
             polling
                 .steering
-                .get_or_insert_with(|| Steering::new(self.worker as u16, self.flows.clone()))
+                .get_or_insert_with(|| {
+                    Steering::new(self.place.worker as u16, self.place.flows.clone())
+                })
                 .set(spec);
         });
     }
@@ -216,12 +211,13 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
                 }
             }
         }
-        let mut rx = Receive::new(budget, now, out, napi.device.drops()).at_port(napi.port);
+        let mut rx =
+            Receive::new(budget, now, out, napi.place.device.drops()).at_port(napi.place.port);
         rx.by_owner = self.by_owner;
         let polled = queue.poll(&mut rx);
         let (wire_packets, wire_bytes, dropped) = rx.sums();
         if wire_packets != 0 {
-            napi.device.count_received(wire_packets, wire_bytes);
+            napi.place.device.count_received(wire_packets, wire_bytes);
         }
         if let Some(limit) = limit {
             limit.charge(wire_bytes, wire_packets, || 1, now);
@@ -250,7 +246,7 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
         self.queue.queue.as_mut().is_none_or(RxQueue::arm)
     }
 
-    /// How packets are steered to workers, if they are.
+    /// Steering of packets to workers, if they are steered.
     pub(super) fn steering(&mut self) -> Option<&mut Steering> {
         self.queue.steering.as_mut()
     }

@@ -113,7 +113,7 @@ impl<D, W: Write> Capture<D, W> {
         }
     }
 
-    /// What ended the recording.
+    /// The error that ended the recording.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }

@@ -20,7 +20,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether the driver stands still.
+    /// True while the driver is stalled.
     pub fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::SeqCst)
     }
@@ -90,7 +90,7 @@ impl<D> FaultInjector<D> {
         (injector, faults)
     }
 
-    /// Whether it happens now what happens once in `n` times.
+    /// True with probability 1/`n`; never for 0.
     fn strikes(&mut self, n: u32) -> bool {
         // Marsaglia's xorshift.
         self.random ^= self.random << 13;

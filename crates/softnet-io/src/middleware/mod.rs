@@ -1,12 +1,17 @@
 //! Middleware: a driver around a driver, for tests and for programs that embed Softnet. Each wraps
 //! any [`RxQueue`](softnet_engine::rx::RxQueue) or [`TxRing`](softnet::tx::TxRing), so that the
-//! same path is traced, damaged or recorded.
+//! same path is traced, damaged or recorded; or, with the feature `check`, held against its
+//! contract.
 
 mod capture;
+#[cfg(feature = "check")]
+mod check;
 mod faults;
 mod tracer;
 
 pub use capture::{Capture, PcapWriter};
+#[cfg(feature = "check")]
+pub use check::Checked;
 pub use faults::{FaultInjector, Faults};
 pub use tracer::{Trace, Tracer};
 

@@ -9,7 +9,7 @@ use softnet_engine::rx::{Polled, Receive, RxQueue};
 
 use super::{pass_on_rx, pass_on_tx};
 
-/// What a [`Tracer`] saw.
+/// An event that a [`Tracer`] reports.
 #[derive(Debug)]
 pub enum Trace<'a> {
     /// The driver is offered a packet. After [`Xmit::Busy`] it is offered it again.

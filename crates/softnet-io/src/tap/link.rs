@@ -17,17 +17,18 @@ use crate::{LinkError, Links};
 #[derive(Debug)]
 pub struct TapLink {
     index: u32,
-    /// Whether the interface is up: [`state`](Link::state) for transmit queues. Says nothing about
-    /// other memory, so access is Relaxed.
+    /// True while the interface is up: [`state`](Link::state) for transmit queues. Says nothing
+    /// about other memory, so access is Relaxed.
     up: AtomicBool,
     events: LinkEvents,
     counters: Mutex<Counters>,
 }
 
-/// What the control path asks for. A request may wait for others, so the worker stays away.
+/// The socket for requests of the control path. A request may wait for others, so the worker stays
+/// away.
 #[derive(Debug)]
 struct Counters {
-    /// Of the device's namespace.
+    /// The links of the device's namespace.
     links: Links,
     dropped: DeviceDrops,
 }
@@ -59,8 +60,8 @@ impl TapLink {
 }
 
 impl Link for TapLink {
-    /// What the kernel could not put on the full queue, and what it took
-    /// and did not deliver, for instance while the interface was down.
+    /// Frames that the kernel could not put on the full queue, and frames that it took and did not
+    /// deliver, for instance while the interface was down.
     fn dropped(&self) -> DeviceDrops {
         let lock = self.counters.lock();
         let mut counters = lock.unwrap_or_else(PoisonError::into_inner);

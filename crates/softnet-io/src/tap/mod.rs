@@ -11,6 +11,7 @@
 
 mod link;
 mod rx;
+mod spec;
 pub(crate) mod sys;
 mod tx;
 
@@ -19,16 +20,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use softnet::mem::Pool;
 use softnet::tx::Features;
 use softnet::wire::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
 
 pub use link::TapLink;
 pub use rx::TapRx;
+pub use spec::{TapError, TapSpec};
 pub use tx::TapTx;
 
 use crate::userns::tun_hint;
-use crate::{InterfaceAddress, LinkError, Links, Netns, NetnsError};
+use crate::{Buffers, InterfaceAddress, LinkError, Links, Netns, NetnsError};
 
 /// The kernel's limit of queues per device.
 pub const MAX_QUEUES: usize = 256;
@@ -36,7 +37,7 @@ pub const MAX_QUEUES: usize = 256;
 /// An Ethernet header with two VLAN tags.
 const ETHERNET: usize = 22;
 
-/// What device to make.
+/// Parameters of a device to make.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
     /// The interface's name, at most 15 bytes. It may end in `%d` for a number that the kernel
@@ -52,13 +53,13 @@ pub struct TapConfig {
     pub addresses: Vec<InterfaceAddress>,
     /// The namespace of the kernel's end; the calling thread's if `None`.
     pub netns: Option<Netns>,
-    /// Whether large frames and frames with a missing checksum may cross.
+    /// Large frames and frames with a missing checksum may cross.
     pub offload: bool,
     /// Packets that wait to be read, per queue; what comes on top is dropped by the kernel.
     pub tx_queue_len: u32,
-    /// Whether the interface is taken up.
+    /// The interface is taken up.
     pub up: bool,
-    /// Whether the interface has a carrier: without one the kernel sends nothing to it.
+    /// The interface has a carrier: without one the kernel sends nothing to it.
     pub carrier: bool,
 }
 
@@ -81,17 +82,6 @@ impl TapConfig {
     }
 }
 
-/// Where received frames go.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// For frames that fit in one buffer, and for chains.
-    pub small: Pool,
-    /// For longer frames, each in one piece. Without it, or while it is exhausted, they become
-    /// chains of small buffers, at the price of a copy. Its buffers limit the longest frame: with
-    /// 65,536 bytes, 65,458; the kernel is told to cut larger ones.
-    pub large: Option<Pool>,
-}
-
 /// Why a TAP device could not be made. The device does not exist then.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -112,7 +102,7 @@ pub enum OpenError {
     BadMtu {
         /// The device.
         name: String,
-        /// What was asked for.
+        /// The MTU asked for.
         mtu: u32,
         /// The longest packet that fits the buffers.
         max: u32,
@@ -123,9 +113,9 @@ pub enum OpenError {
     /// The control device does not open.
     #[error("cannot open /dev/net/tun; {hint}")]
     Control {
-        /// What the system says.
+        /// The system's reason.
         source: io::Error,
-        /// What to do about it.
+        /// A way to help it.
         hint: &'static str,
     },
     /// An interface of that name exists in the namespace.
@@ -144,7 +134,7 @@ pub enum OpenError {
         name: String,
         /// The step.
         what: &'static str,
-        /// What the kernel says.
+        /// The kernel's reason.
         source: io::Error,
     },
     /// The device was made but could not be configured.
@@ -162,11 +152,11 @@ pub enum OpenError {
 pub struct Tap {
     /// The interface's name.
     pub name: String,
-    /// Its index in its namespace.
+    /// Index in its namespace.
     pub index: u32,
     /// To ask what it dropped.
     pub link: Arc<TapLink>,
-    /// What may be written to it.
+    /// Features of what may be written to it.
     pub features: Features,
     /// One per queue.
     pub rx: Vec<TapRx>,

@@ -17,7 +17,8 @@ use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet_engine::Link;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 
-use super::{Buffers, TapLink};
+use super::TapLink;
+use crate::Buffers;
 
 /// Small buffers taken from the pool at once. What is not used stays with the queue, as the
 /// buffers of a hardware ring do.
@@ -31,7 +32,7 @@ const MIN_FRAME: usize = 14;
 #[derive(Debug)]
 pub struct TapRx {
     fd: Arc<OwnedFd>,
-    /// Its number, if the device has several.
+    /// The queue's number, if the device has several.
     queue: Option<u16>,
     buffers: Buffers,
     /// The device's interface, in one queue of each device.
@@ -53,7 +54,7 @@ pub(super) fn longest_frame(buffers: &Buffers) -> usize {
     }
 }
 
-/// What one read brought.
+/// The result of one read.
 enum Frame {
     Received(Packet),
     /// Counted as one packet: what its header says was not believed, or not looked at.
@@ -142,7 +143,7 @@ fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
     packet.reserve(HEADROOM - VNET_HDR_LEN);
     let first = packet.tailroom_mut().len().min(read.len());
     let (start, mut rest) = read.split_at(first);
-    packet.append(start);
+    let _ = packet.append(start);
     while !rest.is_empty() {
         if fresh.is_empty() {
             pool.alloc_bulk(rest.len().div_ceil(pool.payload_size() + HEADROOM), fresh);
@@ -150,7 +151,7 @@ fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
         let mut segment = fresh.pop_front()?;
         segment.reserve(0);
         let n = segment.tailroom_mut().len().min(rest.len());
-        segment.append(&rest[..n]);
+        let _ = segment.append(&rest[..n]);
         packet.append_segment(segment);
         rest = &rest[n..];
     }

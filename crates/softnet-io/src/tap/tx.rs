@@ -24,9 +24,9 @@ const SEGMENTS: usize = 66;
 /// The kernel's limit for one `writev` (`UIO_MAXIOV`).
 const MAX_SEGMENTS: usize = 1024;
 
-/// What the writes of one batch may take: somewhat more than the 64 of a full run do where the
-/// kernel has little to do with a frame (1.5 to 2.5 µs each), so that those are not cut. As long
-/// as two rounds of a worker.
+/// Time that the writes of one batch may take: somewhat more than the 64 of a full run do where the
+/// kernel has little to do with a frame (1.5 to 2.5 µs each), so that those are not cut. As long as
+/// two rounds of a worker.
 const LONGEST_BATCH: Duration = Duration::from_micros(200);
 /// Writes between two looks at the clock. Each costs 20 to 50 times as much as the look.
 const WRITES: usize = 4;

@@ -1,13 +1,13 @@
-//! How much a front end may say.
+//! A limit on the messages of a front end.
 //!
-//! What it says costs others: the rings are locked, workers woken, memory mapped. A start of the
-//! device is let through as fast as it comes; who goes on like that is read more slowly. Nothing is
-//! lost: what is not read waits in the socket, as does the front end once that is full.
+//! Messages cost others: the rings are locked, workers woken, memory mapped. A start of the device
+//! is let through as fast as it comes; who goes on like that is read more slowly. Nothing is lost:
+//! what is not read waits in the socket, as does the front end once that is full.
 
 use std::time::{Duration, Instant};
 
-/// How many reads a queue pair has at once, besides what the port has: a message takes two, QEMU
-/// 7.2 says of each pair again where the memory is, and a ring has about ten messages.
+/// Reads that a queue pair has at once, besides those of the port: a message takes two, QEMU 7.2
+/// says of each pair again where the memory is, and a ring has about ten messages.
 const PER_PAIR: u32 = 256;
 const PER_PORT: u32 = 2048;
 /// After which there is one more.

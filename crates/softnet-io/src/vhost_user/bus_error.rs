@@ -46,7 +46,7 @@ static SLOTS: [Slot; REGIONS] = [const {
     }
 }; REGIONS];
 
-/// What was there before; set before the handler is installed.
+/// The handler that was there before; set before the handler is installed.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A mapping whose loss is noted as long as this lives.
@@ -85,7 +85,7 @@ impl Watch {
         Err(io::Error::other("too many regions of memory are shared"))
     }
 
-    /// Whether the memory was taken away.
+    /// True if the memory was taken away.
     pub(super) fn is_lost(&self) -> bool {
         SLOTS[self.0].lost.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use softnet::sync::primitive::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// How often the writers are looked at while there are any.
+/// Interval at which the writers are looked at while there are any.
 const TICK: Duration = Duration::from_millis(5);
 /// Ignored where nobody handles it, so one too many does no harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
@@ -46,11 +46,11 @@ struct Writer {
     /// The last write that used the CPU from one tick to the next.
     slow: AtomicU64,
     thread: libc::pid_t,
-    /// Of the time for which it has run.
+    /// The clock of the CPU time that the thread has used.
     clock: libc::clockid_t,
 }
 
-/// Whether the watching thread rests; see the module.
+/// True while the watching thread rests; see the module.
 #[derive(Debug)]
 struct Rest(AtomicBool);
 
@@ -192,7 +192,7 @@ impl Watch {
         }
     }
 
-    /// What each does.
+    /// The present state of each writer.
     fn look(&self) -> Vec<Seen> {
         let writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         writers.iter().map(Seen::new).collect()
@@ -207,7 +207,7 @@ impl Watch {
     }
 }
 
-/// What a writer did at one time.
+/// A writer's state at one time.
 #[derive(Debug)]
 struct Seen {
     writer: Arc<Writer>,

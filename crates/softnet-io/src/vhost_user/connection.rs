@@ -42,8 +42,7 @@ pub(super) enum ReceiveError {
 pub(super) struct Connection<'a> {
     socket: OwnedFd,
     budget: &'a mut Budget,
-    /// What has come of the next message, and how much of it that is: a wait may be interrupted
-    /// anywhere.
+    /// The part of the next message that has come: a wait may be interrupted anywhere.
     bytes: Vec<u8>,
     files: Vec<OwnedFd>,
 }

@@ -1,5 +1,5 @@
-//! What several threads share, none of which may wait for another: whoever finds it taken goes on
-//! with other work and is woken.
+//! A value that several threads share, none of which may wait for another: whoever finds it taken
+//! goes on with other work and is woken.
 //!
 //! Somebody who finds it taken sets `wanted` and tries once more. Whoever lets go takes `wanted`
 //! *after that* and, if it was set, wakes the others. Nobody is left behind: of the two exchanges
@@ -51,7 +51,7 @@ impl<T> Contended<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody found it taken since this was last asked.
+    /// True if somebody found it taken since this was last asked.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.swap(false, Ordering::AcqRel)
     }
@@ -70,7 +70,7 @@ mod models {
     #[derive(Default)]
     struct Model {
         ring: Contended<()>,
-        /// How often it was had, counted in two steps.
+        /// Times that the lock was held, counted in two steps.
         had: AtomicUsize,
         woken: [AtomicBool; SENDERS],
     }

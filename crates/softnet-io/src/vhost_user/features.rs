@@ -27,8 +27,8 @@ pub(super) mod virtio {
     pub(crate) const HOST_USO: u64 = 1 << 56;
 }
 
-/// What a guest may be sent: it is told once what is sent, and cannot say later that it does not
-/// want it any more.
+/// Offloads that a guest may be sent: it is told once what is sent, and cannot say later that it
+/// does not want it any more.
 const TO_GUEST: u64 = virtio::GUEST_CSUM
     | virtio::GUEST_TSO4
     | virtio::GUEST_TSO6
@@ -36,8 +36,8 @@ const TO_GUEST: u64 = virtio::GUEST_CSUM
     | virtio::GUEST_USO4
     | virtio::GUEST_USO6;
 
-/// What is offered to the guest. `guest_offloads`: with large frames and missing checksums in what
-/// it receives.
+/// Features that are offered to the guest. `guest_offloads`: with large frames and missing
+/// checksums in what it receives.
 pub(super) fn offered(guest_offloads: bool) -> u64 {
     if guest_offloads {
         OFFERED
@@ -78,7 +78,7 @@ pub(super) mod extension {
     pub(crate) const STATUS: u64 = 1 << 16;
 }
 
-/// What is offered to the front end.
+/// Protocol features that are offered to the front end.
 pub(super) const PROTOCOL: u64 = extension::MQ
     | extension::REPLY_ACK
     | extension::MTU
@@ -86,7 +86,7 @@ pub(super) const PROTOCOL: u64 = extension::MQ
     | extension::CONFIGURE_MEM_SLOTS
     | extension::STATUS;
 
-/// What a guest takes that has acknowledged these.
+/// Offloads that a guest takes which has acknowledged `features`.
 pub(super) fn taken(features: u64) -> Features {
     let has = |bits| features & bits == bits;
     let checksum = has(virtio::GUEST_CSUM);

@@ -1,4 +1,4 @@
-//! How a queue of the port hears from the guest.
+//! Notifications of a queue of the port by the guest.
 //!
 //! A worker watches one file as long as the queue lives; the guest's event descriptors come and
 //! go. So the file is an epoll instance, which holds the descriptor of the moment and one of our
@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use super::port::SetupError;
 
-/// What a worker watches for a queue.
+/// The file that a worker watches for a queue.
 #[derive(Debug)]
 pub(super) struct Kick {
     epoll: OwnedFd,

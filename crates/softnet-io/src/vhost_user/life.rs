@@ -24,7 +24,7 @@ use super::protocol::{Protocol, ProtocolError};
 use super::ring::RingError;
 use crate::Listener;
 
-/// How long it is until the next front end after one that went, failed, or was not there.
+/// Time until the next front end after one that went, failed, or was not there.
 const RETRY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
@@ -44,12 +44,12 @@ pub(super) enum Place {
     Connect(SocketAddrUnix),
 }
 
-/// What the queues of a port hold on to. When the last of them is dropped the socket is removed
+/// The life of a port, shared by its queues. When the last of them is dropped the socket is removed
 /// and the thread ends.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) port: Arc<Port>,
-    /// Its file goes when this does.
+    /// The socket; its file is removed with it.
     _listener: Option<Listener>,
 }
 
@@ -88,7 +88,7 @@ enum Ended {
     /// The port was closed.
     #[error("stopped")]
     Stopped,
-    /// What came is no message, or nothing comes any more.
+    /// Bytes that are no message, or the end of the connection.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     /// The front end asked for something impossible.

@@ -39,17 +39,17 @@ pub const MAX_REGIONS: usize = 509;
 /// Where a region of guest memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
-    /// Its first address in the guest.
+    /// The region's first address in the guest.
     pub guest: u64,
     /// Bytes.
     pub len: u64,
-    /// Its first address in the front end's process.
+    /// The region's first address in the front end's process.
     pub user: u64,
     /// Where it starts in its file.
     pub offset: u64,
 }
 
-/// How much memory a guest may share, and of what kind.
+/// Limits on the memory that a guest may share.
 ///
 /// A page of it that is touched here for the first time is charged to this process, so who may
 /// share much, sparsely, may have it use as much.
@@ -93,7 +93,7 @@ pub enum MemoryError {
         /// Bytes of the file.
         file: u64,
     },
-    /// Its addresses wrap, or it is empty or longer than 1 TiB.
+    /// A region whose addresses wrap, or that is empty or longer than 1 TiB.
     #[error("a region of {} bytes at guest address {:#x} is not possible", .0.len, .0.guest)]
     BadRegion(RegionSpec),
     /// Two regions have addresses in common.
@@ -116,7 +116,7 @@ pub enum MemoryError {
         or not aligned"
     )]
     BadRing {
-        /// Its first address in the front end's process.
+        /// The region's first address in the front end's process.
         user: u64,
         /// Bytes.
         len: usize,
@@ -288,12 +288,12 @@ impl GuestMemory {
         Ok(GuestMemory { regions })
     }
 
-    /// Its regions.
+    /// The regions of the memory.
     pub fn regions(&self) -> &[Arc<Region>] {
         &self.regions
     }
 
-    /// Whether a part of it was taken away. What is read there is zero.
+    /// True if a part of it was taken away. Reads of that part give zeros.
     pub fn is_lost(&self) -> bool {
         self.regions.iter().any(|region| region.is_lost())
     }
@@ -431,13 +431,13 @@ impl Span<'_> {
         memory: PhantomData,
     };
 
-    /// How many bytes.
+    /// The number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -565,7 +565,7 @@ unsafe impl Send for GuestArea {}
 unsafe impl Sync for GuestArea {}
 
 impl GuestArea {
-    /// Whether the memory was taken away.
+    /// True if the memory was taken away.
     pub fn is_lost(&self) -> bool {
         self.region.is_lost()
     }

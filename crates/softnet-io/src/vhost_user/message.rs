@@ -26,7 +26,7 @@ const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// What a message is.
+/// The request number of a message, its flags and the length of its payload.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -52,7 +52,7 @@ pub enum MessageError {
     /// The payload is not as long as it must be.
     #[error("request {request} with a payload of {len} bytes")]
     BadLen {
-        /// Its number.
+        /// The request's number.
         request: u32,
         /// Bytes.
         len: usize,
@@ -60,7 +60,7 @@ pub enum MessageError {
     /// More or fewer files than the request takes.
     #[error("request {request} with {files} files")]
     BadFiles {
-        /// Its number.
+        /// The request's number.
         request: u32,
         /// Files.
         files: usize,
@@ -71,9 +71,9 @@ pub enum MessageError {
     /// A number that does not fit.
     #[error("request {request} with the value {value:#x}")]
     BadValue {
-        /// Its number.
+        /// The request's number.
         request: u32,
-        /// What it says.
+        /// The number that does not fit.
         value: u64,
     },
 }
@@ -100,7 +100,7 @@ impl Header {
         self.size.get() as usize
     }
 
-    /// Whether the front end waits for an answer, if that was negotiated.
+    /// True if the front end waits for an answer, if that was negotiated.
     pub fn needs_reply(&self) -> bool {
         self.flags.get() & NEED_REPLY != 0
     }
@@ -140,9 +140,9 @@ pub struct RingAddresses {
     flags: U32,
     /// The descriptors.
     pub descriptors: U64,
-    /// What the device writes.
+    /// The area that the device writes.
     pub device: U64,
-    /// What the driver writes.
+    /// The area that the driver writes.
     pub driver: U64,
     log: U64,
 }
@@ -167,7 +167,7 @@ impl RegionPayload {
     }
 }
 
-/// What the front end asks for.
+/// A request of the front end.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named as in the specification")]
 pub enum Request {

@@ -32,6 +32,7 @@ mod port;
 mod protocol;
 pub mod ring;
 mod rx;
+mod spec;
 mod tx;
 
 use std::io;
@@ -45,67 +46,16 @@ use softnet::tx::Features;
 use softnet_engine::Link;
 
 use self::life::{Life, Place};
-use self::memory::MemoryLimits;
 use crate::{Buffers, Descriptors, Listen, ListenError, Listener, group_id};
 
 pub use port::Port;
 pub use protocol::{Protocol, ProtocolError};
 pub use rx::VhostUserRx;
+pub use spec::{GuestSpec, SocketSpec, VhostUserSpec};
 pub use tx::VhostUserTx;
 
 /// The most queue pairs: a message names a ring by 8 bits.
 pub const MAX_QUEUES: usize = 128;
-
-/// Where a port's front end is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketSpec {
-    /// The socket's path.
-    pub path: PathBuf,
-    /// Whether the socket is ours, to which the front end connects; else it is the front end's.
-    pub server: bool,
-    /// Who may connect, if it is ours: its mode.
-    pub mode: u32,
-    /// Its group, by name or number; none: the process's own.
-    pub group: Option<String>,
-}
-
-/// What a port lets its guest do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuestSpec {
-    /// Its memory.
-    pub memory: MemoryLimits,
-    /// Whether the guest is offered large frames and frames with a missing checksum. A guest that
-    /// has taken the offer and then switches it off cannot tell this side.
-    pub offloads: bool,
-}
-
-impl Default for GuestSpec {
-    /// As much as most guests need.
-    fn default() -> GuestSpec {
-        GuestSpec {
-            memory: MemoryLimits::default(),
-            offloads: true,
-        }
-    }
-}
-
-/// A port for a virtual machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VhostUserSpec {
-    /// Where its front end is.
-    pub socket: SocketSpec,
-    /// What the guest may do.
-    pub guest: GuestSpec,
-}
-
-impl From<SocketSpec> for VhostUserSpec {
-    fn from(socket: SocketSpec) -> VhostUserSpec {
-        VhostUserSpec {
-            socket,
-            guest: GuestSpec::default(),
-        }
-    }
-}
 
 /// Why a port cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -116,15 +66,15 @@ pub enum VhostUserError {
     /// The socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Its path.
+    /// The path.
     #[error("{path}: not possible as the path of a socket")]
     BadPath {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's reason.
         source: io::Error,
     },
-    /// Its files or its thread.
+    /// Files or the thread.
     #[error("cannot make a vhost-user port")]
     System(#[from] io::Error),
 }
@@ -136,7 +86,7 @@ pub struct VhostUser {
     pub rx: Vec<VhostUserRx>,
     /// One per queue pair.
     pub tx: Vec<VhostUserTx>,
-    /// What may be sent before it is known what the guest takes.
+    /// Features of what may be sent before it is known what the guest takes.
     pub features: Features,
 }
 

@@ -1,4 +1,4 @@
-//! What the queues of a port and the thread that talks to its front end share.
+//! State that the queues of a port share with the thread that talks to its front end.
 //!
 //! A virtqueue is behind a mutex, as the thread sets it up, changes it and takes it away. Whoever
 //! moves packets tries the lock and never waits for it ([`Contended`]): [`Port::apply`] wakes
@@ -26,8 +26,8 @@ use super::kick::Kick;
 use super::memory::GuestMemory;
 use super::ring::{RingConfig, RingError, Virtqueue};
 
-/// How often a packed ring is looked at that its driver is just writing, for all rings together,
-/// and how long it is until the next look.
+/// Looks at packed rings that their drivers are just writing, for all rings together, and the time
+/// until the next look.
 const LOOKS: u32 = 200;
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -39,20 +39,20 @@ pub(super) const NOWHERE: usize = usize::MAX;
 pub(super) struct Running {
     pub(super) queue: Virtqueue,
     pub(super) memory: Arc<GuestMemory>,
-    /// What it was made from.
+    /// The configuration that it was made from.
     config: RingConfig,
     /// Where the guest is told that buffers came back; none if it does not want to be.
     call: Option<Arc<OwnedFd>>,
-    /// Whether packets may pass.
+    /// True if packets may pass.
     pub(super) enabled: bool,
-    /// Whether what the guest sends is discarded: the ring was enabled and is not any more. One
-    /// that has yet to be enabled has what was sent before its front end came back, which waits.
+    /// True if the guest's frames are discarded: the ring was enabled and is not any more. A ring
+    /// that has yet to be enabled keeps frames that were sent before its front end came back.
     discards: bool,
-    /// Whether a sender waits for the guest's notification.
+    /// True if a sender waits for the guest's notification.
     pub(super) armed: bool,
     /// To tell the guest took too long: the port is to be failed.
     pub(super) blocked: bool,
-    /// How often that was a lot of work for the kernel.
+    /// Times that notifying the guest was a lot of work for the kernel.
     slow_calls: u32,
 }
 
@@ -87,7 +87,7 @@ impl Running {
         }
     }
 
-    /// Whether the front end has broken what the two share.
+    /// True if the front end has broken what the two share.
     pub(super) fn is_broken(&self) -> bool {
         self.blocked || self.memory.is_lost()
     }
@@ -104,7 +104,7 @@ pub(super) fn receivable(ring: &mut Option<Running>) -> Option<&mut Running> {
         .filter(|running| running.enabled || running.discards)
 }
 
-/// What the front end wants of a ring.
+/// The ring that the front end asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) config: RingConfig,
@@ -120,9 +120,9 @@ type Ring = Contended<Option<Running>>;
 /// One queue pair of the port.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// What the guest receives from: even ring numbers.
+    /// The ring that the guest receives from: even ring numbers.
     pub(super) to_guest: Ring,
-    /// What the guest sends on: odd ring numbers.
+    /// The ring that the guest sends on: odd ring numbers.
     pub(super) from_guest: Ring,
     /// For the receive queue.
     pub(super) sent: Kick,
@@ -144,7 +144,7 @@ pub struct Port {
     /// Tells the thread that it is to stop or that a ring failed.
     attention: OwnedFd,
     stop: AtomicBool,
-    /// Whether the thread was told of a failure.
+    /// True if the thread was told of a failure.
     failed: AtomicBool,
     /// The longest IP packet of the port, which says nothing about other memory.
     mtu: AtomicU32,
@@ -357,7 +357,7 @@ impl Port {
         }
     }
 
-    /// Whether the guest receives on any queue.
+    /// True if the guest receives on any queue.
     pub(super) fn is_receiving(&self) -> bool {
         (0..self.pairs.len()).any(|pair| self.route(pair) != NOWHERE)
     }
@@ -384,7 +384,7 @@ impl Port {
         self.attention.as_fd()
     }
 
-    /// What the thread is wanted for.
+    /// The reasons for which the thread is wanted.
     pub(super) fn take_attention(&self) -> Attention {
         let _ = rustix::io::read(&self.attention, &mut [0; 8]);
         if self.stop.load(Ordering::Relaxed) {
@@ -416,7 +416,7 @@ impl Port {
     }
 }
 
-/// What the thread is wanted for.
+/// Reasons for which the thread is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attention {
     Nothing,

@@ -1,4 +1,4 @@
-//! What the front end has said, and what follows from it.
+//! The front end's messages so far, and the rings that follow from them.
 //!
 //! Messages are believed in any order: each is only noted, and after each the rings are made what
 //! all of them together ask for ([`Protocol::apply`]). A ring runs when memory, features, size,
@@ -15,7 +15,7 @@ use super::message::{Request, RingAddresses, RingValue};
 use super::port::{Port, SetupFailed, Wanted};
 use super::ring::{MAX_SIZE, RingConfig};
 
-/// What a front end asked for that is not possible. The connection is closed.
+/// A request of a front end that is not possible. The connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     /// Beyond what was offered.
@@ -24,7 +24,7 @@ pub enum ProtocolError {
     /// There are not that many.
     #[error("ring {ring} of a port with {rings}: give the port more queues, or the guest fewer")]
     NoRing {
-        /// Its number.
+        /// The ring's number.
         ring: usize,
         /// Rings.
         rings: usize,
@@ -32,7 +32,7 @@ pub enum ProtocolError {
     /// A number that is not possible.
     #[error("{what} of {value}")]
     BadValue {
-        /// Of what.
+        /// The quantity.
         what: &'static str,
         /// The number.
         value: u64,
@@ -51,7 +51,7 @@ pub enum ProtocolError {
     Setup(#[from] SetupFailed),
 }
 
-/// What the front end has said of a ring.
+/// The front end's messages about a ring.
 #[derive(Debug, Default)]
 struct Ring {
     size: u16,
@@ -96,7 +96,7 @@ impl Protocol {
         }
     }
 
-    /// Whether requests are acknowledged when the front end asks for it.
+    /// True if requests are acknowledged when the front end asks for it.
     pub fn acknowledges(&self) -> bool {
         self.protocol & extension::REPLY_ACK != 0
     }
@@ -271,7 +271,7 @@ impl Protocol {
         self.rings.fill_with(Ring::default);
     }
 
-    /// What is wanted of a ring; none while something is missing.
+    /// The ring that the messages ask for; none while something is missing.
     fn wanted(&self, ring: &Ring) -> Result<Option<Wanted>, ProtocolError> {
         let (Some(features), Some(addresses), Some(kick)) =
             (self.features, &ring.addresses, &ring.kick)

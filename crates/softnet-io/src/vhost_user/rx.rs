@@ -1,4 +1,4 @@
-//! What a guest sends.
+//! The receive queues of a port: frames that a guest sends.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::Buffers;
 #[derive(Debug)]
 pub struct VhostUserRx {
     life: Arc<Life>,
-    /// Its number.
+    /// The number of its queue pair.
     pair: usize,
     buffers: Buffers,
 }
@@ -31,7 +31,7 @@ impl VhostUserRx {
         }
     }
 
-    /// Its number, if the port has several.
+    /// The queue's number, if the port has several.
     fn number(&self) -> Option<u16> {
         (self.life.port.pairs.len() > 1).then_some(self.pair as u16)
     }

@@ -1,4 +1,4 @@
-//! What a guest receives.
+//! The transmit queues of a port: frames that a guest receives.
 
 use std::io;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use super::life::Life;
 use super::port::{Running, enabled};
 use super::ring::WORK;
 
-/// How often a guest is found to offer more, before others have their turn. An index that goes to
-/// and fro says so for ever.
+/// Times that a guest is found to offer more before others have their turn. An index that goes to
+/// and fro does so for ever.
 const TRIES: usize = 64;
 
 /// One transmit queue of a vhost-user port.
 #[derive(Debug)]
 pub struct VhostUserTx {
     life: Arc<Life>,
-    /// Its number.
+    /// The number of its queue pair.
     pair: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: skipping, namespaces, frames.
+//! Kit of the tests: skipping, namespaces, frames.
 #![allow(
     dead_code,
     unused_imports,

@@ -30,7 +30,7 @@ fn what_a_guest_sends_on_a_disabled_ring_is_discarded() {
     net.stop();
 }
 
-/// What is sent to a port without a front end is dropped, with its reason. One that comes back
+/// Frames sent to a port without a front end are dropped, with their reason. One that comes back
 /// with the same memory, as after a crash, goes on where the rings are.
 #[test]
 fn a_front_end_goes_and_comes_back() {
@@ -196,7 +196,7 @@ fn a_slow_front_end_keeps_its_port_and_no_other() {
 /// and loses nothing. (A slow machine reads less in the same time, never more.)
 #[test]
 fn a_talkative_front_end_is_read_at_a_rate() {
-    /// What a port of one queue pair reads at once.
+    /// Reads that a port of one queue pair makes at once.
     const AT_ONCE: u128 = 2304;
     let start = Instant::now();
     let net = Net::new(&[1], 1);

@@ -14,11 +14,9 @@ use std::time::{Duration, Instant};
 
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Clock;
-use softnet::tx::TxPolicy;
-use softnet_engine::{Engine, PortEvent, PortId, PortSetup, PortStats};
+use softnet_engine::{Engine, Opened, OwnQueues, PortEvent, PortSpec, PortStats, Settings};
 use softnet_io::vhost_user::{SocketSpec, VhostUser};
 use softnet_io::{Buffers, Poller, PortRx, PortTx};
-use softnet_tc::QdiscSpec;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig, HEADER, message, of_ring, request};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
@@ -27,8 +25,8 @@ use front_end::*;
 
 /// An engine with ports on one bridge, each with a socket of its own.
 struct Net {
-    engine: Engine<PortRx, PortTx>,
-    ports: Vec<PortId>,
+    engine: Engine<OwnQueues<PortRx, PortTx>>,
+    ports: Vec<u32>,
     folder: PathBuf,
     pool: Pool,
     buffers: usize,
@@ -52,9 +50,17 @@ impl Net {
         })
         .expect("a pool");
         let sleepers = (0..workers).map(|_| Poller::new().expect("an epoll instance"));
-        let engine = Engine::start(sleepers.collect(), pool.clone(), Clock::monotonic());
+        let devices = OwnQueues::default();
+        let engine = Engine::start(
+            sleepers.collect(),
+            pool.clone(),
+            Clock::monotonic(),
+            devices,
+        );
+        let engine = engine.expect("an engine");
+        engine.add_bridge(Settings::new("br0")).expect("a bridge");
         let mut net = Net {
-            engine: engine.expect("an engine"),
+            engine,
             ports: Vec::new(),
             folder,
             pool,
@@ -72,17 +78,19 @@ impl Net {
                 large: None,
             };
             let opened = VhostUser::open(&socket.into(), *queues, 1500, &buffers).expect("a port");
-            let id = net.engine.add_port(PortSetup {
-                name: format!("vm{port}"),
-                rx: opened.rx.into_iter().map(PortRx::from).collect(),
-                tx: opened.tx.into_iter().map(PortTx::from).collect(),
-                features: opened.features,
-                qdisc: QdiscSpec::default(),
-                policy: TxPolicy::default(),
-            });
+            let id = net.engine.add_port_with(
+                PortSpec {
+                    master: Some("br0".into()),
+                    ..PortSpec::new(format!("vm{port}"))
+                },
+                Opened {
+                    rx: opened.rx.into_iter().map(PortRx::from).collect(),
+                    tx: opened.tx.into_iter().map(PortTx::from).collect(),
+                    features: opened.features,
+                },
+            );
             net.ports.push(id.expect("it is added"));
         }
-        net.engine.add_bridge("br0", &net.ports).expect("a bridge");
         net
     }
 
@@ -175,7 +183,7 @@ fn receive(guest: &mut Guest, ring: usize) -> Vec<u8> {
     frame
 }
 
-/// Whether the guest was notified since this was last asked.
+/// True if the guest was notified since this was last asked.
 fn told(call: BorrowedFd<'_>) -> bool {
     rustix::io::read(call, &mut [0; 8]).is_ok()
 }
@@ -406,12 +414,16 @@ fn a_changed_mtu_is_that_of_frames_from_the_guest() {
     };
     a.send(1, &long);
     wait("the frame to be dropped", || dropped(0, "too_long"));
-    net.engine.set_mtu(net.ports[0], 9000).expect("it is there");
+    net.engine
+        .change(net.ports[0], |link| link.mtu = 9000)
+        .expect("it is there");
     a.send(1, &long);
     wait("the frame to be too long for the other", || {
         dropped(1, "mtu")
     });
-    net.engine.set_mtu(net.ports[1], 9000).expect("it is there");
+    net.engine
+        .change(net.ports[1], |link| link.mtu = 9000)
+        .expect("it is there");
     b.offer(0, 1);
     a.send(1, &long);
     assert_eq!(receive(b, 0), long);

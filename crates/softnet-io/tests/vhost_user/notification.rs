@@ -20,7 +20,7 @@ fn receive_some(queue: &mut VhostUserRx, by_owner: bool) -> usize {
     packets.len()
 }
 
-/// Whether the queue's worker would be woken.
+/// True if the queue's worker would be woken.
 fn is_notified(queue: &VhostUserRx) -> bool {
     let file = queue.fd().expect("a file");
     let mut files = [PollFd::new(&file, PollFlags::IN)];

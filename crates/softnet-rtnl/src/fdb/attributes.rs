@@ -35,7 +35,7 @@ pub(super) mod nud {
     pub(crate) const PERMANENT: u16 = 0x80;
 }
 
-/// Of `RTM_*NEIGH`.
+/// Attributes of `RTM_*NEIGH`.
 pub(super) static POLICY: Policy = Policy::new(
     nda::MAX,
     &[

@@ -1,9 +1,8 @@
 //! `RTM_NEWNEIGH`, `RTM_DELNEIGH` (`rtnl_fdb_add`, `rtnl_fdb_del`, `br_fdb_add`).
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::control::{Control, ControlError, Devices};
 use softnet_engine::forward::FdbState;
-use softnet_engine::{EngineError, FdbSpec};
+use softnet_engine::{Devices, Engine, EngineError, FdbSpec};
 
 use super::attributes::{POLICY, nda, ntf, nud};
 use super::{by_master, device, vlan};
@@ -14,7 +13,7 @@ use crate::nl::{Attrs, Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Request, Validati
 const NO_HOST: &str = "a link of Softnet has no addresses of its own; name the bridge's with \
                        `master`";
 
-/// What a request says of an entry.
+/// An entry as a request describes it.
 struct Wanted<'a> {
     header: NdMsg,
     attrs: Attrs<'a>,
@@ -25,7 +24,7 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn read<D: Devices>(control: &Control<D>, request: &Request<'a>) -> Result<Self, Error> {
+    fn read<D: Devices>(control: &Engine<D>, request: &Request<'a>) -> Result<Self, Error> {
         let header: NdMsg = request.header()?;
         let attrs = request.attrs::<NdMsg>(&POLICY, Validation::Liberal)?;
         let read = [nda::LLADDR, nda::VLAN, nda::MASTER, nda::FLAGS_EXT];
@@ -46,18 +45,18 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    fn by_master<D: Devices>(&self, control: &Control<D>) -> bool {
-        let link = control.links().get(&self.index);
+    fn by_master<D: Devices>(&self, control: &Engine<D>) -> bool {
+        let link = control.link(self.index).ok();
         by_master(self.header.flags) && link.is_some_and(|link| link.master.is_some())
     }
 }
 
-/// What the engine refuses an entry for, with the kernel's errno.
-fn fdb_refusal(error: ControlError) -> Error {
+/// The engine's reason for refusing an entry, with the kernel's errno.
+fn fdb_refusal(error: EngineError) -> Error {
     let errno = match &error {
-        ControlError::Engine(EngineError::FdbEntryExists(_)) => Errno::EEXIST,
-        ControlError::Engine(EngineError::NoFdbEntry(_)) => Errno::ENOENT,
-        ControlError::Engine(EngineError::FdbFull(_)) => Errno::ENOSPC,
+        EngineError::FdbEntryExists(_) => Errno::EEXIST,
+        EngineError::NoFdbEntry(_) => Errno::ENOENT,
+        EngineError::FdbFull(_) => Errno::ENOSPC,
         _ => return refusal(error),
     };
     Error {
@@ -67,10 +66,7 @@ fn fdb_refusal(error: ControlError) -> Error {
 }
 
 /// Adds an entry, or changes one that is there.
-pub(super) fn add<D: Devices>(
-    control: &mut Control<D>,
-    request: &Request<'_>,
-) -> Result<(), Error> {
+pub(super) fn add<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let wanted = Wanted::read(control, request)?;
     if !wanted.by_master(control) || wanted.header.flags & ntf::SELF != 0 {
         return Err(Error::new(Errno::EOPNOTSUPP).help(NO_HOST));
@@ -110,10 +106,7 @@ pub(super) fn add<D: Devices>(
 }
 
 /// Removes an entry.
-pub(super) fn delete<D: Devices>(
-    control: &mut Control<D>,
-    request: &Request<'_>,
-) -> Result<(), Error> {
+pub(super) fn delete<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let wanted = Wanted::read(control, request)?;
     if !wanted.by_master(control) {
         let refused = match wanted.header.flags & ntf::SELF {

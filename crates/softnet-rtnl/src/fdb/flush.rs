@@ -1,8 +1,7 @@
 //! `bridge fdb flush` (`br_fdb_delete_bulk`).
 
-use softnet_engine::FdbEntry;
-use softnet_engine::control::{Control, Devices};
 use softnet_engine::forward::FdbState;
+use softnet_engine::{Devices, Engine, FdbEntry};
 
 use super::attributes::{POLICY, nda, ntf, nud};
 use super::{by_master, device, vlan};
@@ -20,17 +19,14 @@ fn states(state: FdbState) -> u16 {
 }
 
 /// Removes the entries that a request describes.
-pub(super) fn flush<D: Devices>(
-    control: &mut Control<D>,
-    request: &Request<'_>,
-) -> Result<(), Error> {
+pub(super) fn flush<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let header: NdMsg = request.header()?;
     let index = device(control, &header)?;
     let attrs = request.attrs::<NdMsg>(&POLICY, Validation::KnownOnly)?;
     let link = control.link(index).map_err(refusal)?;
     let bridge = match link.master {
         Some(master) if by_master(header.flags) => master,
-        _ if header.flags & ntf::SELF != 0 && link.bridge().is_some() => index,
+        _ if header.flags & ntf::SELF != 0 && link.is_bridge() => index,
         _ => return Err(Errno::EOPNOTSUPP.into()),
     };
     let vlan = vlan(&attrs)?;
@@ -46,10 +42,10 @@ pub(super) fn flush<D: Devices>(
     }
     let port = match attrs.u32(nda::IFINDEX)? {
         Some(port) => {
-            let link = control.links().get(&port);
+            let link = control.link(port).ok();
             let link = link
                 .ok_or_else(|| Error::new(Errno::ENODEV).text("Unknown flush device ifindex"))?;
-            if link.bridge().is_some() {
+            if link.is_bridge() {
                 return Err(Error::invalid("Flush device cannot be a bridge"));
             }
             if link.master.is_none() {
@@ -63,8 +59,6 @@ pub(super) fn flush<D: Devices>(
         }
         None => (bridge != index).then_some(index),
     };
-    let port = port.map(|port| control.port(port)).transpose();
-    let port = port.map_err(refusal)?;
     // States and flags together, as in the kernel: without a mask, what they say does not matter.
     let bits = |state: u16, flags: u8| u32::from(state) << 8 | u32::from(flags);
     let mask = bits(state_mask.unwrap_or(0), flags_mask.unwrap_or(0));
@@ -76,5 +70,8 @@ pub(super) fn flush<D: Devices>(
             && vlan.is_none_or(|vlan| entry.vlan == Some(vlan))
             && (mask == 0 || bits(states(entry.state), sticky) & mask == wanted)
     };
-    control.flush_fdb(bridge, selected).map_err(refusal)
+    control
+        .flush_fdb(bridge, selected)
+        .map(drop)
+        .map_err(refusal)
 }

@@ -8,7 +8,7 @@ mod change;
 mod flush;
 mod show;
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 
 use attributes::{nda, ntf};
 pub(crate) use show::{dump, publish};
@@ -25,7 +25,7 @@ const RTNLGRP_NEIGH: u32 = 3;
 
 /// Answers `RTM_*NEIGH`.
 pub(crate) fn request<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -39,12 +39,12 @@ pub(crate) fn request<D: Devices>(
 }
 
 /// The link that a header names.
-fn device<D: Devices>(control: &Control<D>, header: &NdMsg) -> Result<u32, Error> {
+fn device<D: Devices>(control: &Engine<D>, header: &NdMsg) -> Result<u32, Error> {
     if header.ifindex == 0 {
         return Err(Error::invalid("invalid ifindex"));
     }
     let index = u32::try_from(header.ifindex).ok();
-    let link = index.and_then(|index| control.links().get(&index));
+    let link = index.and_then(|index| control.link(index).ok());
     let unknown = Error::new(Errno::ENODEV).text("unknown ifindex");
     link.map(|link| link.index).ok_or(unknown)
 }
@@ -63,7 +63,7 @@ fn vlan(attrs: &Attrs<'_>) -> Result<Option<u16>, Error> {
     }
 }
 
-/// Whether the entry is one of the bridge that the link is a port of, and not one of the link.
+/// True if the entry is one of the bridge that the link is a port of, and not one of the link.
 fn by_master(flags: u8) -> bool {
     flags == 0 || flags & ntf::MASTER != 0
 }

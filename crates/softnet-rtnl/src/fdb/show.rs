@@ -1,10 +1,7 @@
 //! Entries as `bridge fdb` reads them (`fdb_fill_info`).
 
-use std::collections::HashMap;
-
 use softnet::wire::EthernetAddress;
-use softnet_engine::control::{Control, Devices};
-use softnet_engine::{FdbEntry, PortId};
+use softnet_engine::{Devices, Engine, FdbEntry};
 
 use super::attributes::{POLICY, nda, ntf, state_bits};
 use super::{RTM_DELNEIGH, RTM_NEWNEIGH, RTNLGRP_NEIGH, by_master, vlan};
@@ -57,7 +54,7 @@ pub(crate) fn publish(
 
 /// Looks one entry up (`rtnl_fdb_get`).
 pub(super) fn get<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -95,7 +92,7 @@ pub(super) fn get<D: Devices>(
         0 => None,
         index => {
             let index = u32::try_from(index).ok();
-            let link = index.and_then(|index| control.links().get(&index));
+            let link = index.and_then(|index| control.link(index).ok());
             let unknown = Error::new(Errno::ENODEV).text("Unknown device ifindex");
             Some(link.ok_or(unknown)?)
         }
@@ -105,29 +102,28 @@ pub(super) fn get<D: Devices>(
             return Err(Error::invalid("Master and device are mutually exclusive"));
         }
         (None, None) => return Err(Error::invalid("No device specified")),
-        (None, Some(master)) => control.links().get(&master),
+        (None, Some(master)) => control.link(master).ok(),
         (Some(link), None) if by_master(asked.flags) => {
-            let bridge = link.master.and_then(|master| control.links().get(&master));
+            let bridge = link.master.and_then(|master| control.link(master).ok());
             Some(bridge.ok_or(Error::invalid("Device is not a bridge port"))?)
         }
         (Some(link), None) => Some(link),
     };
     let bridge = bridge.ok_or(Error::invalid("Invalid master ifindex"))?;
-    if bridge.bridge().is_none() {
+    if !bridge.is_bridge() {
         let text = "Fdb get operation not supported by device";
         return Err(Error::new(Errno::EOPNOTSUPP).text(text));
     }
     let entry = control.fdb_entry(bridge.index, address, vlan);
     let entry = entry.map_err(refusal)?;
-    let entry = entry.and_then(|entry| Some((control.link_of(entry.port)?, entry)));
     let none = Error::new(Errno::ENOENT).text("Fdb entry not found");
-    let (port, entry) = entry.ok_or(none)?;
-    replies.message(RTM_NEWNEIGH, 0, &header(port, &entry), |message| {
+    let entry = entry.ok_or(none)?;
+    replies.message(RTM_NEWNEIGH, 0, &header(entry.port, &entry), |message| {
         put(message, bridge.index, &entry);
     })
 }
 
-/// What a dump leaves out.
+/// The filter of a dump: entries that it leaves out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Filter {
     bridge: Option<u32>,
@@ -189,7 +185,7 @@ impl Filter {
 
 /// Dumps the entries of bridges, bridge by bridge.
 pub(crate) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     position: &mut Position,
@@ -197,12 +193,12 @@ pub(crate) fn dump<D: Devices>(
 ) -> Result<Progress, Error> {
     let filter = Filter::read(request, client)?;
     for index in [filter.bridge, filter.port].into_iter().flatten() {
-        control.links().get(&index).ok_or(Errno::ENODEV)?;
+        control.link(index).map_err(refusal)?;
     }
     let wanted = |port: u32| filter.port.is_none_or(|only| only == port);
     for (&bridge, link) in control.links().range(position.link..) {
         let passes = filter.bridge.is_none_or(|only| only == bridge);
-        if link.bridge().is_none() || !passes {
+        if !link.is_bridge() || !passes {
             continue;
         }
         let from = match position.link == bridge {
@@ -221,26 +217,27 @@ pub(crate) fn dump<D: Devices>(
 
 /// Dumps the entries of a bridge from a place on. The place where to go on, if they do not fit.
 fn dump_bridge<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     bridge: u32,
     from: usize,
     wanted: impl Fn(u32) -> bool,
     chunk: &mut Chunk<'_>,
 ) -> Result<Option<usize>, Error> {
-    let members = control.links().values();
-    let members = members.filter(|link| link.master == Some(bridge));
-    let members: HashMap<PortId, u32> = members
-        .filter_map(|link| Some((link.port()?, link.index)))
-        .collect();
+    let links = control.links();
+    let is_member = |port| {
+        links
+            .get(&port)
+            .is_some_and(|link| link.master == Some(bridge))
+    };
     let mut next = Some(from);
     while let Some(mut place) = next {
         let page = control.fdb_entries(bridge, place, PAGE);
         let (entries, after) = page.map_err(refusal)?;
         for (done, entry) in entries.iter().enumerate() {
-            let Some(&port) = members.get(&entry.port).filter(|&&port| wanted(port)) else {
+            if !(is_member(entry.port) && wanted(entry.port)) {
                 continue;
-            };
-            let header = header(port, entry);
+            }
+            let header = header(entry.port, entry);
             let put = |message: &mut Message<'_>| put(message, bridge, entry);
             if chunk.message(RTM_NEWNEIGH, 0, &header, put).is_err() {
                 // Where a page of those that fit ends.

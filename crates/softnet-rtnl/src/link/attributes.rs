@@ -55,7 +55,7 @@ pub(super) mod tun {
     pub(crate) const MULTI_QUEUE: u16 = 7;
     pub(crate) const NUM_QUEUES: u16 = 8;
     pub(crate) const NUM_DISABLED_QUEUES: u16 = 9;
-    /// Of `TYPE`.
+    /// The value of `TYPE` for a TAP device.
     pub(crate) const TAP: u8 = 2;
 }
 
@@ -67,8 +67,8 @@ pub(super) mod iff {
     pub(crate) const NOARP: u32 = 1 << 7;
     pub(crate) const MULTICAST: u32 = 1 << 12;
     pub(crate) const LOWER_UP: u32 = 1 << 16;
-    /// What the kernel lets nobody set (`IFF_VOLATILE`): `LOOPBACK`, `POINTOPOINT`, `BROADCAST`,
-    /// `RUNNING`, `MASTER`, `SLAVE`, `LOWER_UP`, `DORMANT` and `ECHO`.
+    /// Flags that the kernel lets nobody set (`IFF_VOLATILE`): `LOOPBACK`, `POINTOPOINT`,
+    /// `BROADCAST`, `RUNNING`, `MASTER`, `SLAVE`, `LOWER_UP`, `DORMANT` and `ECHO`.
     pub(crate) const VOLATILE: u32 = 0x7_0c5a;
 }
 
@@ -82,7 +82,7 @@ pub(super) mod oper {
 /// Ethernet, as `ARPHRD_ETHER`.
 pub(super) const ARPHRD_ETHER: u16 = 1;
 
-/// Of `RTM_*LINK`.
+/// Attributes of `RTM_*LINK`.
 pub(super) static LINK_POLICY: Policy = Policy::new(
     ifla::MAX,
     &[
@@ -108,7 +108,7 @@ pub(super) static LINK_POLICY: Policy = Policy::new(
     ],
 );
 
-/// Of `IFLA_LINKINFO`.
+/// Attributes of `IFLA_LINKINFO`.
 pub(super) static INFO_POLICY: Policy = Policy::new(
     info::SLAVE_DATA,
     &[

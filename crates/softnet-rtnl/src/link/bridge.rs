@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::BridgeOptions;
-use softnet_engine::control::{Control, Devices};
 use softnet_engine::forward::FdbState;
+use softnet_engine::{BridgeOptions, Devices, Engine};
 
 use super::fixed::{self, Fixed, Value};
 use super::refusal;
@@ -19,8 +18,8 @@ const FDB_FLUSH: u16 = 21;
 const VLAN_DEFAULT_PVID: u16 = 39;
 const MULTI_BOOLOPT: u16 = 46;
 
-/// What is the kernel's default and nothing else: there is no spanning tree, no snooping of
-/// multicast and no netfilter.
+/// Options fixed to the kernel's default: there is no spanning tree, no snooping of multicast and
+/// no netfilter.
 static FIXED: &[Fixed] = &[
     (1, Value::U32(1500)),                            // FORWARD_DELAY
     (2, Value::U32(200)),                             // HELLO_TIME
@@ -54,7 +53,7 @@ static FIXED: &[Fixed] = &[
     (45, Value::U8(0)),                               // VLAN_STATS_PER_PORT
 ];
 
-/// What the spanning tree would say; the kernel lets nobody set it.
+/// State of the spanning tree, which the kernel lets nobody set.
 static READ_ONLY: &[Fixed] = &[
     (12, Value::U16(0)), // ROOT_PORT
     (13, Value::U32(0)), // ROOT_PATH_COST
@@ -116,7 +115,7 @@ pub(super) fn put(message: &mut Message<'_>, options: &BridgeOptions, address: E
 
 /// Changes a bridge's options, all or none.
 pub(super) fn change<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     index: u32,
     data: Option<Attr<'_>>,
 ) -> Result<(), Error> {

@@ -3,8 +3,8 @@
 
 use std::ops::RangeInclusive;
 
-use softnet_engine::control::{Control, Devices};
 use softnet_engine::forward::VlanFlags;
+use softnet_engine::{Devices, Engine};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::attributes::{LINK_POLICY, ifla};
@@ -89,7 +89,7 @@ pub(super) fn put<D: Devices>(shown: &Shown<'_, D>, message: &mut Message<'_>, m
 
 /// Dumps the ports of bridges, and bridges where VLANs are asked for (`rtnl_bridge_getlink`).
 pub(super) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     position: &mut Position,
@@ -98,7 +98,7 @@ pub(super) fn dump<D: Devices>(
     let mask = read_mask(request, client)?;
     let with_bridges = mask & (RTEXT_FILTER_BRVLAN | RTEXT_FILTER_BRVLAN_COMPRESSED) != 0;
     for (&index, link) in control.links().range(position.link..) {
-        if link.master.is_none() && (link.bridge().is_none() || !with_bridges) {
+        if link.master.is_none() && (!link.is_bridge() || !with_bridges) {
             continue;
         }
         let shown = Shown::new(control, link).map_err(refusal)?;
@@ -144,16 +144,13 @@ fn read_mask(request: &Request<'_>, client: &Client) -> Result<u32, Error> {
 type Vlans = Vec<(RangeInclusive<u16>, VlanFlags)>;
 
 /// `RTM_SETLINK` and `RTM_DELLINK`.
-pub(super) fn change<D: Devices>(
-    control: &mut Control<D>,
-    request: &Request<'_>,
-) -> Result<(), Error> {
+pub(super) fn change<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let header: IfInfoMsg = request.header()?;
     let link = u32::try_from(header.index).ok();
-    let link = link.and_then(|index| control.links().get(&index));
+    let link = link.and_then(|index| control.link(index).ok());
     let unknown = Error::new(Errno::ENODEV).text("unknown ifindex");
     let link = link.ok_or(unknown)?;
-    let (index, is_port, is_bridge) = (link.index, link.master.is_some(), link.bridge().is_some());
+    let (index, is_port, is_bridge) = (link.index, link.master.is_some(), link.is_bridge());
     let find = |kind| {
         let mut attrs = request.attr_iter::<IfInfoMsg>()?;
         Ok::<_, Error>(attrs.find(|attr| attr.kind() == kind))
@@ -185,9 +182,9 @@ pub(super) fn change<D: Devices>(
     Ok(())
 }
 
-/// What `IFLA_PROTINFO` says: attributes, or of old a state.
+/// Changes that `IFLA_PROTINFO` asks for: in attributes or, in the old form, as a state.
 fn wanted<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     index: u32,
     data: &Attr<'_>,
 ) -> Result<Option<Wanted>, Error> {
@@ -195,7 +192,7 @@ fn wanted<D: Devices>(
         return Wanted::read(control, index, data).map(Some);
     }
     let link = control.link(index).map_err(refusal)?;
-    let shown = Shown::new(control, link).map_err(refusal)?;
+    let shown = Shown::new(control, &link).map_err(refusal)?;
     let state = data.data.first().ok_or(Errno::EINVAL)?;
     let known = shown.member.as_ref().map(bridge_port::Member::state);
     match known == Some(*state) {

@@ -1,10 +1,9 @@
-//! What a bridge does at a port: `IFLA_INFO_SLAVE_DATA`, and `IFLA_PROTINFO` of the family
+//! Options of a bridge's port: `IFLA_INFO_SLAVE_DATA`, and `IFLA_PROTINFO` of the family
 //! `AF_BRIDGE` (`br_port_fill_attrs`, `br_setport`).
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::FdbEntry;
-use softnet_engine::control::{Control, Devices};
 use softnet_engine::forward::{BridgePortOptions, FdbState};
+use softnet_engine::{Devices, Engine, FdbEntry};
 
 use super::bridge::identity;
 use super::fixed::{self, Fixed, Value};
@@ -28,7 +27,7 @@ const BCAST_FLOOD: u16 = 30;
 const ISOLATED: u16 = 33;
 const LOCKED: u16 = 39;
 
-/// What is the kernel's default and nothing else.
+/// Options fixed to the kernel's default.
 static FIXED: &[Fixed] = &[
     (2, Value::U16(PRIORITY)), // PRIORITY
     (5, Value::U8(0)),         // GUARD
@@ -45,7 +44,7 @@ static FIXED: &[Fixed] = &[
     (43, Value::U8(0)),        // NEIGH_VLAN_SUPPRESS
 ];
 
-/// What the spanning tree would say; the kernel lets nobody set it.
+/// State of the spanning tree, which the kernel lets nobody set.
 static READ_ONLY: &[Fixed] = &[
     (16, Value::U16(0)), // DESIGNATED_COST
     (19, Value::U8(0)),  // TOPOLOGY_CHANGE_ACK
@@ -55,7 +54,7 @@ static READ_ONLY: &[Fixed] = &[
     (23, Value::U64(0)), // HOLD_TIMER
 ];
 
-/// What is read of a request, or shown of the port and no more.
+/// Attributes that are read in a request, or shown of the port only.
 const READ: [u16; 15] = [
     STATE,
     COST,
@@ -107,7 +106,8 @@ static POLICY: Policy = Policy::new(
     ],
 );
 
-/// What `port_cost` says of a TAP device's 10 Gbit/s, and of a device without a speed.
+/// The kernel's path cost (`port_cost`) of a TAP device's 10 Gbit/s, and of a device without a
+/// speed.
 fn cost(kind: Option<&str>) -> u32 {
     match kind {
         Some("tun") => 2,
@@ -115,12 +115,12 @@ fn cost(kind: Option<&str>) -> u32 {
     }
 }
 
-/// What a bridge does at a link that is its port, as it is shown.
+/// A bridge's options for a link that is its port, as shown.
 pub(super) struct Member {
     pub(super) options: BridgePortOptions,
     /// Address of the bridge.
     pub(super) bridge: EthernetAddress,
-    /// Whether frames pass.
+    /// True if frames pass.
     pub(super) forwards: bool,
     /// The number of the port.
     pub(super) number: u16,
@@ -167,7 +167,7 @@ impl Member {
     }
 }
 
-/// What a request asks of a port.
+/// Changes to a port that a request asks for.
 pub(super) struct Wanted {
     pub(super) options: BridgePortOptions,
     flush: bool,
@@ -176,12 +176,12 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Reads attributes, and refuses those that say what cannot be.
     pub(super) fn read<D: Devices>(
-        control: &Control<D>,
+        control: &Engine<D>,
         index: u32,
         data: &Attr<'_>,
     ) -> Result<Wanted, Error> {
         let link = control.link(index).map_err(refusal)?;
-        let shown = Shown::new(control, link).map_err(refusal)?;
+        let shown = Shown::new(control, &link).map_err(refusal)?;
         Wanted::of(&shown, shown.member.as_ref(), data)
     }
 
@@ -220,23 +220,17 @@ impl Wanted {
     }
 
     /// Does it.
-    pub(super) fn apply<D: Devices>(
-        &self,
-        control: &mut Control<D>,
-        index: u32,
-    ) -> Result<(), Error> {
+    pub(super) fn apply<D: Devices>(&self, control: &Engine<D>, index: u32) -> Result<(), Error> {
         let known = control.bridge_port(index).map_err(refusal)?.options;
         if known != self.options {
             let set = control.set_bridge_port(index, self.options);
             set.map_err(refusal)?;
         }
         if self.flush
-            && let (Ok(port), Some(master)) = (
-                control.port(index),
-                control.link(index).map_err(refusal)?.master,
-            )
+            && let Some(master) = control.link(index).map_err(refusal)?.master
         {
-            let learnt = |entry: &FdbEntry| entry.state == FdbState::Dynamic && entry.port == port;
+            let learnt =
+                |entry: &FdbEntry| entry.state == FdbState::Dynamic && entry.port == index;
             control.flush_fdb(master, learnt).map_err(refusal)?;
         }
         Ok(())
@@ -262,7 +256,7 @@ fn options(attrs: &Attrs<'_>, mut options: BridgePortOptions) -> Result<BridgePo
 
 /// Changes a bridge's port by its `IFLA_INFO_SLAVE_DATA`.
 pub(super) fn change<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     index: u32,
     data: Option<Attr<'_>>,
 ) -> Result<(), Error> {

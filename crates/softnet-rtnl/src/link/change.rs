@@ -2,9 +2,7 @@
 
 use softnet::tx::MAX_QUEUES;
 use softnet::wire::EthernetAddress;
-use softnet_engine::control::{
-    ALIAS_MAX, Control, ControlError, Devices, PortOptions, PortSpec, Settings,
-};
+use softnet_engine::{ALIAS_MAX, Devices, Engine, EngineError, PortOptions, PortSpec, Settings};
 
 use super::attributes::{INFO_POLICY, LINK_POLICY, iff, ifla, info};
 use super::bridge_port;
@@ -22,7 +20,7 @@ const QUEUES_MAX: u32 = 4096;
 /// Links there are at most when one is added by a client that is not the owner: each costs memory.
 const LINKS: usize = 512;
 
-/// What is read of a request; `EXT_MASK` says what an answer shows.
+/// Attributes that are read in a request; `EXT_MASK` says what an answer shows.
 const READ: [u16; 13] = [
     ifla::ADDRESS,
     ifla::BROADCAST,
@@ -39,7 +37,7 @@ const READ: [u16; 13] = [
     ifla::ALT_IFNAME,
 ];
 
-/// What a request to add or change a link says.
+/// The content of a request to add or change a link.
 struct Wanted<'a> {
     header: IfInfoMsg,
     attrs: Attrs<'a>,
@@ -180,20 +178,17 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What a control call is refused with.
-pub(crate) fn refusal(error: ControlError) -> Error {
+/// The answer to a control call that is refused.
+pub(crate) fn refusal(error: EngineError) -> Error {
     let errno = match &error {
-        ControlError::NoLink(_) | ControlError::NoLinkNamed(_) => Errno::ENODEV,
-        ControlError::NoGroup(_) => Errno::ENOENT,
-        ControlError::GroupInUse(_) => Errno::EBUSY,
-        ControlError::Exists(_) => Errno::EEXIST,
-        ControlError::BadAddress => Errno::EADDRNOTAVAIL,
-        ControlError::NoBridge(_) | ControlError::NoPort(_) => Errno::EOPNOTSUPP,
-        ControlError::BadName(_)
-        | ControlError::MtuTooSmall
-        | ControlError::MtuTooLarge
-        | ControlError::Engine(_) => Errno::EINVAL,
-        ControlError::Device { .. } => Errno::EIO,
+        EngineError::NoLink(_) | EngineError::NoLinkNamed(_) => Errno::ENODEV,
+        EngineError::NoGroup(_) => Errno::ENOENT,
+        EngineError::GroupInUse(_) => Errno::EBUSY,
+        EngineError::Exists(_) => Errno::EEXIST,
+        EngineError::BadAddress => Errno::EADDRNOTAVAIL,
+        EngineError::NoBridge(_) | EngineError::NoPort(_) => Errno::EOPNOTSUPP,
+        EngineError::Device { .. } => Errno::EIO,
+        _ => Errno::EINVAL,
     };
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -206,7 +201,7 @@ pub(crate) fn refusal(error: ControlError) -> Error {
 
 /// `RTM_NEWLINK`: adds a link, or changes one that is there.
 pub(super) fn new<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
 ) -> Result<(), Error> {
@@ -286,7 +281,7 @@ pub(super) fn new<D: Devices>(
 }
 
 /// The name of a new link: as asked for, with a number in the place of `%d`, or made of its kind.
-fn name<D: Devices>(control: &Control<D>, name: String, kind: &str) -> Result<String, Error> {
+fn name<D: Devices>(control: &Engine<D>, name: String, kind: &str) -> Result<String, Error> {
     let pattern = match name.as_str() {
         "" => format!("{kind}%d"),
         _ => name,
@@ -310,10 +305,7 @@ fn name<D: Devices>(control: &Control<D>, name: String, kind: &str) -> Result<St
 }
 
 /// `RTM_SETLINK`.
-pub(super) fn set<D: Devices>(
-    control: &mut Control<D>,
-    request: &Request<'_>,
-) -> Result<(), Error> {
+pub(super) fn set<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let wanted = Wanted::read(request)?;
     match find(control, &wanted.header, &wanted.attrs)? {
         Some(index) => change(control, index, &wanted),
@@ -322,19 +314,15 @@ pub(super) fn set<D: Devices>(
 }
 
 /// Changes all that the request says, or nothing.
-fn change<D: Devices>(
-    control: &mut Control<D>,
-    index: u32,
-    wanted: &Wanted<'_>,
-) -> Result<(), Error> {
+fn change<D: Devices>(control: &Engine<D>, index: u32, wanted: &Wanted<'_>) -> Result<(), Error> {
     let link = control.link(index).map_err(refusal)?;
     let before = link.settings.clone();
-    let is_bridge = link.bridge().is_some();
+    let is_bridge = link.is_bridge();
     // As `ops->changelink`, which TAP devices do not have.
     if wanted.data.is_some() && !(is_bridge && wanted.kind == Some("bridge")) {
         return Err(Errno::EOPNOTSUPP.into());
     }
-    let kind = Shown::new(control, link).map_err(refusal)?.kind();
+    let kind = Shown::new(control, &link).map_err(refusal)?.kind();
     wanted.check_flags(kind)?;
     let after = wanted.settings(before.clone())?;
     let master = wanted.master()?;
@@ -344,7 +332,7 @@ fn change<D: Devices>(
     // Before the port moves: a bridge that it leaves forgets its options and VLANs.
     let slave = match wanted.slave_data {
         Some(data) if !is_bridge => {
-            let shown = Shown::new(control, link).map_err(refusal)?;
+            let shown = Shown::new(control, &link).map_err(refusal)?;
             let member = shown.member_of(master.unwrap_or(link.master), after.up);
             Some(bridge_port::Wanted::of(
                 &shown,
@@ -354,7 +342,8 @@ fn change<D: Devices>(
         }
         _ => None,
     };
-    control.change(index, &after).map_err(refusal)?;
+    let changed = control.change(index, |link| link.clone_from(&after));
+    changed.map_err(refusal)?;
     let rest = (|| {
         if let Some(master) = master {
             let options = slave.as_ref().map(|slave| slave.options);
@@ -368,14 +357,14 @@ fn change<D: Devices>(
         }
     })();
     if rest.is_err() {
-        let _ = control.change(index, &before);
+        let _ = control.change(index, |link| *link = before);
     }
     rest
 }
 
 /// Changes the links of a group.
 fn change_group<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     group: u32,
     wanted: &Wanted<'_>,
 ) -> Result<(), Error> {
@@ -385,21 +374,19 @@ fn change_group<D: Devices>(
     Ok(())
 }
 
-fn of_group<D: Devices>(control: &Control<D>, group: u32) -> Vec<u32> {
-    let links = control.links().values();
+fn of_group<D: Devices>(control: &Engine<D>, group: u32) -> Vec<u32> {
+    let links = control.links();
+    let links = links.values();
     let links = links.filter(|link| link.settings.group == group);
     links.map(|link| link.index).collect()
 }
 
 /// `RTM_DELLINK`.
-pub(super) fn delete<D: Devices>(
-    control: &mut Control<D>,
-    request: &Request<'_>,
-) -> Result<(), Error> {
+pub(super) fn delete<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let header: IfInfoMsg = request.header()?;
     let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, Validation::Liberal)?;
     if let Some(index) = find(control, &header, &attrs)? {
-        return control.delete(index).map_err(refusal);
+        return control.delete(index).map(drop).map_err(refusal);
     }
     let group = attrs.get(ifla::GROUP);
     if let (0, None, Some(group)) = (header.index, attrs.get(ifla::IFNAME), group) {

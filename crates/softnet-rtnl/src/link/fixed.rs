@@ -28,7 +28,7 @@ pub(super) fn put(message: &mut Message<'_>, table: &[Fixed]) {
     }
 }
 
-/// Whether an attribute is in one of these tables.
+/// True if an attribute is in one of these tables.
 pub(super) fn has(tables: &[&[Fixed]], kind: u16) -> bool {
     tables.iter().copied().flatten().any(|(of, _)| *of == kind)
 }

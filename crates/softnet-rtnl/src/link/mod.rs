@@ -15,7 +15,7 @@ pub(crate) mod vlan;
 
 use attributes::{INFO_POLICY, LINK_POLICY, ifla, info};
 use show::Shown;
-use softnet_engine::control::{Change, Control, Devices};
+use softnet_engine::{Change, Devices, Engine};
 
 pub(crate) use bridge::ticks;
 pub(crate) use change::refusal;
@@ -37,7 +37,7 @@ const RTNLGRP_LINK: u32 = 1;
 
 /// Answers `RTM_*LINK`.
 pub(crate) fn request<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     replies: &mut Replies,
@@ -55,13 +55,13 @@ pub(crate) fn request<D: Devices>(
 
 /// The number of the link that a request names.
 fn find<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     header: &IfInfoMsg,
     attrs: &Attrs<'_>,
 ) -> Result<Option<u32>, Error> {
     if header.index != 0 {
         let index = u32::try_from(header.index).map_err(|_| Error::new(Errno::EINVAL))?;
-        return Ok(control.links().contains_key(&index).then_some(index));
+        return Ok(control.link(index).is_ok().then_some(index));
     }
     let name = attrs
         .get(ifla::IFNAME)
@@ -73,7 +73,7 @@ fn find<D: Devices>(
 }
 
 fn get<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -87,7 +87,7 @@ fn get<D: Devices>(
     }
     let index = find(control, &header, &attrs)?.ok_or(Errno::ENODEV)?;
     let link = control.link(index).map_err(refusal)?;
-    let shown = Shown::new(control, link).map_err(refusal)?;
+    let shown = Shown::new(control, &link).map_err(refusal)?;
     replies.message(RTM_NEWLINK, 0, &shown.header(0, 0), |message| {
         shown.put(message)
     })
@@ -96,7 +96,7 @@ fn get<D: Devices>(
 /// `IFLA_MASTER` of a dump of links that have none (`link_master_filtered`); 0 filters nothing.
 const NO_MASTER: u32 = u32::MAX;
 
-/// What a dump leaves out.
+/// The filter of a dump: links that it leaves out.
 #[derive(Default)]
 struct Filter {
     /// A master, or none.
@@ -106,7 +106,7 @@ struct Filter {
 
 impl Filter {
     fn read<D: Devices>(
-        control: &Control<D>,
+        control: &Engine<D>,
         request: &Request<'_>,
         client: &Client,
     ) -> Result<Filter, Error> {
@@ -158,15 +158,15 @@ impl Filter {
     }
 }
 
-/// Whether links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
-fn is_known<D: Devices>(control: &Control<D>, kind: &str) -> bool {
+/// True if links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
+fn is_known<D: Devices>(control: &Engine<D>, kind: &str) -> bool {
     let spec = control.devices().of_kind(kind, "");
     kind == "bridge" || spec.and_then(|spec| control.devices().kind(&spec)) == Some(kind)
 }
 
 /// Dumps links, by number.
 pub(crate) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     position: &mut Position,
@@ -199,7 +199,7 @@ pub(crate) fn dump<D: Devices>(
 
 /// Tells of what has changed since the last call.
 pub(crate) fn publish<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     change: &Change,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -209,7 +209,7 @@ pub(crate) fn publish<D: Devices>(
             let Ok(link) = control.link(*index) else {
                 return Ok(());
             };
-            let shown = Shown::new(control, link).map_err(refusal)?;
+            let shown = Shown::new(control, &link).map_err(refusal)?;
             let header = shown.header(0, 0);
             replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
                 shown.put(message);
@@ -229,7 +229,7 @@ pub(crate) fn publish<D: Devices>(
             let Ok(link) = control.link(*index) else {
                 return Ok(());
             };
-            let shown = Shown::new(control, link).map_err(refusal)?;
+            let shown = Shown::new(control, &link).map_err(refusal)?;
             let header = shown.bridge_header();
             replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
                 bridge_link::put(&shown, message, 0);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use softnet::stats::DropReason;
-use softnet_engine::control::{Control, ControlError, Devices, Link, LinkKind};
 use softnet_engine::forward::{BridgePortOptions, PortVlans};
 use softnet_engine::{BridgeInfo, PortStats};
+use softnet_engine::{Devices, Engine, EngineError, LinkInfo, LinkKind};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::attributes::{ARPHRD_ETHER, iff, ifla, info, oper, tun};
@@ -113,29 +113,29 @@ pub(super) fn fixed_flags(kind: Option<&str>) -> u32 {
 
 /// A link together with what it has counted.
 pub(super) struct Shown<'a, D: Devices> {
-    pub(super) link: &'a Link<D::Spec>,
-    control: &'a Control<D>,
+    pub(super) link: &'a LinkInfo<D::Spec>,
+    control: &'a Engine<D>,
     stats: PortStats,
     /// Kind of its root qdisc.
     qdisc: &'static str,
-    /// Whether it delivers frames, if it is up.
+    /// True if it delivers frames when it is up.
     carrier: bool,
     /// If it is a bridge, what it is told to do.
     bridge: Option<BridgeInfo>,
     /// If it is part of a bridge, what happens there.
     pub(super) member: Option<Member>,
-    /// Its VLANs there.
+    /// The VLANs of the port in that bridge.
     member_vlans: Option<Arc<PortVlans>>,
 }
 
 impl<'a, D: Devices> Shown<'a, D> {
     pub(super) fn new(
-        control: &'a Control<D>,
-        link: &'a Link<D::Spec>,
-    ) -> Result<Shown<'a, D>, ControlError> {
+        control: &'a Engine<D>,
+        link: &'a LinkInfo<D::Spec>,
+    ) -> Result<Shown<'a, D>, EngineError> {
         let (stats, qdisc, carrier) = match link.kind {
-            LinkKind::Port { id, .. } => {
-                let stats = control.engine().port_stats(id)?;
+            LinkKind::Port { .. } => {
+                let stats = control.port_stats(link.index)?;
                 let kind = control.read_tree(link.index, |tree, _| match tree.spec().root() {
                     Some(root) => root.qdisc.kind(),
                     None if link.has_default => tree.default_kind(),
@@ -144,13 +144,13 @@ impl<'a, D: Devices> Shown<'a, D> {
                 let carrier = stats.link.up;
                 (stats, kind, carrier)
             }
-            LinkKind::Bridge(_) => {
-                let mut members = control
-                    .links()
+            LinkKind::Bridge => {
+                let links = control.links();
+                let carrier = links
                     .values()
-                    .filter(|member| member.master == Some(link.index) && member.settings.up);
+                    .any(|member| member.master == Some(link.index) && member.settings.up);
                 let kind = if link.has_default { "noqueue" } else { "noop" };
-                (PortStats::default(), kind, members.next().is_some())
+                (PortStats::default(), kind, carrier)
             }
         };
         let mut shown = Shown {
@@ -163,7 +163,7 @@ impl<'a, D: Devices> Shown<'a, D> {
             member: None,
             member_vlans: None,
         };
-        if link.bridge().is_some() {
+        if link.is_bridge() {
             shown.bridge = Some(control.bridge(link.index)?);
         }
         if link.master.is_some() {
@@ -179,13 +179,13 @@ impl<'a, D: Devices> Shown<'a, D> {
         &self,
         master: Option<u32>,
         up: bool,
-    ) -> Result<Option<Member>, ControlError> {
+    ) -> Result<Option<Member>, EngineError> {
         let Some(index) = master else {
             return Ok(None);
         };
         let bridge = self.control.link(index)?;
-        if bridge.bridge().is_none() {
-            return Err(ControlError::NoBridge(bridge.settings.name.clone()));
+        if !bridge.is_bridge() {
+            return Err(EngineError::NoBridge(bridge.settings.name.clone()));
         }
         let options = match self.link.master == master {
             true => self.control.bridge_port(self.link.index)?.options,

@@ -3,7 +3,7 @@
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use softnet_engine::control::Settings;
+use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
 
 use super::attributes::{iff, ifla, info};
@@ -137,7 +137,7 @@ fn links_come_change_and_go() {
     assert_eq!(names, ["br0", "dummy0"]);
 }
 
-/// What is refused changes nothing, whatever else the request says.
+/// A refused request changes nothing, whatever else the request says.
 #[test]
 fn a_refused_change_changes_nothing() {
     let (mut rtnl, control) = rtnl();
@@ -283,9 +283,9 @@ fn dumps_are_filtered_as_by_the_kernel() {
     assert_eq!(names(&kind("vxlan")), ["br0", "d0", "d1"]);
 }
 
-/// What is not read is refused, with the attribute that it is: nobody takes it for set.
+/// An attribute that is not read is refused and named in the error: no client takes it for set.
 #[test]
-fn what_softnet_has_not_is_not_taken_for_set() {
+fn unsupported_attributes_are_refused_by_name() {
     let (mut rtnl, control) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     add(&mut rtnl, "d0", "dummy").unwrap();

@@ -1,6 +1,6 @@
 //! `RTM_*VLAN`: what `bridge -d vlan show` asks for (`net/bridge/br_vlan.c`).
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 
 use super::bridge_link::{VlanInfo, info_flags};
 use super::refusal;
@@ -28,7 +28,7 @@ static POLICY: Policy = Policy::new(DUMP_FLAGS, &[(DUMP_FLAGS, Rule::U32)]);
 
 /// Dumps the VLANs of ports and bridges, by link.
 pub(crate) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
@@ -44,8 +44,8 @@ pub(crate) fn dump<D: Devices>(
     }
     let only = header.ifindex;
     if only != 0 {
-        let link = control.links().get(&only).ok_or(Errno::ENODEV)?;
-        if link.master.is_none() && link.bridge().is_none() {
+        let link = control.link(only).ok().ok_or(Errno::ENODEV)?;
+        if link.master.is_none() && !link.is_bridge() {
             return Err(Errno::EINVAL.into());
         }
     }

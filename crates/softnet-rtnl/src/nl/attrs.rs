@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use super::policy::policy_error;
 use super::{Errno, Error, NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK, Policy, Validation, align};
 
-/// How deep nests may be (`MAX_POLICY_RECURSION_DEPTH`).
+/// The greatest depth of nests (`MAX_POLICY_RECURSION_DEPTH`).
 pub const MAX_DEPTH: u8 = 10;
 
 /// One attribute.
@@ -29,7 +29,7 @@ impl<'a> Attr<'a> {
         self.raw & NLA_TYPE_MASK
     }
 
-    /// Whether it says that it holds attributes.
+    /// True if its type says that it holds attributes.
     pub fn is_nested(&self) -> bool {
         self.raw & NLA_F_NESTED != 0
     }
@@ -217,12 +217,12 @@ impl<'a> Attrs<'a> {
         self.table.get(usize::from(kind)).copied().flatten()
     }
 
-    /// Whether there is one.
+    /// True if there is one.
     pub fn has(&self, kind: u16) -> bool {
         self.get(kind).is_some()
     }
 
-    /// Those that are there, by type.
+    /// The attributes that are present, by type.
     pub fn iter(&self) -> impl Iterator<Item = Attr<'a>> + '_ {
         self.table.iter().flatten().copied()
     }

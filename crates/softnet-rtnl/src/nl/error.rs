@@ -1,4 +1,4 @@
-//! What a refused request is answered with.
+//! The answer to a refused request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,7 +34,7 @@ errnos! {
 /// A refusal: the kernel's errno, and where it has them, its text and the attribute meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What the client's call fails with.
+    /// The errno with which the client's call fails.
     pub errno: Errno,
     /// `NLMSGERR_ATTR_MSG`: the kernel's text first, help after it.
     pub text: Option<Cow<'static, str>>,

@@ -1,8 +1,8 @@
-//! What the attributes of a message may be (`struct nla_policy`), and the check of it.
+//! Rules for the attributes of a message (`struct nla_policy`), and their check.
 
 use super::{Attr, AttrIter, Errno, Error, MAX_DEPTH, NLA_HDRLEN};
 
-/// How strictly a message is checked.
+/// The strictness with which a message is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validation {
     /// `nla_parse_deprecated`: unknown types and trailing bytes are passed over, attributes may be
@@ -21,12 +21,13 @@ pub struct Policy {
     pub max: u16,
     /// From this type on attributes are checked strictly in any case; 0: none are.
     pub strict_from: u16,
-    /// What is checked of which type. Types up to `max` without a rule may be anything, but not
-    /// under [`Validation::Strict`].
+    /// The rule for each type. Types up to `max` without a rule may be anything, but not under
+    /// [`Validation::Strict`].
     pub rules: &'static [(u16, Rule)],
 }
 
-/// What an attribute may be: those of the kernel's rules that its policies for these requests use.
+/// Values that an attribute may have: those of the kernel's rules that its policies for these
+/// requests use.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
     /// `NLA_UNSPEC` with a length: at least so many bytes.
@@ -176,7 +177,7 @@ impl Rule {
     }
 }
 
-/// What is said of an attribute that is not what its rule says.
+/// The error for an attribute that breaks its rule.
 pub(super) fn policy_error(errno: Errno) -> Error {
     Error::new(errno).text("Attribute failed policy validation")
 }

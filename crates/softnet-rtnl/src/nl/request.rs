@@ -12,9 +12,9 @@ pub struct Request<'a> {
     pub kind: u16,
     /// `NLM_F_*`.
     pub flags: u16,
-    /// What the answer repeats.
+    /// The sequence number, which the answer repeats.
     pub seq: u32,
-    /// What the client wrote as its port id.
+    /// The port id that the client wrote.
     pub pid: u32,
     /// The whole message; offsets in errors are offsets into it.
     message: &'a [u8],
@@ -46,17 +46,17 @@ impl<'a> Request<'a> {
         self.message
     }
 
-    /// What follows the header.
+    /// The bytes behind the header.
     pub fn payload(&self) -> &'a [u8] {
         self.message.get(NLMSG_HDRLEN..).unwrap_or_default()
     }
 
-    /// Whether a flag is set, or all of several.
+    /// True if all of `flags` are set.
     pub fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
     }
 
-    /// Whether a request of a `GET` type asks for all objects: either bit of `NLM_F_DUMP` does.
+    /// True if a request of a `GET` type asks for all objects: either bit of `NLM_F_DUMP` does.
     pub fn is_dump(&self) -> bool {
         self.flags & NLM_F_DUMP != 0
     }
@@ -100,12 +100,12 @@ pub struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// Of a datagram.
+    /// The requests of a datagram.
     pub fn new(datagram: &'a [u8]) -> Requests<'a> {
         Requests { rest: datagram }
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -1,4 +1,4 @@
-//! What answers requests, and what it is given to answer with.
+//! The service that answers requests, and the buffers for its answers.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -9,10 +9,11 @@ use super::{Errno, Error, Full, Head, Message, Messages, NLM_F_MULTI, Request};
 pub struct Client {
     /// Port id: `nlmsg_pid` of what it gets.
     pub port: u32,
-    /// Whether it may change anything. The server has refused a request of another kind than `GET`
+    /// True if it may change anything. The server has refused a request of another kind than `GET`
     /// if not.
     pub may_change: bool,
-    /// Whether it may make devices of the host, too: root, and the user that the server runs as.
+    /// True if it may make devices of the host, too: for root, and the user that the server runs
+    /// as.
     pub own: bool,
     /// `NETLINK_GET_STRICT_CHK`: headers and attributes of `GET` requests are checked strictly,
     /// and filter what is dumped.
@@ -30,7 +31,7 @@ pub struct Position {
     pub key: u64,
 }
 
-/// Whether a dump goes on.
+/// The progress of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The chunk is full; [`Position`] says where the next one starts.
@@ -85,14 +86,14 @@ pub trait Service {
     /// [`end_batch`](Service::end_batch).
     fn begin_batch(&mut self) {}
 
-    /// What they changed is in effect when this returns.
+    /// The end of the batch: its changes are in effect when this returns.
     fn end_batch(&mut self) {}
 
     /// Publishes what has changed without a request. The server asks when it was woken up for it.
     fn changes(&mut self, replies: &mut Replies);
 }
 
-/// What a client may ask of the daemon besides rtnetlink.
+/// A request to the daemon beside rtnetlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
@@ -123,15 +124,15 @@ pub struct Event {
     pub group: u32,
     /// The message.
     pub message: Messages,
-    /// Whether the request that is answered is the cause.
+    /// True if the request that is answered is the cause.
     pub asked: bool,
 }
 
-/// What a request is answered with besides the acknowledgment, and what others hear of it.
+/// The answers to a request besides the acknowledgment, and the events for other clients.
 #[derive(Debug)]
 pub struct Replies {
     head: Head,
-    /// Of events.
+    /// [`Event::asked`] of the events that follow.
     asked: bool,
     pub(crate) messages: Messages,
     pub(crate) events: Vec<Event>,

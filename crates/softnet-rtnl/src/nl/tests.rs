@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::headers::{IfInfoMsg, TcMsg};
 use super::*;
+use crate::testing;
 
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
@@ -260,7 +261,7 @@ fn strict_types_of_a_liberal_policy() {
 }
 
 #[test]
-fn of_duplicates_the_last_counts() {
+fn last_duplicate_attribute_counts() {
     let message = message(&[attr(3, &[1; 4]), attr(3, &[2; 4])].concat());
     let request = Request::read(&message).expect("a message");
     let attrs = request
@@ -324,7 +325,7 @@ fn nests_end_at_a_depth() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_no_trace() {
+fn object_that_does_not_fit_is_not_written() {
     let mut messages = Messages::new();
     let fixed = TcMsg::default();
     let mut put = |length: usize, nested: bool| {
@@ -374,16 +375,25 @@ fn help_follows_the_kernels_text() {
 }
 
 proptest! {
-    /// Nothing panics, and what the table accepts can be read.
+    /// The attributes that the table accepts can be read; others are refused with an errno, at a
+    /// place in the message.
     #[test]
-    fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200), strict: bool) {
+    fn arbitrary_bytes_are_read_or_refused_with_a_reason(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        strict: bool,
+    ) {
         let validation = if strict { Validation::Strict } else { Validation::Liberal };
         for request in Requests::new(&bytes) {
             let _ = (request.header::<TcMsg>(), request.family());
         }
         let message = message(&bytes);
         let request = Request::read(&message).expect("a message");
-        if let Ok(attrs) = request.attrs::<TcMsg>(&POLICY, validation) {
+        let attrs = request.attrs::<TcMsg>(&POLICY, validation);
+        if let Err(error) = &attrs {
+            testing::assert_refusal(error, &[Errno::EINVAL, Errno::ERANGE]);
+            prop_assert!(error.offset.is_none_or(|offset| (offset as usize) < message.len()));
+        }
+        if let Ok(attrs) = attrs {
             for kind in 0..12 {
                 let _ = (attrs.str(kind), attrs.u64(kind));
             }

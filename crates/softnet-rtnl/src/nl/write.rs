@@ -5,7 +5,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::headers::NlMsgHdr;
 use super::{NLA_HDRLEN, NLMSG_HDRLEN, align};
 
-/// What is in a message's header besides its length.
+/// The header of a message without its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The type.
@@ -29,10 +29,11 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// What a datagram holds, unless its only message is larger. A client that reads with a
+    /// Bytes that a datagram holds, unless its only message is larger. A client that reads with a
     /// buffer of this length loses nothing.
     pub const SIZE: usize = 32 * 1024;
-    /// What a message may hold: less than a Unix socket takes at once (`net.core.wmem_default`).
+    /// Bytes that a message may hold: less than a Unix socket takes at once
+    /// (`net.core.wmem_default`).
     pub const MESSAGE: usize = 192 * 1024;
 
     /// None yet.
@@ -40,7 +41,7 @@ impl Messages {
         Messages { buffer: Vec::new() }
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }

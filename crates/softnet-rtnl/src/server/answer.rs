@@ -12,7 +12,7 @@ const ATTR_MSG: u16 = 1;
 const ATTR_OFFS: u16 = 2;
 const ATTR_MISS_TYPE: u16 = 5;
 const ATTR_MISS_NEST: u16 = 6;
-/// What a client gets of a text.
+/// Bytes of a text that a client gets.
 const TEXT: usize = 4096;
 
 /// `struct nlmsgerr`.
@@ -43,7 +43,7 @@ pub(super) fn acknowledge(
     )
 }
 
-/// What a client gets that is not let in.
+/// The answer to a client that is not let in.
 pub(super) fn refuse(error: &Error) -> Messages {
     error_message([0; NLMSG_HDRLEN], Head::default(), Some(error), None)
 }

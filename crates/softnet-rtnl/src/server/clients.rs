@@ -1,5 +1,5 @@
-//! What clients ask and are owed. No input and no output happens here: datagrams come in and go
-//! out by calls.
+//! Requests of clients, and the answers owed to them. No input and no output happens here:
+//! datagrams come in and go out by calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,18 +40,18 @@ const GROUPS: u32 = u64::BITS;
 pub struct Peer {
     /// The port id that its socket's name asks for.
     pub port: Option<u32>,
-    /// Its user.
+    /// The user that it runs as.
     pub uid: u32,
-    /// Whether it may change anything.
+    /// True if it may change anything.
     pub may_change: bool,
-    /// Whether it is root or the user that the server runs as.
+    /// True if it is root or the user that the server runs as.
     pub own: bool,
 }
 
 /// All clients, by key.
 ///
-/// Those that may change something have a port id each, which is the key. Of those that may not,
-/// each user has port ids apart: none of them can take what another client wants.
+/// A client that may change something has a port id of its own, which is the key. For clients that
+/// may not, each user has separate port ids: none can take the id that another client wants.
 #[derive(Debug)]
 pub struct Clients {
     connections: BTreeMap<u64, Connection>,
@@ -73,7 +73,7 @@ struct SetOption {
     value: u32,
 }
 
-/// How a request ends.
+/// The end of a request.
 enum Answered {
     Done,
     /// A dump goes on; it has an end of its own.
@@ -171,7 +171,7 @@ impl Clients {
         }
     }
 
-    /// Whether requests of the client are read. Not while it does not read the answers.
+    /// True if requests of the client are read. Not while it does not read the answers.
     pub fn wants_input(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
         connection.is_some_and(|connection| {
@@ -186,13 +186,13 @@ impl Clients {
         }
     }
 
-    /// Whether the client sends no more and has got all it asked for.
+    /// True if the client sends no more and has got all it asked for.
     pub fn is_done(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
         connection.is_none_or(|connection| connection.ended) && !self.has_output(key)
     }
 
-    /// Whether there is anything for the client.
+    /// True if there is anything for the client.
     pub fn has_output(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
         connection
@@ -237,7 +237,7 @@ impl Clients {
         connection.push(answer::acknowledge(&request, port, Some(&error), None));
     }
 
-    /// What the client gets next, until [`sent`](Clients::sent).
+    /// The datagram that the client gets next, until [`sent`](Clients::sent).
     pub fn output(&mut self, key: u64, service: &mut impl Service) -> Option<Arc<[u8]>> {
         let connection = self.connections.get_mut(&key)?;
         if connection.front().is_none() {
@@ -409,7 +409,7 @@ impl Clients {
         Ok(Answered::Dumping)
     }
 
-    /// Whether there is space for a text for the client.
+    /// True if there is space for a text for the client.
     fn may_hold_text(&self, client: &Client) -> bool {
         let (first, most) = match client.may_change {
             true => (0, TEXTS),
@@ -420,8 +420,8 @@ impl Clients {
         held <= most
     }
 
-    /// What `setsockopt(SOL_NETLINK)` does. Extended and capped acknowledgments are what every
-    /// client gets, so these options change nothing.
+    /// The effect of `setsockopt(SOL_NETLINK)`. Every client gets extended and capped
+    /// acknowledgments, so these options change nothing.
     fn set_option(&mut self, key: u64, request: &Request<'_>) -> Result<(), Error> {
         let (set, _) = SetOption::read_from_prefix(request.payload())
             .map_err(|_| Error::new(Errno::EINVAL))?;
@@ -454,7 +454,7 @@ impl Clients {
 }
 
 impl Connection {
-    /// Whether a dump can start. It keeps its request, which is short.
+    /// Refuses a dump that cannot start. A dump keeps its request, which must be short.
     fn may_dump(&self, request: &Request<'_>) -> Result<(), Error> {
         if self.dump.is_some() {
             return Err(Error::new(Errno::EBUSY));

@@ -12,7 +12,7 @@ use super::dump::Dump;
 const QUEUE: usize = 256 * 1024;
 /// The same for one that may change nothing.
 const QUEUE_READER: usize = 32 * 1024;
-/// What a datagram costs besides its bytes.
+/// Cost of a datagram besides its bytes.
 const ENTRY: usize = 64;
 
 /// A client. What it costs is bounded: [`QUEUE`] and the answers to one request, a datagram of
@@ -32,9 +32,9 @@ pub(super) struct Connection {
     /// It sends no more.
     pub(super) ended: bool,
     queue: VecDeque<Arc<[u8]>>,
-    /// What the queue costs.
+    /// The cost of the queue.
     queued: usize,
-    /// What it may cost.
+    /// The highest cost of the queue.
     limit: usize,
     /// Events have been lost since the queue was empty.
     congested: bool,
@@ -67,12 +67,12 @@ impl Connection {
         }
     }
 
-    /// Whether it must read before it is answered further.
+    /// True if it must read before it is answered further.
     pub(super) fn is_full(&self) -> bool {
         self.queued > self.limit
     }
 
-    /// Whether half of what it may be owed is free again.
+    /// True if half of its queue's limit is free again.
     pub(super) fn may_resume(&self) -> bool {
         self.queued <= self.limit / 2
     }
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// What it gets next.
+    /// The datagram that it gets next.
     pub(super) fn front(&self) -> Option<&Arc<[u8]>> {
         self.queue.front()
     }
@@ -125,7 +125,7 @@ impl Connection {
         self.congested &= !self.queue.is_empty();
     }
 
-    /// Whether it gets nothing more.
+    /// True if it gets nothing more.
     pub(super) fn is_deaf(&self) -> bool {
         self.deaf
     }

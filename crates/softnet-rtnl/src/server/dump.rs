@@ -26,7 +26,7 @@ enum Source {
 }
 
 impl Dump {
-    /// Of objects.
+    /// A dump of objects.
     pub(super) fn new(request: &Request<'_>, service: &impl Service) -> Dump {
         let source = Source::Objects(Position::default(), service.generation(request));
         Dump {
@@ -35,7 +35,7 @@ impl Dump {
         }
     }
 
-    /// Of text.
+    /// A dump of text.
     pub(super) fn text(request: &Request<'_>, text: String) -> Dump {
         Dump {
             request: request.message().to_vec(),

@@ -2,8 +2,8 @@
 //! protocol.
 //!
 //! One thread polls all clients and calls the [`Service`]. No client waits for another: nothing
-//! blocks, and in one round a client gets at most one datagram read and `ROUND` bytes written. Those
-//! that may change something are served in each round; of the others one is, in turn, so that
+//! blocks, and in one round a client gets at most one datagram read and `ROUND` bytes written.
+//! Those that may change something are served in each round; of the others one is, in turn, so that
 //! however many ask, and however much, an owner waits for one of them at most. What a client costs
 //! is bounded; one that does not read is not answered further, loses events, and is told so.
 //!
@@ -44,7 +44,7 @@ pub const PORT_NAME: &str = "softnet-nl/";
 
 /// Bytes that are written to a client in one round.
 const ROUND: usize = 256 * 1024;
-/// What a client may send at once; a Unix socket takes little more by default.
+/// Bytes that a client may send at once; a Unix socket takes little more by default.
 const DATAGRAM: usize = 256 * 1024;
 /// Clients that wait to be let in.
 const BACKLOG: i32 = 128;
@@ -52,13 +52,13 @@ const BACKLOG: i32 = 128;
 const ACCEPTS: usize = 64;
 /// Files kept for clients that may change something.
 const SPARE: usize = 8;
-/// How long nobody is let in when the process has no file descriptors left.
+/// Time for which nobody is let in when the process has no file descriptors left.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// How a server is set up.
+/// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The socket.
@@ -90,7 +90,7 @@ pub struct Server {
     waker: Arc<Shared>,
 }
 
-/// What a [`Waker`] shares with its server.
+/// State that a [`Waker`] shares with its server.
 #[derive(Debug)]
 struct Shared {
     eventfd: OwnedFd,
@@ -118,12 +118,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// What tells it of changes.
+    /// A handle that tells the server of changes.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Whether it has ended by itself, which is an error: [`stop`](Running::stop) says which.
+    /// True if it has ended by itself, which is an error: [`stop`](Running::stop) says which.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -428,7 +428,7 @@ struct Pause {
     monitor: bool,
 }
 
-/// What of the server itself is ready.
+/// The server's own files that are ready.
 #[derive(Debug, Default)]
 struct Own {
     woken: bool,
@@ -446,7 +446,7 @@ fn is_member(peer: &PeerCredentials, group: Option<u32>) -> bool {
     group.is_some_and(|group| peer.gid == group || peer.groups.contains(&group))
 }
 
-/// Whether the other end is closed.
+/// True if the other end is closed.
 fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut file = [PollFd::new(socket, PollFlags::empty())];
     let now = Timespec::default();

@@ -1,6 +1,6 @@
 //! `RTM_*TCLASS`: what `tc class` asks for.
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{Handle, QdiscSpec};
 
 use super::kinds;
@@ -65,7 +65,7 @@ fn named(place: &Place<'_>, asked: &Asked<'_>) -> Result<Named, Error> {
 
 /// Answers a request that is not a dump.
 pub(super) fn request<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -94,7 +94,7 @@ pub(super) fn request<D: Devices>(
 
 /// Adds a class, or gives one other parameters.
 fn modify<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     named: Named,
@@ -149,13 +149,13 @@ pub(super) fn tell(replies: &mut Replies, kind: u16, class: &Class) {
 
 /// Dumps the classes of a link, or of one of its qdiscs, by name.
 pub(super) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     asked: &Asked<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
     let link = asked.link(control).ok();
-    let link = link.filter(|&index| control.port(index).is_ok());
+    let link = link.filter(|&index| control.read_tree(index, |_, _| ()).is_ok());
     let Some(index) = link else {
         return Ok(Progress::Done);
     };

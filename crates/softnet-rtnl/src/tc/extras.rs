@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::nl::headers::TcMsg;
     use crate::nl::{Head, Messages, Request, Validation};
+    use crate::testing;
 
     use proptest::prelude::*;
 
@@ -224,10 +225,13 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_do_harm(bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            const REFUSALS: &[Errno] = &[Errno::EINVAL, Errno::ERANGE];
             message(TCA_STAB, |out| out.put_bytes(TCA_STAB, &bytes), |stab| {
-                let _ = parse_stab(stab);
-                let _ = parse_estimator(stab);
+                let answers = [parse_stab(stab).err(), parse_estimator(stab).err()];
+                for error in answers.iter().flatten() {
+                    testing::assert_refusal(error, REFUSALS);
+                }
             });
         }
     }

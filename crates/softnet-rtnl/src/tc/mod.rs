@@ -18,7 +18,7 @@ mod told;
 
 pub(crate) use told::publish;
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{EstimatorSpec, SizeTable};
 
 use crate::nl::headers::TcMsg;
@@ -89,9 +89,9 @@ impl<'a> Asked<'a> {
     }
 
     /// The link that it is about, which is there.
-    fn link<D: Devices>(&self, control: &Control<D>) -> Result<u32, Error> {
+    fn link<D: Devices>(&self, control: &Engine<D>) -> Result<u32, Error> {
         let index = u32::try_from(self.header.ifindex).ok();
-        let index = index.filter(|index| control.links().contains_key(index));
+        let index = index.filter(|index| control.link(*index).is_ok());
         index.ok_or_else(|| Errno::ENODEV.into())
     }
 
@@ -112,7 +112,7 @@ impl<'a> Asked<'a> {
 
 /// Answers `RTM_*QDISC`, `RTM_*TCLASS`, `RTM_*TFILTER` and `RTM_*CHAIN`.
 pub(crate) fn request<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -134,7 +134,7 @@ pub(crate) fn request<D: Devices>(
 
 /// Dumps qdiscs, classes, filters or chains.
 pub(crate) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     request: &Request<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,

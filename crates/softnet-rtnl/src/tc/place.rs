@@ -2,7 +2,7 @@
 //! come by themselves, which have no handle.
 
 use softnet::qdisc::QdiscStats;
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{DeviceTree, Handle, LinkDefaults, Node, QdiscSpec};
 
 use super::kinds::QdiscContext;
@@ -46,7 +46,7 @@ impl From<&Node> for Found {
 impl Place<'_> {
     /// Reads a link's tree.
     pub(super) fn read<D: Devices, T>(
-        control: &Control<D>,
+        control: &Engine<D>,
         index: u32,
         f: impl FnOnce(Place<'_>) -> T,
     ) -> Result<T, Error> {

@@ -1,6 +1,6 @@
 //! `RTM_*QDISC`: what `tc qdisc` asks for.
 
-use softnet_engine::control::{Control, Devices, Link};
+use softnet_engine::{Devices, Engine, LinkInfo};
 use softnet_tc::{Handle, QdiscKind, QdiscSpec};
 
 use super::kinds;
@@ -16,7 +16,7 @@ use crate::nl::{Chunk, Errno, Error, Full, NLM_F_REPLACE, Position, Progress, Re
 
 /// Adds a qdisc, or changes one.
 pub(super) fn modify<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -34,7 +34,7 @@ pub(super) fn modify<D: Devices>(
 
 /// A new qdisc, in place of what is at its parent (`qdisc_create`, `qdisc_graft`).
 fn add<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -161,7 +161,7 @@ fn check_blocks(asked: &Asked<'_>) -> Result<(), Error> {
 
 /// Other parameters of a qdisc (`qdisc_change`).
 fn change<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     found: Found,
@@ -210,7 +210,7 @@ fn change<D: Devices>(
 
 /// Deletes a qdisc and all below it.
 pub(super) fn delete<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -239,7 +239,7 @@ pub(super) fn delete<D: Devices>(
 
 /// Answers with a qdisc. (The kernel answers to a request with `NLM_F_ECHO` only.)
 pub(super) fn get<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -257,7 +257,7 @@ pub(super) fn get<D: Devices>(
 
 /// Tells of a qdisc as it is now, or as it was before the queues had it.
 fn tell_of<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     link: u32,
     handle: Handle,
     before_queues: bool,
@@ -290,7 +290,7 @@ const WITH_CLASSES: u32 = 2;
 
 /// Dumps the qdiscs of a link, or of all (`tc_dump_qdisc`).
 pub(super) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     asked: &Asked<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
@@ -306,11 +306,11 @@ pub(super) fn dump<D: Devices>(
                 ..Position::default()
             };
         }
-        let dumped = match link.port() {
-            Some(_) => Place::read(control, index, |place| {
+        let dumped = match link.is_bridge() {
+            false => Place::read(control, index, |place| {
                 dump_link(&place, invisible, position, chunk)
             })?,
-            None => dump_bridge(link, chunk),
+            true => dump_bridge(link, chunk),
         };
         if let Err(Full) = dumped {
             return Ok(Progress::More);
@@ -320,7 +320,7 @@ pub(super) fn dump<D: Devices>(
 }
 
 /// A bridge has no queue, and what stands for that.
-fn dump_bridge<S>(link: &Link<S>, chunk: &mut Chunk<'_>) -> Result<(), Full> {
+fn dump_bridge<S>(link: &LinkInfo<S>, chunk: &mut Chunk<'_>) -> Result<(), Full> {
     if !link.has_default {
         return Ok(());
     }

@@ -2,16 +2,15 @@
 //! helps.
 
 use softnet_engine::EngineError;
-use softnet_engine::control::ControlError;
 use softnet_tc::{FilterError, SpecError, TreeError};
 
 use crate::link;
 use crate::nl::{Errno, Error};
 
 /// Of a change of a link's tree.
-pub(crate) fn control(error: ControlError) -> Error {
+pub(crate) fn control(error: EngineError) -> Error {
     match error {
-        ControlError::Engine(EngineError::Qdisc(error)) => spec(&error),
+        EngineError::Qdisc(error) => spec(&error),
         other => link::refusal(other),
     }
 }

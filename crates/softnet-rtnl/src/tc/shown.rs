@@ -107,25 +107,13 @@ impl Class {
             None => return None,
         };
         let stats = place.tree.class_at(class, place.queues)?;
-        let parent = match &qdisc {
-            QdiscSpec::Mq => Handle::ROOT,
-            QdiscSpec::Mqprio(map) => {
-                let queue = class.minor().wrapping_sub(1);
-                let has = |of: &softnet::tx::TcQueues| {
-                    (of.offset..of.offset.saturating_add(of.count)).contains(&queue)
-                };
-                match map.classes.iter().position(has) {
-                    _ if class.minor() >= 0xffe0 => Handle::ROOT,
-                    Some(tc) => class.class(0xffe0 + tc as u16),
-                    None => Handle::NONE,
-                }
-            }
-            _ if stats.parent == class.qdisc()
-                && place.tree.spec().class_node(class).is_some() =>
-            {
-                Handle::ROOT
-            }
-            _ => stats.parent,
+        let is_own = stats.parent == class.qdisc();
+        let parent = if qdisc.is_per_queue() {
+            qdisc.class_above(class)
+        } else if is_own && place.tree.spec().class_node(class).is_some() {
+            Handle::ROOT
+        } else {
+            stats.parent
         };
         let spec = place.tree.spec().class_node(class);
         Some(Class {

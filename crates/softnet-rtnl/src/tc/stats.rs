@@ -49,25 +49,39 @@ struct Old {
     pad: u32,
 }
 
+impl Basic {
+    fn put(stats: &QdiscStats, out: &mut Message<'_>) -> Basic {
+        let basic = Basic {
+            bytes: stats.bytes,
+            packets: stats.packets as u32,
+            pad: 0,
+        };
+        out.put(TCA_STATS_BASIC, &basic);
+        if stats.packets > u32::MAX.into() {
+            out.put_u64(TCA_STATS_PKT64, stats.packets);
+        }
+        basic
+    }
+}
+
+impl Queue {
+    fn put(stats: &QdiscStats, out: &mut Message<'_>) -> Queue {
+        let queue = Queue {
+            qlen: stats.qlen as u32,
+            backlog: stats.backlog as u32,
+            drops: stats.drops as u32,
+            requeues: stats.requeues as u32,
+            overlimits: stats.overlimits as u32,
+        };
+        out.put(TCA_STATS_QUEUE, &queue);
+        queue
+    }
+}
+
 /// Puts what an action has counted (`tcf_action_copy_stats`).
 pub(super) fn put_counts(stats: &QdiscStats, out: &mut Message<'_>) {
-    let basic = Basic {
-        bytes: stats.bytes,
-        packets: stats.packets as u32,
-        pad: 0,
-    };
-    out.put(TCA_STATS_BASIC, &basic);
-    if stats.packets > u32::MAX.into() {
-        out.put_u64(TCA_STATS_PKT64, stats.packets);
-    }
-    let queue = Queue {
-        qlen: 0,
-        backlog: 0,
-        drops: stats.drops as u32,
-        requeues: 0,
-        overlimits: stats.overlimits as u32,
-    };
-    out.put(TCA_STATS_QUEUE, &queue);
+    Basic::put(stats, out);
+    Queue::put(stats, out);
 }
 
 /// Puts the statistics of a qdisc or class, its rate if that is estimated, and what its kind counts
@@ -88,29 +102,14 @@ pub(super) fn put(
         let Some(stats) = stats else {
             return;
         };
-        let basic = Basic {
-            bytes: stats.bytes,
-            packets: stats.packets as u32,
-            pad: 0,
-        };
-        out.put(TCA_STATS_BASIC, &basic);
-        if stats.packets > u32::MAX.into() {
-            out.put_u64(TCA_STATS_PKT64, stats.packets);
-        }
+        let basic = Basic::put(stats, out);
         let (mut bps, mut pps) = (0, 0);
         if let Some(rate) = rate {
             let most = |rate| u32::try_from(rate).unwrap_or(u32::MAX);
             (bps, pps) = (most(rate.bytes), most(rate.packets));
             extras::put_rate(&rate, out);
         }
-        let queue = Queue {
-            qlen: stats.qlen as u32,
-            backlog: stats.backlog as u32,
-            drops: stats.drops as u32,
-            requeues: stats.requeues as u32,
-            overlimits: stats.overlimits as u32,
-        };
-        out.put(TCA_STATS_QUEUE, &queue);
+        let queue = Queue::put(stats, out);
         old = Old {
             bytes: stats.bytes,
             packets: basic.packets,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use softnet::qdisc::QdiscStats;
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{FilterKey, FilterSpec, FilterStats, Handle, Node, TreeSpec};
 
 use super::filters::{self, Part};
@@ -17,7 +17,7 @@ use crate::nl::{NLM_F_REPLACE, Replies};
 
 /// Tells of what a link's tree has become.
 pub(crate) fn publish<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     link: u32,
     before: &TreeSpec,
     replies: &mut Replies,

@@ -48,8 +48,8 @@ pub(crate) fn ask(clients: &mut Clients, service: &mut Links, datagram: &[u8]) -
     read_all(clients, 1, service)
 }
 
-/// What `netlink_rcv_skb` and `rtnetlink_rcv_msg` do with each message, one datagram after the
-/// other and all in one.
+/// The treatment of each message by `netlink_rcv_skb` and `rtnetlink_rcv_msg`, one datagram after
+/// the other and all in one.
 #[test]
 fn requests_are_answered_as_by_netlink() {
     let mut service = Links::new(2);
@@ -120,7 +120,7 @@ fn requests_are_answered_as_by_netlink() {
 }
 
 #[test]
-fn errors_say_what_and_where() {
+fn errors_carry_text_and_offset() {
     let (mut clients, mut service) = (clients(1..2), Links::new(1));
     let mut ask = |datagram: &[u8]| {
         let [answer] = ask(&mut clients, &mut service, datagram)

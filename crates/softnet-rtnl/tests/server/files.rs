@@ -118,7 +118,7 @@ fn a_dead_servers_socket_is_replaced_a_live_ones_not() {
 }
 
 #[test]
-fn what_is_no_socket_stays() {
+fn file_that_is_no_socket_is_kept() {
     let folder = Folder::new();
     let path = folder.join("file");
     fs::write(&path, "text").expect("it is ours");
@@ -176,7 +176,7 @@ fn a_locked_directory_keeps_no_server_away() {
 /// Servers that start at once on a dead server's socket: one of them listens, where clients find
 /// it.
 #[test]
-fn of_servers_that_start_at_once_one_listens() {
+fn one_of_concurrent_servers_listens() {
     let folder = Folder::new();
     let path = folder.join("control");
     for _ in 0..20 {

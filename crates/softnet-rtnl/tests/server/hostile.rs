@@ -30,7 +30,7 @@ fn requests_of_a_client_that_does_not_read_wait() {
 }
 
 #[test]
-fn a_client_that_died_is_done_with_what_it_asked() {
+fn requests_of_a_dead_client_are_carried_out() {
     let (mut clients, mut service) = (clients(1..2), Links::new(1));
     service.padding = 1000;
     let mut storm = Vec::new();
@@ -48,7 +48,7 @@ fn a_client_that_died_is_done_with_what_it_asked() {
 }
 
 #[test]
-fn events_that_are_not_read_are_lost_and_that_is_said() {
+fn loss_of_unread_events_is_reported() {
     let (mut clients, mut service) = (clients(1..4), Links::new(0));
     service.padding = 10_000;
     for port in [2, 3] {

@@ -97,7 +97,7 @@ fn changes_that_are_lost_are_told_to_members_of_any_group() {
     assert_eq!(told(&mut clients)[0], [(NLMSG_OVERRUN, 1)]);
 }
 
-/// Of a client that reads nothing, no more is kept.
+/// Nothing more is kept for a client that reads nothing.
 #[test]
 fn losses_told_to_a_client_that_does_not_read_have_an_end() {
     let (mut clients, mut service) = (clients(1..2), Links::new(0));
@@ -175,7 +175,7 @@ fn options_are_set_from_another_connection_of_the_user() {
 }
 
 #[test]
-fn whoever_may_not_change_can_read() {
+fn unprivileged_client_can_read() {
     let mut clients = Clients::new(8);
     let port = clients
         .connect(Peer {

@@ -297,7 +297,7 @@ fn a_thousand_clients_connect_and_die() {
 }
 
 #[test]
-fn one_too_many_is_told() {
+fn client_beyond_the_limit_gets_an_error() {
     let folder = Folder::new();
     let path = folder.join("control");
     let _running = start(

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::FilterAction;
-use super::frame::Frame;
-use super::priority::Priority;
-use crate::Handle;
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
 
-/// How often a packet may be sent back or to another chain (`max_reclassify_loop`).
+use super::FilterAction;
+use super::frame::Frame;
+use super::priority::Priority;
+use crate::handle::Handle;
+
+/// Times that a packet may be sent back or to another chain (`max_reclassify_loop`).
 const MAX_RESTARTS: usize = 16;
 
 /// Where a packet goes.
@@ -35,7 +36,7 @@ pub(super) struct Chain {
     pub(super) priorities: Vec<Arc<Priority>>,
 }
 
-/// What a chain made of a packet.
+/// Result of a chain for a packet.
 enum Outcome {
     Decided(Classified),
     /// On to another chain, if it has filters.
@@ -43,7 +44,7 @@ enum Outcome {
 }
 
 impl Filters {
-    /// Of chains in their numbers' order.
+    /// Chains in their numbers' order.
     pub(super) fn new(chains: Vec<Chain>) -> Filters {
         Filters((!chains.is_empty()).then(|| chains.into()))
     }
@@ -53,7 +54,7 @@ impl Filters {
         Filters(None)
     }
 
-    /// Whether nothing is ever classified.
+    /// True if nothing is ever classified.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -1,13 +1,14 @@
 //! `basic`: a match by expressions, all of which must hold (tc-basic(8), tc-ematch(8)).
 
+use softnet::wire::L4;
+
 use super::frame::{ETHERNET, Frame};
 use super::{FilterError, Key};
-use softnet::wire::L4;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ematch {
-    /// Whether it must not hold (`not`).
+    /// True if it must not hold (`not`).
     pub negated: bool,
     /// What is tested.
     pub test: Test,
@@ -19,7 +20,7 @@ pub enum Test {
     /// A number in the frame, of big-endian bytes (`cmp`). It does not hold where the frame has
     /// no such layer or ends before.
     Cmp {
-        /// How many bytes it has.
+        /// Number of its bytes.
         width: Width,
         /// Bytes from the start of the layer.
         at: u16,
@@ -27,7 +28,7 @@ pub enum Test {
         layer: Layer,
         /// Which bits count; 0: all.
         mask: u32,
-        /// How it compares.
+        /// Comparison that must hold.
         compare: Compare,
         /// To what.
         value: u32,
@@ -40,7 +41,7 @@ pub enum Test {
     Mark {
         /// Which bits count.
         mask: u32,
-        /// How it compares.
+        /// Comparison that must hold.
         compare: Compare,
         /// To what.
         value: u32,
@@ -69,7 +70,7 @@ pub enum Layer {
     Transport,
 }
 
-/// How a number compares to another.
+/// Comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
     /// It is equal.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use softnet::stats::Published;
+
 use super::frame::Frame;
 use super::{FilterKind, FilterSpec};
-use softnet::stats::Published;
 
 /// Where [`Filter::counts`] has which number.
 const TRIED: usize = 0;
@@ -12,7 +13,7 @@ const MATCHED: usize = 1;
 const PACKETS: usize = 2;
 const BYTES: usize = 3;
 
-/// What a filter has counted.
+/// Statistics of a filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterStats {
     /// Frames that were compared with it one by one, by `u32` and `basic`; the others look a
@@ -24,7 +25,7 @@ pub struct FilterStats {
     pub packets: u64,
     /// Their wire bytes.
     pub bytes: u64,
-    /// Of `u32`: frames for which the mark held, and then those for which each key and all before
+    /// For `u32`, frames for which the mark held, and then those for which each key and all before
     /// it held.
     pub held: Vec<u64>,
 }
@@ -87,7 +88,7 @@ impl Filter {
         self.counts.add(BYTES, bytes);
     }
 
-    /// Whether a frame matches; counts that it was tried. `None`: it is to be compared with no
+    /// True if a frame matches; counts that it was tried. `None`: it is to be compared with no
     /// further filter of the priority.
     pub(super) fn tries(&self, frame: &Frame<'_>) -> Option<bool> {
         Some(match &self.spec.kind {

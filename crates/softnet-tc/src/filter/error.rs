@@ -1,6 +1,6 @@
 //! Why a filter is refused, with the kernel's text where it has one.
 
-use super::super::Handle;
+use crate::handle::Handle;
 
 /// Why a filter cannot be as it is asked to be. Where the kernel has a text for it, the message
 /// has that, too.
@@ -32,7 +32,7 @@ pub enum FilterError {
     Kind {
         /// The priority.
         prio: u16,
-        /// What its filters are.
+        /// Kind and protocol of its filters.
         kind: &'static str,
     },
     /// All filters of a priority are for one protocol (`EINVAL`).
@@ -74,7 +74,7 @@ pub enum FilterError {
         handle: u32,
         /// The kind of filter.
         kind: &'static str,
-        /// Its priority.
+        /// Priority.
         prio: u16,
     },
     /// A `u32` handle names another table than that of its priority (`EINVAL`).

@@ -6,7 +6,7 @@ use super::Prefix;
 use super::frame::Frame;
 use softnet::wire::{L4, Network};
 
-/// What a packet's headers must be like. What is `None` is not looked at.
+/// Headers that a packet must have. A field that is `None` is not looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flower {
     /// VLAN identifier of the first tag.
@@ -101,7 +101,7 @@ impl Flower {
         src_ip.is_none_or(|p| p.contains(source)) && dst_ip.is_none_or(|p| p.contains(destination))
     }
 
-    /// Whether both match the same packets, and look at the same bits.
+    /// True if both match the same packets, and look at the same bits.
     pub(super) fn is_same(&self, other: &Flower) -> bool {
         let same = |a: Option<Prefix>, b: Option<Prefix>| match (a, b) {
             (Some(a), Some(b)) => a.is_same(&b),

@@ -72,7 +72,7 @@ impl<'a> Frame<'a> {
         self.bytes(ADDRESSES).map(u16::from_be_bytes)
     }
 
-    /// What is in the first VLAN tag, and the EtherType behind it.
+    /// Contents of the first VLAN tag, and the EtherType behind it.
     pub(super) fn tag(&self) -> Option<(u16, u16)> {
         let tagged = TAGS.contains(&self.ethertype()?);
         let [a, b, c, d] = self.bytes(ADDRESSES + 2).filter(|_| tagged)?;

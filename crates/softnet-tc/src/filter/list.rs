@@ -7,25 +7,13 @@ use std::sync::Arc;
 
 use super::chains::{Chain, Filters};
 use super::entry::{Filter, FilterStats};
+use super::handles::{FIRST_NODE, NODE};
 use super::mask::Mask;
 use super::priority::Priority;
 use super::{FilterError, FilterKind, FilterSpec};
-use crate::Handle;
+use crate::handle::Handle;
 
-/// The lowest priority that is chosen.
-const FIRST_CHOSEN: u16 = 0x8000;
-/// The priority that is chosen first.
-const LAST_CHOSEN: u16 = 0xC000;
-/// The highest chain (`TC_ACT_EXT_VAL_MASK`).
-const MAX_CHAIN: u32 = (1 << 28) - 1;
-/// A `u32` handle is a table (12 bits), a bucket (8) and a node (12).
-const NODE: u32 = 0xFFF;
-const FIRST_NODE: u32 = 0x800;
-/// The table of the first priority with `u32` filters; those of others come after it.
-const FIRST_TABLE: u32 = 0x800;
-const LAST_TABLE: u32 = 0xFFE;
-
-/// What a filter, or several, are called by.
+/// Name of a filter, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilterKey {
     /// The chain.
@@ -36,7 +24,7 @@ pub struct FilterKey {
     pub handle: u32,
 }
 
-/// What is to become of a filter: `tc filter add`, `replace` and `change`.
+/// Operation on a filter: `tc filter add`, `replace` and `change`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterOp {
     /// It is new.
@@ -50,7 +38,7 @@ pub enum FilterOp {
 /// Which filters are meant, and what they must be.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilterSelector<'a> {
-    /// What they are called by.
+    /// Name that they are called by.
     pub key: FilterKey,
     /// The priority's protocol; 0: any.
     pub protocol: u16,
@@ -70,28 +58,28 @@ impl From<FilterKey> for FilterSelector<'_> {
 /// The filters of one qdisc or class.
 #[derive(Clone, Debug, Default)]
 pub struct FilterList {
-    chains: BTreeMap<u32, ChainList>,
-    /// How many filters lead to each class.
+    pub(super) chains: BTreeMap<u32, ChainList>,
+    /// Number of filters that lead to each class.
     classes: BTreeMap<Handle, usize>,
     /// Chains and filters that were made so far.
     made: u64,
     /// The `u32` table that was chosen last.
-    last_table: u32,
+    pub(super) last_table: u32,
 }
 
 #[derive(Clone, Debug)]
-struct ChainList {
+pub(super) struct ChainList {
     /// When it was made: chains are shown in that order.
     made: u64,
-    priorities: BTreeMap<u16, PriorityList>,
+    pub(super) priorities: BTreeMap<u16, PriorityList>,
 }
 
 #[derive(Clone, Debug)]
-struct PriorityList {
-    by_handle: BTreeMap<u32, Arc<Filter>>,
+pub(super) struct PriorityList {
+    pub(super) by_handle: BTreeMap<u32, Arc<Filter>>,
     /// All handles from 1 to this one are in use, this one not included. Not kept for `u32`.
-    free_from: u32,
-    run: Arc<Priority>,
+    pub(super) free_from: u32,
+    pub(super) run: Arc<Priority>,
 }
 
 /// By the filters and the order in which they are tried.
@@ -104,7 +92,7 @@ impl PartialEq for FilterList {
 impl Eq for FilterList {}
 
 impl FilterList {
-    /// Whether there is no filter.
+    /// True if there is no filter.
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty()
     }
@@ -122,7 +110,7 @@ impl FilterList {
         self.shown_from(None)
     }
 
-    /// Those from one on, or from the first of its chain or priority. If that is no more, its
+    /// Filters from one on, or from the first of its chain or priority. If that is no more, its
     /// priority, or all, are gone through from the start.
     pub fn shown_from(
         &self,
@@ -179,12 +167,12 @@ impl FilterList {
         Ok((&filter.spec, filter.stats()))
     }
 
-    /// How many filters lead to a class.
+    /// Number of filters that lead to a class.
     pub(crate) fn leading_to(&self, class: Handle) -> usize {
         self.classes.get(&class).copied().unwrap_or(0)
     }
 
-    /// What the packet path runs.
+    /// Filters as the packet path runs them.
     pub(crate) fn filters(&self) -> Filters {
         let chain = |(&number, list): (&u32, &ChainList)| Chain {
             number,
@@ -379,41 +367,6 @@ impl FilterList {
         own.check(prio, which.protocol, which.kind)?;
         Ok(own)
     }
-
-    /// As the kernel (`tcf_auto_prio`): below all that were chosen before.
-    fn choose_prio(&self, chain: u32) -> Result<u16, FilterError> {
-        let of_chain = self.chains.get(&chain);
-        let chosen = of_chain.and_then(|c| c.priorities.range(FIRST_CHOSEN..).next());
-        match chosen {
-            None => Ok(LAST_CHOSEN),
-            Some((&FIRST_CHOSEN, _)) => Err(FilterError::NoPriority),
-            Some((last, _)) => Ok(last - 1),
-        }
-    }
-
-    /// The table of a priority with `u32` filters, if there is one left for it.
-    fn table(&self, own: Option<&PriorityList>) -> Option<u32> {
-        let table = |list: &PriorityList| {
-            let (handle, first) = list.by_handle.first_key_value()?;
-            matches!(first.spec.kind, FilterKind::U32(_)).then_some(handle >> 20)
-        };
-        if let Some(own) = own {
-            return table(own);
-        }
-        let lists = self.chains.values().flat_map(|c| c.priorities.values());
-        let mut used = [false; (LAST_TABLE - FIRST_TABLE) as usize + 1];
-        let mut none = true;
-        for table in lists.filter_map(table) {
-            used[(table - FIRST_TABLE) as usize] = true;
-            none = false;
-        }
-        if none {
-            return Some(FIRST_TABLE);
-        }
-        let after = (self.last_table + 1..=LAST_TABLE).chain(FIRST_TABLE + 1..=LAST_TABLE);
-        let mut free = after.filter(|table| !used[(table - FIRST_TABLE) as usize]);
-        free.next()
-    }
 }
 
 impl PriorityList {
@@ -430,7 +383,7 @@ impl PriorityList {
     }
 
     /// That of all.
-    fn kind(&self) -> Option<&FilterKind> {
+    pub(super) fn kind(&self) -> Option<&FilterKind> {
         self.by_handle
             .values()
             .next()
@@ -451,103 +404,6 @@ impl PriorityList {
                 Err(FilterError::Mask { prio, mask })
             }
             _ => Ok(()),
-        }
-    }
-
-    /// The lowest free handle; that of `u32` from 0x800 on.
-    fn choose_handle(&self, kind: &FilterKind, table: u32) -> Option<u32> {
-        let free = |first: u32, last: u32| {
-            let mut free = first;
-            for &used in self.by_handle.range(first..=last).map(|(handle, _)| handle) {
-                if used != free {
-                    break;
-                }
-                free = free.checked_add(1)?;
-            }
-            (free <= last).then_some(free)
-        };
-        match kind {
-            FilterKind::U32(_) => {
-                let base = table << 20;
-                let later = free(base | FIRST_NODE, base | NODE);
-                later.or_else(|| free(base | 1, base | (FIRST_NODE - 1)))
-            }
-            _ => free(self.free_from, i32::MAX as u32),
-        }
-    }
-
-    /// In the order of the kind's `walk` in the kernel, from the one of a handle on; from the first
-    /// if there is none.
-    fn shown_from(&self, handle: u32) -> Vec<&Arc<Filter>> {
-        let mut filters = match self.kind() {
-            // The newest first.
-            Some(FilterKind::Basic(_)) => self.run.filters(),
-            // By hash buckets, of each the newest first (`fw_hash`).
-            Some(FilterKind::Fw { .. }) => {
-                let mut filters: Vec<_> = self.by_handle.values().collect();
-                filters.sort_by_key(|filter| {
-                    let folded = filter.spec.handle ^ filter.spec.handle >> 16;
-                    (
-                        (folded ^ folded >> 8) % 256,
-                        std::cmp::Reverse(filter.order),
-                    )
-                });
-                filters
-            }
-            _ => return self.by_handle.range(handle..).map(|(_, f)| f).collect(),
-        };
-        let first = filters.iter().position(|f| f.spec.handle == handle);
-        filters.drain(..first.unwrap_or(0));
-        filters
-    }
-}
-
-impl FilterSpec {
-    fn check(&self) -> Result<(), FilterError> {
-        let goto = match self.action {
-            super::FilterAction::Goto(chain) => chain,
-            _ => 0,
-        };
-        if let Some(&chain) = [self.chain, goto].iter().find(|&&chain| chain > MAX_CHAIN) {
-            return Err(FilterError::Chain(chain));
-        }
-        match &self.kind {
-            FilterKind::U32(of) => of.keys.iter().try_for_each(super::Key::check),
-            FilterKind::Basic(of) => of.iter().try_for_each(super::Ematch::check),
-            _ => Ok(()),
-        }
-    }
-
-    fn bad_handle(&self) -> FilterError {
-        FilterError::Handle {
-            handle: self.handle,
-            kind: self.kind.name(),
-            prio: self.prio,
-        }
-    }
-
-    /// Whether a handle of 0 stands for one that is chosen.
-    fn chooses_handle(&self) -> bool {
-        self.handle == 0 || matches!(self.kind, FilterKind::U32(_))
-    }
-
-    /// The handle that is meant; 0, or a table alone, if it is to be chosen.
-    fn full_handle(&self, table: u32) -> Result<u32, FilterError> {
-        let handle = self.handle;
-        match self.kind {
-            FilterKind::Matchall if handle == 0 => Ok(1),
-            FilterKind::Fw { .. } if handle == 0 => Err(self.bad_handle()),
-            FilterKind::U32(_) => {
-                let (of, bucket, node) = (handle >> 20, handle >> 12 & 0xFF, handle & NODE);
-                if of != 0 && of != table {
-                    return Err(FilterError::Table(handle));
-                }
-                if of != 0 && node == 0 || bucket != 0 {
-                    return Err(self.bad_handle());
-                }
-                Ok(table << 20 | node)
-            }
-            _ => Ok(handle),
         }
     }
 }

@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use softnet::wire::{L4, Network};
+
 use super::frame::Frame;
 use super::{FilterKind, FilterSpec, Flower, Prefix};
-use softnet::wire::{L4, Network};
 
 /// The bits that filters look at. Those with the same are tried by one look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub(super) struct Mask {
     vlan_id: bool,
     vlan_prio: bool,
     vlan_ethtype: bool,
-    /// Whether of IPv4, and how many bits.
+    /// IPv4 or not, and the number of bits.
     src_ip: Option<(bool, u8)>,
     dst_ip: Option<(bool, u8)>,
     ip_proto: bool,
@@ -24,7 +25,7 @@ pub(super) struct Mask {
     mark: Option<u32>,
 }
 
-/// How a filter looks at a port.
+/// Use of a port by a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ports {
     One,

@@ -31,6 +31,7 @@ mod entry;
 mod error;
 mod flower;
 mod frame;
+mod handles;
 mod list;
 #[cfg(all(test, not(miri)))]
 mod list_tests;
@@ -53,7 +54,9 @@ pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
 pub use u32::{Key, U32};
 
-use super::Handle;
+use std::fmt;
+
+use crate::handle::Handle;
 
 /// EtherType of IPv4, as the `protocol` of a filter.
 pub const ETH_P_IP: u16 = 0x0800;
@@ -76,15 +79,15 @@ pub struct FilterSpec {
     /// The frame's EtherType, which is that of the first tag where there is one; or
     /// [`ETH_P_ALL`].
     pub protocol: u16,
-    /// Its number within the priority, which depends on the kind. 0: one is chosen as in the
+    /// Number within the priority, which depends on the kind. 0: one is chosen as in the
     /// kernel. That of `fw` is the mark.
     pub handle: u32,
-    /// What packets it is for.
+    /// Kind, and the packets that it is for.
     pub kind: FilterKind,
     /// The class of the qdisc that they go to (tc's `flowid` or `classid`). As long as there is
     /// no such class, or if it names none, they go where packets of priority 0 go.
     pub class: Option<Handle>,
-    /// What is done with them besides.
+    /// Action on them.
     pub action: FilterAction,
 }
 
@@ -103,7 +106,7 @@ impl FilterSpec {
         }
     }
 
-    /// What it is called by.
+    /// Name that it is called by.
     pub fn key(&self) -> FilterKey {
         FilterKey {
             chain: self.chain,
@@ -113,20 +116,20 @@ impl FilterSpec {
     }
 }
 
-/// What packets a filter is for.
+/// Kind of filter, and the packets that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterKind {
-    /// Those whose headers are like this. Those of one priority are tried in groups that look at
+    /// Packets whose headers are like this. Those of one priority are tried in groups that look at
     /// the same fields, in the order of the groups' first filters; no two are equal.
     Flower(Flower),
-    /// Those whose bytes are like this. Those of one priority are tried in the order of their
+    /// Packets whose bytes are like this. Those of one priority are tried in the order of their
     /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
     U32(U32),
-    /// Those for which all of this holds. The newest of one priority is tried first.
+    /// Packets for which all of this holds. The newest of one priority is tried first.
     Basic(Vec<Ematch>),
     /// All. There is one to a priority, and its handle is 1.
     Matchall,
-    /// Those whose mark, under the mask, is the handle. All of one priority have the same mask.
+    /// Packets whose mark, under the mask, is the handle. All of one priority have the same mask.
     Fw {
         /// Which bits of the mark count.
         mask: u32,
@@ -134,6 +137,9 @@ pub enum FilterKind {
 }
 
 impl FilterKind {
+    /// The names of all kinds, as in tc.
+    pub const NAMES: [&'static str; 5] = ["flower", "u32", "basic", "matchall", "fw"];
+
     /// tc's word for it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -152,7 +158,7 @@ impl From<Flower> for FilterKind {
     }
 }
 
-/// What is done with a packet that a filter matches (tc-actions(8)).
+/// Action on a packet that a filter matches (tc-actions(8)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilterAction {
     /// It goes to the filter's class.
@@ -167,4 +173,32 @@ pub enum FilterAction {
     Reclassify,
     /// It goes on in another chain. It is not classified where that has no filter that matches.
     Goto(u32),
+}
+
+impl FilterAction {
+    /// The actions of one word. The first word of an action is the one that is shown.
+    const WORDS: [(&'static str, FilterAction); 6] = [
+        ("pass", FilterAction::Pass),
+        ("ok", FilterAction::Pass),
+        ("drop", FilterAction::Drop),
+        ("shot", FilterAction::Drop),
+        ("continue", FilterAction::Continue),
+        ("reclassify", FilterAction::Reclassify),
+    ];
+
+    /// The action that tc has this word for.
+    pub fn from_word(word: &str) -> Option<FilterAction> {
+        let found = FilterAction::WORDS.iter().find(|(of, _)| *of == word);
+        found.map(|&(_, action)| action)
+    }
+}
+
+impl fmt::Display for FilterAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let FilterAction::Goto(chain) = self {
+            return write!(f, "goto chain {chain}");
+        }
+        let found = FilterAction::WORDS.iter().find(|(_, of)| of == self);
+        f.write_str(found.map_or("", |(word, _)| word))
+    }
 }

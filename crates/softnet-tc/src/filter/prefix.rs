@@ -16,7 +16,7 @@ impl Prefix {
         (len <= if address.is_ipv4() { 32 } else { 128 }).then_some(Prefix { address, len })
     }
 
-    /// Whether the range has this address.
+    /// True if the range has this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let same = match (self.address, address) {
             (IpAddr::V4(a), IpAddr::V4(b)) => (u32::from(a) ^ u32::from(b)).leading_zeros(),
@@ -26,12 +26,12 @@ impl Prefix {
         same >= u32::from(self.len)
     }
 
-    /// Whether it is one of IPv4 addresses.
+    /// True if it is one of IPv4 addresses.
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// Whether it is the same range.
+    /// True if it is the same range.
     pub(super) fn is_same(&self, other: &Prefix) -> bool {
         self.len == other.len && self.contains(other.address)
     }

@@ -24,13 +24,13 @@ enum Filters {
     Hashed(Vec<(Mask, Table)>),
 }
 
-/// Whether filters of a kind are looked up.
+/// True if filters of a kind are looked up.
 fn is_hashed(kind: &FilterKind) -> bool {
     matches!(kind, FilterKind::Flower(_) | FilterKind::Fw { .. })
 }
 
 impl Priority {
-    /// Of filters of one kind and protocol, of which there is one at least, in the order in which
+    /// Filters of one kind and protocol, of which there is one at least, in the order in which
     /// they are tried; those of one mask are side by side.
     pub(super) fn new(filters: &[Arc<Filter>]) -> Priority {
         let spec = &filters[0].spec;
@@ -66,7 +66,7 @@ impl Priority {
         }
     }
 
-    /// Whether there is a `flower` that matches the same packets, and looks at the same bits, as
+    /// True if there is a `flower` that matches the same packets, and looks at the same bits, as
     /// the one of this filter.
     pub(super) fn has_same(&self, new: &Flower, filter: &FilterSpec) -> bool {
         let Filters::Hashed(masks) = &self.filters else {

@@ -26,7 +26,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Of filters and what they hash to.
+    /// Filters and what they hash to.
     pub(super) fn new(filters: impl IntoIterator<Item = (u64, Arc<Filter>)>) -> Table {
         let entries = filters.into_iter();
         Table::of(

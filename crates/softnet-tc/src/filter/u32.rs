@@ -1,5 +1,5 @@
-//! `u32`: a match on words of the frame (tc-u32(8)). A frame that ends before a key is compared with
-//! no further filter of the priority, as in the kernel.
+//! `u32`: a match on words of the frame (tc-u32(8)). A frame that ends before a key is compared
+//! with no further filter of the priority, as in the kernel.
 
 use super::FilterError;
 use super::frame::{ETHERNET, Frame};
@@ -7,7 +7,7 @@ use super::frame::{ETHERNET, Frame};
 /// A word that must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// What the word must be, under the mask.
+    /// Value that the word must have, under the mask.
     pub value: u32,
     /// Which bits count.
     pub mask: u32,
@@ -17,7 +17,7 @@ pub struct Key {
     pub at: i32,
 }
 
-/// What a packet's bytes must be like: all of it.
+/// Keys that must all hold for a packet's bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct U32 {
     /// The words. None: all packets match.
@@ -32,7 +32,7 @@ impl Key {
         fits.then_some(()).ok_or(FilterError::Offset(self.at))
     }
 
-    /// Whether the word is in a frame; `None`: the frame ends before it.
+    /// True if the word is in a frame; `None`: the frame ends before it.
     pub(super) fn matches(&self, frame: &Frame<'_>) -> Option<bool> {
         let word = frame.untagged(ETHERNET + i64::from(self.at))?;
         Some((u32::from_be_bytes(word) ^ self.value) & self.mask == 0)
@@ -40,7 +40,7 @@ impl Key {
 }
 
 impl U32 {
-    /// Whether a frame matches; `None`: it ends before a key. Calls `held` for the mark, and for
+    /// True if a frame matches; `None`: it ends before a key. Calls `held` for the mark, and for
     /// each key, as long as they hold.
     pub(super) fn matches(&self, frame: &Frame<'_>, mut held: impl FnMut()) -> Option<bool> {
         let mark = frame.packet.mark();

@@ -9,7 +9,7 @@ use super::{Demand, Members, Pot, RateSpec, SharedRate};
 /// Queues of a group that share fairly. Of more, the others count as one.
 const MEMBERS: usize = 128;
 
-/// What a group lets pass: at least one of both.
+/// Rates of a group: at least one of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     /// Wire bytes, Ethernet header included.
@@ -74,7 +74,7 @@ impl RateGroup {
     }
 }
 
-/// What one queue has of a group's rates. It pays for what it has sent; see [`Pot::charge`].
+/// Part of a group's rates that one queue has. It pays for what it has sent; see [`Pot::charge`].
 #[derive(Debug)]
 pub struct Limit {
     pub(super) bytes: Pot,
@@ -115,7 +115,7 @@ impl Limit {
         self.packets.charge(packets, demand, now);
     }
 
-    /// Whether there is credit for all of this, without a look at what is shared.
+    /// True if there is credit for all of this, without a look at what is shared.
     #[inline]
     pub fn covers(&self, bytes: u64, packets: u64, now: Time) -> bool {
         self.bytes.covers(bytes, now) && self.packets.covers(packets, now)

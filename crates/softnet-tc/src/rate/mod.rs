@@ -61,8 +61,10 @@
 //! Numbers are whole and exact: `earned = rate·(now − begin)` in 128 bits, rounded down once, not
 //! summed.
 
+mod bucket;
 mod group;
 mod pot;
+pub(crate) mod shared_rates;
 mod turns;
 mod word;
 
@@ -70,8 +72,10 @@ use std::sync::Arc;
 
 use softnet::time::Time;
 
+pub(crate) use bucket::{Bucket, UNIT};
 pub use group::{GroupSpec, Limit, RateGroup};
 pub use pot::Pot;
+pub(crate) use shared_rates::{Instance, SharedRates};
 use turns::Turns;
 pub use turns::{Demand, Members};
 use word::Word;
@@ -88,7 +92,7 @@ pub struct RateSpec {
 }
 
 impl RateSpec {
-    /// What a pot is filled with at once: what passes in 200 µs, at most 64 of the longest
+    /// Units that a pot is filled with at once: what passes in 200 µs, at most 64 of the longest
     /// packets and at least one.
     pub fn quantum(&self) -> u64 {
         let spec = self.clamped();
@@ -136,7 +140,7 @@ impl SharedRate {
         self.word.change(spec.clamped(), now);
     }
 
-    /// What it lets pass.
+    /// Parameters now.
     pub fn spec(&self) -> RateSpec {
         self.word.view().spec
     }

@@ -1,4 +1,4 @@
-//! What one instance has of a shared rate.
+//! Part of a shared rate that one instance has.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::SharedRate;
 use super::turns::{Demand, Members, Turn};
 use super::word::{Draw, Lack, View};
 
-/// Nanoseconds after which a draw is tried again that others were faster than many times.
+/// Retry delay after losing the compare-and-swap many times, ns.
 const AGAIN: u64 = 1000;
 
-/// What an instance may draw at once, if there is so much.
+/// Units that an instance may draw at once, if there are so many.
 #[derive(Clone, Copy, Debug)]
 struct Share(u64);
 
@@ -36,7 +36,7 @@ pub struct Pot {
 /// The credit of a pot.
 #[derive(Debug)]
 struct Credit {
-    /// Units. Less than none: sent, and not yet paid for.
+    /// Credit in units; negative is debt.
     units: i64,
     /// The credit is not to be used before.
     ready: Time,
@@ -56,7 +56,7 @@ struct Credit {
 #[derive(Debug)]
 struct Race {
     turn: Turn,
-    /// What is lent counts, not all that is used.
+    /// Lent units count, not all that are used.
     lends: bool,
     /// Units that were lent and are not yet counted.
     lent: u64,
@@ -112,7 +112,7 @@ impl Pot {
         self.credit.units
     }
 
-    /// Whether there is credit for so many units, without a look at the shared word.
+    /// True if there is credit for so many units, without a look at the shared word.
     #[inline]
     pub fn covers(&self, units: u64, now: Time) -> bool {
         self.credit.covers(units, now)
@@ -135,7 +135,7 @@ impl Pot {
         self.credit.refill(&mut self.race, true, units, demand, now)
     }
 
-    /// Whether there is credit for so many units now. As [`reserve`](Pot::reserve), but if there
+    /// True if there is credit for so many units now. As [`reserve`](Pot::reserve), but if there
     /// is none nothing is reserved.
     #[inline]
     pub fn has(&mut self, units: u64, weight: u16, now: Time) -> bool {
@@ -153,7 +153,7 @@ impl Pot {
         self.credit.units -= units as i64;
     }
 
-    /// Whether something may be sent now that is [charged](Pot::charge) or [lent](Pot::lend)
+    /// Asks to send something now that is [charged](Pot::charge) or [lent](Pot::lend)
     /// afterwards.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl Pot {
         self.credit.next()
     }
 
-    /// Whether it is lent, or all that is sent is the instance's own.
+    /// Sets whether it is lent, or all that is sent is the instance's own.
     pub fn set_lends(&mut self, lends: bool) {
         self.leave();
         self.race.forgo(self.credit.units);
@@ -233,7 +233,7 @@ impl Pot {
         self.credit.next()
     }
 
-    /// Whether there is credit to be had, and what is lacking is the turn.
+    /// True if there is credit to be had, and what is lacking is the turn.
     pub fn waits_for_turn(&self, now: Time) -> bool {
         let credit = &self.credit;
         let unit = credit.view.spec.unit as i64;
@@ -288,7 +288,7 @@ impl Pot {
 }
 
 impl Race {
-    /// What was used up to this credit does not count.
+    /// Leaves out what was used up to this credit.
     fn forgo(&mut self, units: i64) {
         (self.counted, self.lent) = (units, 0);
     }
@@ -324,7 +324,7 @@ impl Credit {
         self.refill(race, own, 0, demand, now)
     }
 
-    /// Whether the time has come that was waited for.
+    /// Checks that the time has come that was waited for.
     fn wait(&mut self, now: Time) -> Result<(), Time> {
         self.wait_for_credit(now)?;
         match now < self.next() {
@@ -333,7 +333,7 @@ impl Credit {
         }
     }
 
-    /// Whether the credit may be used. With other parameters the time for that is another.
+    /// Checks that the credit may be used. With other parameters the time for that is another.
     fn wait_for_credit(&mut self, now: Time) -> Result<(), Time> {
         if now < self.ready {
             let (view, clear) = self.rate.word.clear(now);
@@ -382,7 +382,7 @@ impl Credit {
         self.draw(race, own, 0, share, Lack::Debt, now);
     }
 
-    /// How much may be drawn. While there is plenty nothing is shared out. `None`: others come
+    /// Units that may be drawn. While there is plenty nothing is shared out. `None`: others come
     /// first.
     fn share(
         &mut self,

@@ -55,7 +55,7 @@ impl Members {
         Arc::new(Members((0..instances).map(|_| Member::default()).collect()))
     }
 
-    /// How many.
+    /// Number of instances.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -76,7 +76,7 @@ impl Members {
     }
 }
 
-/// What the instances of a rate say of themselves: eight on a line.
+/// State of each instance of a rate, as it says itself: eight on a line.
 #[derive(Debug)]
 pub(super) struct Turns {
     entries: Box<[Line]>,
@@ -87,10 +87,10 @@ pub(super) struct Turns {
 #[repr(align(64))]
 struct Line([AtomicU64; 8]);
 
-/// What an instance asks of a rate.
+/// Demand of an instance on a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// How much it is to have, relative to others of its priority. 0: it has no backlog.
+    /// Weight relative to others of its priority. 0: it has no backlog.
     pub weight: u32,
     /// 0 to 7: others of a lower priority, which is a higher number, wait for it.
     pub prio: u8,
@@ -158,7 +158,7 @@ pub(super) struct Turn {
     waits: Option<Time>,
 }
 
-/// Those that race with an instance.
+/// Instances that race with one.
 struct Field {
     /// With the instance itself, which has the weight that it asks with.
     count: u64,
@@ -253,7 +253,7 @@ impl Turn {
         (weight << 16) / all.max(1)
     }
 
-    /// Those that are not late, if there is a time, at the priority of this one.
+    /// Instances that are not late, if there is a time, at the priority of this one.
     fn field(&self, turns: &Turns, now: Option<Time>) -> Field {
         let mut field = Field {
             count: 1,
@@ -282,7 +282,7 @@ impl Turn {
         field
     }
 
-    /// How much the instance, with this demand, may draw now. What counts is counted in steps of
+    /// Units that the instance, with this demand, may draw now. What counts is counted in steps of
     /// `grain`.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ const DEBT: u64 = 60;
 /// Attempts to change the word in one call.
 const ATTEMPTS: usize = 64;
 
-/// What is drawn where there is less than is needed.
+/// Draw where there is less than is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
     Nothing,
@@ -59,7 +59,7 @@ pub(super) enum Lack {
     Debt,
 }
 
-/// What became of a draw.
+/// Outcome of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Draw {
     /// So much is drawn, at least what was needed.
@@ -76,7 +76,7 @@ pub(super) enum Draw {
 /// The parameters since a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
-    /// Of the change.
+    /// Number of the change.
     pub(super) number: u64,
     begin: Time,
     pub(super) spec: RateSpec,
@@ -102,7 +102,7 @@ struct Slot([AtomicU64; 5]);
 struct Level {
     /// Units earned since the change.
     earned: u128,
-    /// What the word counts: if the bucket is full, as if all had been drawn.
+    /// Count in the word: if the bucket is full, as if all had been drawn.
     drawn: u64,
     /// Units drawn beyond those earned.
     ahead: u64,
@@ -171,7 +171,7 @@ impl View {
             .plus_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// What is drawn, and what became of it.
+    /// Units drawn, and the outcome.
     fn decide(&self, level: &Level, need: u64, want: u64, lack: Lack) -> (u64, Draw) {
         let (ahead, most) = (level.ahead, self.most_ahead());
         let tokens = self.spec.burst.saturating_sub(ahead);
@@ -187,7 +187,7 @@ impl View {
         (taken, Draw::Reserved(taken, self.due(level, ahead + taken)))
     }
 
-    /// What the word begins with after a change to other parameters: tokens that the bucket had,
+    /// Start of the word after a change to other parameters: tokens that the bucket had,
     /// as far as the new one holds them; a debt as it was, but for what is more than a minute.
     fn hand_over(&self, ahead: u64, next: &View) -> u64 {
         let burst = i128::from(next.spec.burst);

@@ -1,11 +1,14 @@
-//! What happened to the packets of each class, told from how the class's numbers change.
+//! Fate of the packets of each class, told from how the class's numbers change.
 
 use std::collections::BTreeMap;
 
-use crate::{Handle, QdiscStats, Tree};
 use softnet::mem::PacketList;
+use softnet::qdisc::QdiscStats;
 use softnet::stats::{DropReason, Dropped};
 use softnet::time::Time;
+
+use crate::handle::Handle;
+use crate::tree::Tree;
 
 /// Drops and sojourn times of one class. Grows by 8 bytes with each frame.
 #[derive(Clone, Debug, Default)]

@@ -13,18 +13,21 @@ mod report;
 pub use flow::{Arrivals, Flow, FlowError, Pattern};
 pub use report::{ClassReport, Report, Sojourn};
 
-use self::classes::ClassTraces;
-use crate::{Cx, LinkCost, Next, Qdisc, Tree, WireSize};
 use softnet::mem::{Packet, PacketList};
+use softnet::qdisc::{Cx, Next, Qdisc, WireSize};
 use softnet::stats::DropCounters;
 use softnet::time::Time;
 
-/// What is behind the tree.
+use self::classes::ClassTraces;
+use crate::account::LinkCost;
+use crate::tree::Tree;
+
+/// Link behind the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimLink {
     /// Bytes per second; `None` takes everything at once.
     pub rate: Option<u64>,
-    /// What a packet takes beyond its length.
+    /// Cost of a packet beyond its length.
     pub cost: LinkCost,
 }
 
@@ -79,7 +82,7 @@ impl Simulator {
     /// `depart` first, with the time at which the link begins to send it.
     ///
     /// # Errors
-    /// Those of `depart`; the simulation cannot go on then.
+    /// The errors of `depart`; the simulation cannot go on then.
     pub fn arrive<E>(
         &mut self,
         mut packet: Packet,

@@ -1,10 +1,14 @@
-//! What a simulation found, for each class and in all.
+//! Report of a simulation, for each class and in all.
 
-use super::classes::{ClassTrace, ClassTraces};
-use crate::{ClassStats, Handle, HtbClassStats, QdiscStats, Tree, Xstats};
+use softnet::qdisc::QdiscStats;
 use softnet::stats::DropReason;
 
-/// How long frames stayed, in nanoseconds. Percentiles are frames' own times (nearest rank), not
+use super::classes::{ClassTrace, ClassTraces};
+use crate::account::{HtbClassStats, Xstats};
+use crate::handle::Handle;
+use crate::tree::{ClassStats, Tree};
+
+/// Sojourn times of frames, in nanoseconds. Percentiles are frames' own times (nearest rank), not
 /// interpolated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sojourn {
@@ -25,7 +29,7 @@ pub struct Sojourn {
 }
 
 impl Sojourn {
-    /// Of these times, in any order.
+    /// Summary of these times, in any order.
     pub fn of(times: &[u64]) -> Sojourn {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
@@ -54,13 +58,13 @@ impl Sojourn {
 pub struct ClassReport {
     /// The class, or the root.
     pub class: Handle,
-    /// What hangs there.
+    /// Handle of the qdisc that is attached.
     pub qdisc: Handle,
-    /// Its kind.
+    /// Kind of that qdisc.
     pub kind: &'static str,
-    /// Its numbers.
+    /// Statistics of that qdisc.
     pub stats: QdiscStats,
-    /// Those of a class of `htb`.
+    /// Statistics that only a class of `htb` has.
     pub htb: Option<HtbClassStats>,
     /// Mean rate over the whole simulation, in bits per second.
     pub rate: u64,
@@ -68,11 +72,11 @@ pub struct ClassReport {
     pub drops: Vec<(DropReason, u64)>,
     /// From arrival to departure.
     pub sojourn: Sojourn,
-    /// What only qdiscs of its kind have, with tc's names.
+    /// Statistics that only qdiscs of its kind have, with tc's names.
     pub xstats: Vec<(&'static str, u64)>,
 }
 
-/// What a simulation found.
+/// Report of a simulation.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Nanoseconds from the first arrival to the last event.
@@ -124,7 +128,7 @@ impl Report {
             .unwrap_or_default()
     }
 
-    /// Whether every packet is accounted for.
+    /// True if every packet is accounted for.
     pub fn holds(&self) -> bool {
         let dropped: u64 = self.drops.iter().map(|&(_, n)| n).sum();
         let root = self.root();

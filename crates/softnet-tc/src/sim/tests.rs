@@ -5,11 +5,12 @@ use std::convert::Infallible;
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
-use super::*;
-use crate::*;
 use softnet::mem::Pool;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
+
+use super::*;
+use crate::*;
 
 const SECOND: u64 = 1_000_000_000;
 

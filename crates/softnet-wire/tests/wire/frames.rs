@@ -20,7 +20,7 @@ pub(crate) enum Transport {
     Icmp,
 }
 
-/// What a frame is made of.
+/// The parts of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// VLAN tags.
@@ -129,7 +129,7 @@ impl Frame {
         }
     }
 
-    /// What it is as a large frame.
+    /// The kind of it as a large frame.
     pub(crate) fn kind(&self) -> GsoKind {
         match (&self.transport, self.v6) {
             (Transport::Tcp { .. }, false) => GsoKind::TcpV4,

@@ -31,7 +31,7 @@ proptest! {
     }
 
     #[test]
-    fn finds_what_was_built(frame in frames(300)) {
+    fn parse_finds_the_built_headers(frame in frames(300)) {
         let bytes = frame.bytes();
         let headers = parse_bytes(&bytes).unwrap();
         prop_assert_eq!(headers.destination, EthernetAddress([2, 0, 0, 0, 0, 2]));

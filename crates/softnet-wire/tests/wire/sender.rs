@@ -1,4 +1,4 @@
-//! What frames say of their senders, by example: honest ones, and those that hide it.
+//! Senders that frames name, by example: honest ones, and those that hide it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

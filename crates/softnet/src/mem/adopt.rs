@@ -1,8 +1,7 @@
 //! Adoption lists of packets: [`BatchList`] with owned values at its ends.
 
-use super::adoption_queue::{give_back, newest_first};
 use super::{Header, Packet, PacketList};
-use crate::sync::BatchList;
+use crate::sync::{BatchList, NodeList};
 
 /// Many threads push lists of packets, one takes them all, in order of the pushes. Nobody waits.
 #[derive(Debug)]
@@ -39,19 +38,19 @@ impl PacketAdoption {
         weight: usize,
         limit: usize,
     ) -> Result<usize, PacketList> {
-        let Some(chain) = newest_first(&mut packets) else {
+        let Some(chain) = packets.newest_first() else {
             return Ok(self.len());
         };
         // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
         let pushed = unsafe { self.list.push(chain.head, chain.tail, weight, limit) };
         pushed.ok_or_else(|| {
             // SAFETY: not pushed, so still ours.
-            unsafe { give_back(chain, &mut packets) };
+            unsafe { packets.give_back(chain) };
             packets
         })
     }
 
-    /// Whether the list is empty.
+    /// True if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How packets are handed out: from the thread's own cache if it holds any, else on the slow path.
+//! Allocation of packets: from the thread's own cache if it holds any, else on the slow path.
 
 use super::list::Chain;
 use super::{Exhausted, Header, Packet, PacketList, Pool, slow, thread};
@@ -17,14 +17,42 @@ impl Pool {
         {
             drop(cache);
             // SAFETY: the cache gave this buffer out to us alone.
-            return Ok(unsafe {
+            let packet = unsafe {
                 Header::reset(header, thread.index, None);
                 Packet::from_raw(header)
-            });
+            };
+            #[cfg(feature = "check")]
+            super::check::allocated(&packet);
+            return Ok(packet);
         }
         let chain = self.alloc_slow(1).ok_or(Exhausted)?;
         // SAFETY: a chain of one packet, which is ours alone.
-        Ok(unsafe { Packet::from_raw(chain.head) })
+        let packet = unsafe { Packet::from_raw(chain.head) };
+        #[cfg(feature = "check")]
+        super::check::allocated(&packet);
+        Ok(packet)
+    }
+
+    /// A packet with these bytes, in as many segments as they need.
+    ///
+    /// # Errors
+    /// [`Exhausted`] if the pool has not enough buffers.
+    ///
+    /// # Panics
+    /// If there are 4 GiB of bytes or more.
+    pub fn packet(&self, bytes: &[u8]) -> Result<Packet, Exhausted> {
+        let filled = |bytes: &[u8]| {
+            let mut packet = self.alloc()?;
+            packet.tailroom_mut()[..bytes.len()].copy_from_slice(bytes);
+            packet.extend(bytes.len());
+            Ok(packet)
+        };
+        let (first, rest) = bytes.split_at(bytes.len().min(self.payload_size()));
+        let mut packet = filled(first)?;
+        for segment in rest.chunks(self.payload_size()) {
+            packet.append_segment(filled(segment)?);
+        }
+        Ok(packet)
     }
 
     /// Appends up to `n` empty packets to `list`; returns how many. Fewer than `n` means that the
@@ -32,6 +60,8 @@ impl Pool {
     #[inline]
     pub fn alloc_bulk(&self, n: usize, list: &mut PacketList) -> usize {
         let mut got = 0;
+        #[cfg(feature = "check")]
+        let before = list.len();
         // SAFETY: as in `alloc`.
         if let Some((thread, cache)) = unsafe { thread::enter(self.id) }
             && let Some(chain) = cache.take(n, thread.index)
@@ -49,6 +79,8 @@ impl Pool {
             unsafe { list.append_chain(chain) };
             got += chain.len;
         }
+        #[cfg(feature = "check")]
+        list.iter().skip(before).for_each(super::check::allocated);
         got
     }
 

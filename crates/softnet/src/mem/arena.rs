@@ -47,6 +47,8 @@ pub(super) struct Arena {
     data: Box<dyn Memory>,
     buffers: usize,
     buffer_size: usize,
+    #[cfg(feature = "check")]
+    pub(super) ledger: Box<[std::sync::atomic::AtomicU32]>,
 }
 
 impl Arena {
@@ -85,6 +87,8 @@ impl Arena {
             data,
             buffers,
             buffer_size,
+            #[cfg(feature = "check")]
+            ledger: (0..buffers).map(|_| 0.into()).collect(),
         })
     }
 
@@ -191,7 +195,7 @@ pub unsafe trait Memory: fmt::Debug + Send + Sync {
 /// first written.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// What was allocated.
+    /// The allocation.
     allocation: NonNull<u8>,
     layout: Layout,
     /// The aligned part of it.

@@ -1,5 +1,5 @@
-//! What a thread holds of a pool: the buffers that it allocates next, and those that it freed and
-//! that belong to other owners.
+//! The buffers that a thread holds of a pool: those that it allocates next, and those that it freed
+//! and that belong to other owners.
 //!
 //! Invariant: `len <= capacity <= CACHE` (INV-BUF-3), and the first `len` slots hold free buffers
 //! that are nowhere else (INV-BUF-2). A cache is used by one thread at a time (it is the value of
@@ -45,7 +45,7 @@ pub(super) struct Cache {
     /// Others' buffers are kept rather than deferred while `len` is below this: 0, half the
     /// capacity, or no bound.
     keep_below: Cell<usize>,
-    /// What `taken` was when `keep_below` was last decided.
+    /// Value of `taken` when `keep_below` was last decided.
     decided: Cell<u64>,
     slots: [Slot; CACHE],
     outgoing: [Outgoing; OUTGOING],

@@ -26,7 +26,7 @@ pub(super) const CLOSED: usize = 1 << (usize::BITS - 1);
 /// A pool whose last handle is gone.
 pub(super) struct Closed {
     pool: NonNull<Inner>,
-    /// Its caches were seen left after they had been closed.
+    /// True: the caches were seen left after they had been closed.
     is_left: bool,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn sweep_again() {
 }
 
 impl Closed {
-    /// Whether it can be freed.
+    /// True if it can be freed.
     fn is_complete(&mut self) -> bool {
         // SAFETY: a pool in the list is freed nowhere but after it was taken out, by us.
         let pool = unsafe { self.pool.as_ref() };

@@ -105,8 +105,8 @@ fn lent_memory_may_own_a_pool() {
     assert_given_back(&given_back, 1);
 }
 
-/// What a waker owns panics while the pool is freed: nothing of the pool is used afterwards (under
-/// miri), and the memory is given back all the same.
+/// A value owned by a waker panics while the pool is freed: nothing of the pool is used afterwards
+/// (under miri), and the memory is given back all the same.
 #[test]
 fn a_waker_may_panic_when_it_is_dropped() {
     /// Here only: another test's sweep may be the one that drops it.

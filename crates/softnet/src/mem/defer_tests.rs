@@ -107,7 +107,7 @@ fn inv_buf_6_packets_return_in_any_number_of_pools() {
 /// The statistics say where freed packets went: to their owner in magazines, past a full
 /// remote-free list to the depot, each magazine one exchange.
 #[test]
-fn statistics_count_what_went_home_and_the_depot_s_exchanges() {
+fn statistics_count_returns_to_owners_and_depot_exchanges() {
     let pool = small(1024);
     let out = list(&pool, 64);
     let before = pool.stats();

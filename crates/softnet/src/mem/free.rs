@@ -1,4 +1,4 @@
-//! How packets come back: into the thread's own cache, or a magazine in it, as long as there is
+//! Freeing of packets: into the thread's own cache, or a magazine in it, as long as there is
 //! space; the rest on the slow path.
 
 use std::ptr::NonNull;
@@ -15,6 +15,10 @@ use super::{Packet, PacketList, thread};
 /// become part of the caller.
 #[inline(always)]
 pub(super) fn free_one(header: NonNull<Header>) {
+    #[cfg(feature = "check")]
+    if !super::check::returned(header) {
+        return;
+    }
     // SAFETY: the handle owned the header, and with it this function does. What `find` finds
     // belongs to this thread, which is not in it: a packet is never dropped inside a cache.
     unsafe {
@@ -41,6 +45,13 @@ pub(super) fn free_one(header: NonNull<Header>) {
 #[inline(always)]
 pub(super) fn free_list(list: &mut PacketList) {
     if let Some(chain) = list.take_chain() {
+        #[cfg(feature = "check")]
+        // SAFETY: the list owned its packets, linked from the head.
+        if !std::iter::successors(Some(chain.head), |packet| unsafe { packet.as_ref() }.next)
+            .all(super::check::returned)
+        {
+            return;
+        }
         // SAFETY: the list owned its packets.
         unsafe { free_chain(chain.head) };
     }
@@ -174,6 +185,8 @@ impl SlowPath<'_> {
                 }
                 if origin != header {
                     (*origin.as_ptr()).flags = Flags::default();
+                    #[cfg(feature = "check")]
+                    super::check::regained(origin);
                     self.release_part(origin, elsewhere);
                 }
             }
@@ -184,6 +197,8 @@ impl SlowPath<'_> {
                 return;
             }
             (*own).flags = Flags::default();
+            #[cfg(feature = "check")]
+            super::check::poison(header);
             self.free(header);
         }
     }
@@ -196,6 +211,10 @@ impl SlowPath<'_> {
         // SAFETY: by the caller's promise.
         unsafe {
             if !header.as_ref().has_parts() && Slab::of(header).id == self.pool.id {
+                #[cfg(feature = "check")]
+                if !super::check::returned(header) {
+                    return;
+                }
                 self.free(header);
             } else {
                 elsewhere.push_back(Packet::from_raw(header));

@@ -33,7 +33,7 @@ impl Flags {
     pub(crate) fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
     }
-    /// Whether any of `bits` is set.
+    /// True if any of `bits` is set.
     pub(crate) fn any(self, bits: u8) -> bool {
         self.0 & bits != 0
     }
@@ -85,7 +85,7 @@ const _: () = assert!(offset_of!(Header, off) == 40 && offset_of!(Header, seg_le
 const _: () = assert!(offset_of!(Header, owner) == 44 && offset_of!(Header, queue) == 46);
 
 impl Header {
-    /// Whether it is more than its own buffer: chained, or sharing data.
+    /// True if it is more than its own buffer: chained, or sharing data.
     #[inline(always)]
     pub(crate) fn has_parts(&self) -> bool {
         self.flags.any(Flags::CHAINED | Flags::SHARED)
@@ -149,8 +149,8 @@ pub(crate) struct SharedInfo {
     pub(crate) origin: Option<NonNull<Header>>,
     /// Packets that use the data.
     pub(crate) holders: AtomicU32,
-    /// Of the packet whose own buffer this is: what its wire packets count as. Atomic because
-    /// others may use the data meanwhile.
+    /// Lengths that the wire packets count as, of the packet whose own buffer this is. Atomic
+    /// because others may use the data meanwhile.
     pub(crate) accounted: AtomicU64,
 }
 

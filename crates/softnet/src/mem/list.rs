@@ -5,6 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use super::{Header, Packet, size};
+use crate::sync::{self, Linked, NodeList};
 
 /// An owned list of packets with its packet and byte counts. Dropping it frees the packets in
 /// bulk.
@@ -38,7 +39,7 @@ impl PacketList {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
     }
@@ -218,13 +219,50 @@ impl PacketList {
 }
 
 /// Packets linked by `next` that are in no list. Whoever has the chain owns them.
-#[derive(Clone, Copy)]
-pub(super) struct Chain {
-    pub(super) head: NonNull<Header>,
-    pub(super) tail: NonNull<Header>,
-    pub(super) len: usize,
-    /// Sum of the packets' lengths.
-    pub(super) bytes: u64,
+pub(super) type Chain = sync::Chain<Header>;
+
+// SAFETY: both functions use `Header::next`, which only the list that holds the packet touches.
+unsafe impl Linked for Header {
+    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
+        // SAFETY: valid and owned by the caller's promise.
+        unsafe { (*node.as_ptr()).next }
+    }
+    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
+        // SAFETY: valid and owned by the caller's promise.
+        unsafe { (*node.as_ptr()).next = next }
+    }
+}
+
+// SAFETY: a list owns its packets, and gives the chain of all of them up.
+unsafe impl NodeList for PacketList {
+    type Node = Header;
+
+    const IS_OF_PACKETS: bool = true;
+
+    #[inline]
+    fn newest_first(&mut self) -> Option<Chain> {
+        if self.len > 1 {
+            self.reverse();
+        }
+        self.take_chain()
+    }
+
+    #[inline]
+    unsafe fn give_back(&mut self, chain: Chain) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            Header::set_next(chain.tail, None);
+            self.append_chain(chain);
+        }
+        if chain.len > 1 {
+            self.reverse();
+        }
+    }
+
+    unsafe fn put_front(&mut self, node: NonNull<Header>) {
+        // SAFETY: by the caller's promise.
+        self.push_front(unsafe { Packet::from_raw(node) });
+    }
 }
 
 impl Drop for PacketList {

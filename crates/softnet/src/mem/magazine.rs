@@ -36,8 +36,13 @@ impl Magazine {
         unsafe {
             let head = *items;
             (*head.as_ptr()).total_len = word(n);
-            let others = (*head.as_ptr()).buf.as_ptr().cast::<NonNull<Header>>();
-            std::ptr::copy_nonoverlapping(items.add(1), others, n - 1);
+            #[cfg(feature = "check")]
+            super::check::link(items, n);
+            #[cfg(not(feature = "check"))]
+            {
+                let others = (*head.as_ptr()).buf.as_ptr().cast::<NonNull<Header>>();
+                std::ptr::copy_nonoverlapping(items.add(1), others, n - 1);
+            }
             Magazine(head)
         }
     }
@@ -55,9 +60,14 @@ impl Magazine {
     pub(super) unsafe fn unpack(self, out: *mut NonNull<Header>) {
         // SAFETY: by the caller's promise; `pack` wrote the addresses.
         unsafe {
-            let others = (*self.0.as_ptr()).buf.as_ptr().cast::<NonNull<Header>>();
             *out = self.0;
-            std::ptr::copy_nonoverlapping(others, out.add(1), self.len() - 1);
+            #[cfg(feature = "check")]
+            super::check::unlink(self.0, out.add(1));
+            #[cfg(not(feature = "check"))]
+            {
+                let others = (*self.0.as_ptr()).buf.as_ptr().cast::<NonNull<Header>>();
+                std::ptr::copy_nonoverlapping(others, out.add(1), self.len() - 1);
+            }
         }
     }
 

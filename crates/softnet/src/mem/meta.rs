@@ -46,7 +46,7 @@ pub struct AccountedLen {
 }
 
 impl Packet {
-    /// How the frame is to be segmented, if it is a large one.
+    /// Segmentation that the frame needs, if it is a large one.
     #[inline]
     pub fn gso(&self) -> Option<Gso> {
         let raw = &self.header().gso;
@@ -84,7 +84,7 @@ impl Packet {
         raw.kind |= PARTIAL;
     }
 
-    /// Whether the first wire packets were made of a large frame, which must then make the others.
+    /// True if the first wire packets were made of a large frame, which must then make the others.
     pub fn is_partial(&self) -> bool {
         self.header().gso.kind & PARTIAL != 0
     }
@@ -152,7 +152,7 @@ impl Packet {
         }
     }
 
-    /// What its wire packets count as, if that is not their length.
+    /// Bytes that its wire packets count as, if that is not their length.
     #[inline]
     pub fn accounted(&self) -> Option<AccountedLen> {
         if self.header().gso.kind & ACCOUNTED == 0 {
@@ -179,7 +179,7 @@ impl Packet {
         }
     }
 
-    /// Whether a device without offloads can send it as it is, up to its length.
+    /// True if a device without offloads can send it as it is, up to its length.
     #[inline]
     pub fn is_plain(&self) -> bool {
         let h = self.header();
@@ -209,7 +209,7 @@ impl Packet {
         }
     }
 
-    /// Whether the source vouches for the transport checksum (`VIRTIO_NET_HDR_F_DATA_VALID`).
+    /// True if the source vouches for the transport checksum (`VIRTIO_NET_HDR_F_DATA_VALID`).
     pub fn checksum_verified(&self) -> bool {
         self.header().flags.has(Flags::DATA_VALID)
     }

@@ -60,7 +60,6 @@
 #![cfg_attr(not(test), warn(clippy::cast_possible_wrap))]
 
 mod adopt;
-mod adoption_queue;
 mod alloc;
 mod arena;
 mod cache;
@@ -79,12 +78,13 @@ mod stats;
 mod thread;
 mod thread_cache;
 
+#[doc(hidden)]
 pub use adopt::PacketAdoption;
-pub use adoption_queue::{AdoptionQueue, Entry, QueueOwner};
 pub use arena::Memory;
 use free::{buffer_size, free_list, free_one, own_buffer};
 use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
+#[doc(hidden)]
 pub use meta::AccountedLen;
 pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 use pool::Inner;
@@ -107,10 +107,14 @@ mod property_tests;
 mod range_tests;
 #[cfg(test)]
 mod share_tests;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "check"))]
 mod testing;
 #[cfg(any(test, feature = "testing"))]
 pub use testing::ThreadStats;
+#[cfg(feature = "check")]
+use testing::check;
+#[cfg(feature = "check")]
+pub use testing::check::{Holder, POISON};
 
 /// A length or place in one buffer, or a number of a thread or in a magazine.
 #[inline(always)]

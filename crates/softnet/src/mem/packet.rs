@@ -92,7 +92,7 @@ impl Packet {
         self.header().total_len as usize
     }
 
-    /// Whether the frame has no byte.
+    /// True if the frame has no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -127,7 +127,7 @@ impl Packet {
         }
     }
 
-    /// Whether other packets use the same data. Once false, it stays so until the next
+    /// True if other packets use the same data. Once false, it stays so until the next
     /// [`share`](Packet::share).
     #[inline]
     pub fn is_shared(&self) -> bool {
@@ -226,6 +226,7 @@ impl Packet {
 
     /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the
     /// tailroom is too short.
+    #[must_use = "if false, nothing was appended"]
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         let tail = self.tailroom_mut();
         if tail.len() < bytes.len() {
@@ -296,7 +297,7 @@ impl Packet {
         bytes
     }
 
-    /// Whether the frame continues in further segments.
+    /// True if the frame continues in further segments.
     pub fn is_chained(&self) -> bool {
         self.header().flags.has(Flags::CHAINED)
     }
@@ -344,7 +345,7 @@ impl Packet {
     }
 }
 
-/// What [`wire`] reads on bytes, on packets: their headers and virtio-net header.
+/// Headers and virtio-net header of packets, which [`wire`] reads from bytes.
 impl Packet {
     /// Reads the headers, which must lie in the first segment.
     ///

@@ -88,7 +88,7 @@ fn chains_read_copy_and_free_as_one() {
 fn a_fresh_packet_has_nothing_of_the_last_user() {
     let pool = pool(1, 512);
     let mut p = pool.alloc().unwrap();
-    p.append(b"x");
+    assert!(p.append(b"x"));
     p.set_mark(1);
     p.set_flow_hash(2);
     p.set_checksum(Some(Checksum {
@@ -133,7 +133,7 @@ fn numbered(pool: &Pool, numbers: impl IntoIterator<Item = u32>) -> PacketList {
         .into_iter()
         .map(|n| {
             let mut p = pool.alloc().unwrap();
-            p.append(&[0; 10]);
+            assert!(p.append(&[0; 10]));
             p.set_mark(n);
             p
         })
@@ -278,4 +278,33 @@ fn packets_that_share_data_count_on_their_own_threads() {
         });
     }
     drop(pool);
+}
+
+/// Bytes of any number come back in order, in as many segments as they need, or all buffers do.
+#[test]
+fn a_packet_of_bytes_has_the_segments_it_needs() {
+    let pool = Pool::new(PoolConfig {
+        buffers: 4,
+        buffer_size: 512,
+    })
+    .unwrap();
+    let most = pool.payload_size();
+    for len in [
+        0,
+        1,
+        most - 1,
+        most,
+        most + 1,
+        2 * most,
+        3 * most + 1,
+        4 * most,
+    ] {
+        let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let packet = pool.packet(&bytes).unwrap();
+        assert_eq!((packet.len(), packet.data().len()), (len, len.min(most)));
+        assert_eq!(packet.segments().collect::<Vec<_>>().concat(), bytes);
+        assert_eq!(packet.segments().count(), len.div_ceil(most).max(1));
+    }
+    assert!(pool.packet(&vec![0; 4 * most + 1]).is_err());
+    assert_eq!(pool.stats().free, 4, "what was taken for it came back");
 }

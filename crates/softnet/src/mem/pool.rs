@@ -12,7 +12,7 @@ use super::thread_cache::ThreadCaches;
 use super::{HEADROOM, SHARED_INFO, close};
 use crate::sync::membarrier;
 
-/// What a pool is made of.
+/// Size of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Number of buffers.
@@ -34,6 +34,7 @@ impl Default for PoolConfig {
 
 /// Why a pool could not be made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PoolError {
     /// `buffer_size` is out of range.
     #[error("buffer size {0} is not a multiple of 64 between 512 and 65536")]
@@ -123,7 +124,7 @@ impl Pool {
         unsafe { self.inner.0.as_ref() }
     }
 
-    /// Whether `other` is a handle to the same pool.
+    /// True if `other` is a handle to the same pool.
     pub fn is_same(&self, other: &Pool) -> bool {
         self.id == other.id
     }
@@ -140,8 +141,8 @@ impl Pool {
     }
 }
 
-/// What the header slabs point to. Alive as long as a handle or a packet exists or a thread is in
-/// a cache of it or counted as unregistered (see `close.rs`).
+/// The shared state of a pool, to which the header slabs point. Alive as long as a handle or a
+/// packet exists or a thread is in a cache of it or counted as unregistered (see `close.rs`).
 pub(super) struct Inner {
     pub(super) arena: Arena,
     /// Never used for another pool.

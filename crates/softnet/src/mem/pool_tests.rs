@@ -83,7 +83,7 @@ fn packets_may_outlive_the_pool_and_two_pools_mix() {
     }
     drop(a);
     let mut orphan = list.pop_front().unwrap();
-    orphan.append(b"still here");
+    assert!(orphan.append(b"still here"));
     drop(list);
     assert_eq!(b.stats().free, 8);
     assert_eq!(orphan.data(), b"still here");

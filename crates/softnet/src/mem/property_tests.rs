@@ -95,9 +95,9 @@ fn act(pool: &Pool, mut mine: PacketList, step: &Step) -> PacketList {
         Step::Chain => {
             if let Some(mut packet) = mine.pop_front() {
                 if !packet.is_shared() && !packet.is_chained() {
-                    packet.append(b"first");
+                    assert!(packet.append(b"first"));
                     if let Ok(mut segment) = pool.alloc() {
-                        segment.append(b"second");
+                        assert!(segment.append(b"second"));
                         packet.append_segment(segment);
                     }
                 }

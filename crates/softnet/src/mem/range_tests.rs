@@ -18,7 +18,7 @@ fn packet(buffer_size: usize) -> Packet {
     Pool::new(config).unwrap().alloc().unwrap()
 }
 
-/// Whether the call was refused.
+/// True if the call was refused.
 fn panics(packet: &mut Packet, call: impl FnOnce(&mut Packet)) -> bool {
     catch_unwind(AssertUnwindSafe(|| call(packet))).is_err()
 }

@@ -1,4 +1,4 @@
-//! What a pool tells about itself.
+//! Statistics of a pool.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -9,18 +9,19 @@ use super::{Inner, Pool};
 /// rest; where free buffers are (`cached`, `deferred`, `depot`, `unused`) is a recent value, exact
 /// when no thread uses, joins or leaves the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Buffers in all.
     pub buffers: usize,
     /// Buffers that are free, wherever they are.
     pub free: usize,
-    /// Of these, in the caches of threads: ready to be allocated, or collected for their owners.
+    /// Free ones in the caches of threads: ready to be allocated, or collected for their owners.
     pub cached: usize,
-    /// Of these, in the remote-free lists of their owners.
+    /// Free ones in the remote-free lists of their owners.
     pub deferred: usize,
-    /// Of these, in the depot.
+    /// Free ones in the depot.
     pub depot: usize,
-    /// Of these, never used so far.
+    /// Free ones that were never used so far.
     pub unused: usize,
     /// Buffers allocated so far.
     pub allocated: u64,
@@ -39,7 +40,7 @@ pub struct PoolStats {
     pub stolen: u64,
 }
 
-/// What happens off the fast path.
+/// Events off the fast path.
 #[derive(Clone, Copy)]
 pub(super) enum Event {
     /// A buffer allocated by an unregistered thread.
@@ -55,7 +56,7 @@ pub(super) enum Event {
     Stolen,
 }
 
-/// How often each [`Event`] happened.
+/// Number of times that each [`Event`] happened.
 #[derive(Default)]
 pub(super) struct Counters([AtomicU64; Event::Stolen as usize + 1]);
 
@@ -118,7 +119,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// How often an event happened in all.
+    /// Number of times that an event happened in all.
     fn count(&self, event: Event) -> u64 {
         let of_threads = self.threads.iter().map(|thread| thread.counters.get(event));
         self.unregistered.counters.get(event) + of_threads.sum::<u64>()

@@ -38,19 +38,19 @@ pub(super) struct ThreadCache {
     pub(super) freed: AtomicU64,
     pub(super) index: u16,
     pub(super) lock: Biased<Cache>,
-    /// What others write is on lines of its own.
+    /// Fields that others write are on lines of their own.
     pub(super) remote: CachePadded<Remote>,
     pub(super) pool: NonNull<Inner>,
     pub(super) id: u64,
     /// Written by who holds the lock.
     pub(super) counters: Counters,
-    /// Whether `notify` was told that the owner sleeps. Written by the owner.
+    /// True if `notify` was told that the owner sleeps. Written by the owner.
     pub(super) asleep: AtomicBool,
     pub(super) raids: Raids,
     waker: Mutex<Option<Waker>>,
 }
 
-/// What other threads write.
+/// Fields that other threads write.
 pub(super) struct Remote {
     /// Magazines of the owner's buffers. Counts buffers.
     pub(super) list: AdoptionList<Header>,
@@ -125,11 +125,11 @@ impl ThreadCache {
     }
 }
 
-/// How often a thread raids the caches of others. A raid costs a barrier, 22 µs and an interrupt
-/// on every CPU; where a pool stays exhausted, each buffer that is freed shows in some cache, and
-/// all threads would go for it. So after raids that found little a thread fails some allocations
-/// without one. It has no clock: failures are counted. (Plain memory, but for unregistered
-/// threads, which share one: they lose counts.)
+/// A limit on how often a thread raids the caches of others. A raid costs a barrier, 22 µs and an
+/// interrupt on every CPU; where a pool stays exhausted, each buffer that is freed shows in some
+/// cache, and all threads would go for it. So after raids that found little a thread fails some
+/// allocations without one. It has no clock: failures are counted. (Plain memory, but for
+/// unregistered threads, which share one: they lose counts.)
 #[derive(Default)]
 pub(super) struct Raids {
     /// Raids that found little, since the last that found more.
@@ -145,7 +145,7 @@ impl Raids {
     /// fifth of a thread's time.
     const MOST: u32 = Self::FREE + 10;
 
-    /// Whether to go on a raid.
+    /// True if a raid is due.
     pub(super) fn may(&self) -> bool {
         let skip = self.skip.load(Ordering::Relaxed);
         self.skip.store(skip.saturating_sub(1), Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl ThreadCaches {
         self.table.iter().map_while(OnceLock::get)
     }
 
-    /// How many there are.
+    /// Number of them.
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }

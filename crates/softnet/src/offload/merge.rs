@@ -85,7 +85,7 @@ fn flush(open: &mut [Option<Open>], used: &mut usize, merged: &mut PacketList) {
 /// A packet that may be merged, or a large frame being built.
 struct Open {
     packet: Packet,
-    /// Of the first packet.
+    /// Those of the first packet.
     headers: Headers,
     gso: Gso,
     /// A shorter packet or PSH ended it.
@@ -93,7 +93,7 @@ struct Open {
 }
 
 impl Open {
-    /// Whether it is the same flow: addresses, ports, protocol, and the link layer's header.
+    /// True if it is the same flow: addresses, ports, protocol, and the link layer's header.
     fn same_flow(&self, other: &Open) -> bool {
         let (a, b) = (self.packet.data(), other.packet.data());
         let (ip, at) = self.headers.offsets();
@@ -109,7 +109,7 @@ impl Open {
             && a[..ip] == b[..ip]
     }
 
-    /// Whether a packet of the same flow continues the frame.
+    /// True if a packet of the same flow continues the frame.
     fn joins(&mut self, other: &Open) -> bool {
         // A long chain of short segments would cost more than it saves.
         let room = usize::from(self.gso.size) > COPY
@@ -189,7 +189,7 @@ impl Open {
     }
 }
 
-/// What is known of a packet that may be merged: its headers, itself as a large frame of one, and
+/// Facts about a packet that may be merged: its headers, itself as a large frame of one, and
 /// whether PSH ends it.
 fn mergeable(packet: &Packet, features: &Features) -> Option<(Headers, Gso, bool)> {
     if packet.gso().is_some() || packet.is_chained() || packet.is_shared() {
@@ -228,7 +228,7 @@ fn mergeable(packet: &Packet, features: &Features) -> Option<(Headers, Gso, bool
     Some((headers, gso, flags & PSH != 0))
 }
 
-/// Whether the checksum is still to be filled in by whoever sends the frame, or right as it is. A
+/// True if the checksum is still to be filled in by whoever sends the frame, or right as it is. A
 /// datagram without one stays alone.
 fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
     if packet.checksum().is_some() {

@@ -45,7 +45,7 @@ fn bytes(list: &PacketList) -> Vec<Vec<u8>> {
     list.iter().map(bytes_of).collect()
 }
 
-/// What leaves when every large frame is cut again.
+/// Packets that leave when every large frame is cut again.
 fn cut_again(list: PacketList, pool: &Pool) -> Vec<Vec<u8>> {
     let mut out = PacketList::new();
     for packet in list {
@@ -209,8 +209,7 @@ fn with_flags(frame: &mut Frame, flags: u8) {
     frame.transport = Transport::Tcp { options: 3, flags };
 }
 
-/// What ends a large TCP frame: a shorter segment, PSH, a gap, another acknowledgement, another
-/// flag.
+/// Ends of a large TCP frame: a shorter segment, PSH, a gap, another acknowledgement, another flag.
 #[test]
 fn tcp_segments_merge_as_far_as_they_join() {
     for pending in [false, true] {

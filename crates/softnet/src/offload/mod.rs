@@ -10,9 +10,12 @@ mod merge;
 mod segment;
 mod validate;
 
+#[doc(hidden)]
 pub use merge::merge;
 pub use segment::{SegmentError, fill_checksum, segment};
-pub use validate::{Features, validate};
+pub use validate::Features;
+#[doc(hidden)]
+pub use validate::validate;
 
 #[cfg(all(test, not(miri)))]
 mod fuzz_tests;

@@ -10,7 +10,7 @@ use crate::wire::GsoKind;
 /// Bytes of an Ethernet header with two VLAN tags: what may come on top of the MTU.
 const LINK_HEADER: u32 = 14 + 8;
 
-/// What a device can do for its packets; what it cannot, [`validate`] does in software before the
+/// Offloads of a device; what it cannot, [`validate`] does in software before the
 /// driver sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
@@ -48,7 +48,7 @@ impl Default for Features {
 }
 
 impl Features {
-    /// Whether this is a packet that every device of the MTU takes as it is: the quick half of
+    /// True if this is a packet that every device of the MTU takes as it is: the quick half of
     /// [`takes`](Features::takes).
     #[inline]
     pub(crate) fn takes_plain(&self, packet: &Packet) -> bool {
@@ -56,7 +56,7 @@ impl Features {
         simple && packet.len() as u32 <= self.mtu.saturating_add(LINK_HEADER)
     }
 
-    /// Whether the device takes this packet as it is.
+    /// True if the device takes this packet as it is.
     fn takes(&self, packet: &Packet) -> bool {
         (packet.checksum().is_none() || self.checksum)
             && !self.must_segment(packet)
@@ -68,7 +68,7 @@ impl Features {
         self.scatter_gather || !packet.is_chained()
     }
 
-    /// Whether the device takes large frames of this kind.
+    /// True if the device takes large frames of this kind.
     pub(super) fn segments(&self, kind: GsoKind) -> bool {
         match kind {
             GsoKind::TcpV4 => self.tso4,
@@ -77,7 +77,7 @@ impl Features {
         }
     }
 
-    /// Whether this is a large frame that the device does not segment itself.
+    /// True if this is a large frame that the device does not segment itself.
     pub(crate) fn must_segment(&self, packet: &Packet) -> bool {
         packet.gso().is_some_and(|gso| {
             packet.is_partial()
@@ -87,7 +87,7 @@ impl Features {
         })
     }
 
-    /// Whether each wire packet is within the MTU. (A large frame has a full one, if it is not
+    /// True if each wire packet is within the MTU. (A large frame has a full one, if it is not
     /// partial.)
     fn fits(&self, packet: &Packet) -> bool {
         let longest = match packet.gso() {

@@ -13,6 +13,13 @@ use crate::stats::DropReason;
 use crate::stats::DropReason::BadHeader;
 use crate::wire::{Checksum, VNET_HDR_LEN, VnetHeader};
 
+/// Reasons for which a header is refused.
+const REFUSALS: [DropReason; 4] = [
+    DropReason::Runt,
+    DropReason::BadHeader,
+    DropReason::BadGso,
+    DropReason::BadChecksumOffload,
+];
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 
@@ -51,12 +58,19 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_headers_and_frames(
+    fn arbitrary_headers_are_finished_or_refused_without_a_change(
         header in headers(),
         bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        if let Ok(packet) = apply(header, &bytes) {
-            finish(packet);
+        let mut packet = packet(&bytes);
+        match packet.apply(&header) {
+            Ok(()) => drop(finish(packet)),
+            Err(reason) => {
+                prop_assert!(REFUSALS.contains(&reason), "{reason:?}");
+                prop_assert_eq!(packet.data(), bytes);
+                prop_assert_eq!((packet.gso(), packet.checksum()), (None, None));
+                prop_assert!(!packet.checksum_verified());
+            }
         }
     }
 

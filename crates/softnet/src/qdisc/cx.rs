@@ -1,4 +1,4 @@
-//! What a qdisc is given besides packets.
+//! Context of a qdisc's calls: all that it is given besides packets.
 
 use crate::mem::{PacketList, Pool};
 use crate::stats::Dropped;

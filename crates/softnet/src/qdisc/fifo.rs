@@ -7,7 +7,7 @@ use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
 
-/// How many packets ahead of the dequeued one headers are prefetched.
+/// Packets ahead of the dequeued one of which headers are prefetched.
 const PREFETCH: usize = 8;
 
 /// Packets in order: what the FIFO-like qdiscs are built from. Counts in the statistics of the
@@ -89,7 +89,7 @@ impl Fifo {
         self.0.len()
     }
 
-    /// Whether nothing is queued.
+    /// True if nothing is queued.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -196,7 +196,7 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         Ok(())
     }
 
-    /// Whether there is space for so much more.
+    /// True if there is space for so much more.
     #[inline]
     fn admits(&self, frames: usize, bytes: u64) -> bool {
         // The sums are far below 2^63 (BUG-TX-28 was a 32-bit sum).

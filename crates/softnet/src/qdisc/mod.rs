@@ -94,8 +94,12 @@ use std::fmt;
 pub use cx::Cx;
 pub use fifo::{Bfifo, Fifo, Pfifo};
 pub use noqueue::Noqueue;
-pub use pfifo_fast::{PRIO_TO_BAND, PfifoFast};
-pub use stats::{QdiscStat, QdiscStats};
+#[doc(hidden)]
+pub use pfifo_fast::PRIO_TO_BAND;
+pub use pfifo_fast::PfifoFast;
+#[doc(hidden)]
+pub use stats::QdiscStat;
+pub use stats::QdiscStats;
 pub use wire_size::{WireSize, WireSum};
 
 use crate::mem::PacketList;
@@ -112,7 +116,7 @@ pub enum Next {
     At(Time),
 }
 
-/// What would leave a qdisc next.
+/// Packet that would leave a qdisc next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
     /// A packet of this size, now.
@@ -125,7 +129,7 @@ pub enum Peek {
     Unknown,
 }
 
-/// What became of enqueued packets (`NET_XMIT_*`). Ordered: of several, the last is the worst.
+/// Fate of enqueued packets (`NET_XMIT_*`). Ordered: of several, the last is the worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Queued.
@@ -162,9 +166,9 @@ pub trait Qdisc: Send + fmt::Debug {
     /// each.
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next;
 
-    /// What [`dequeue`](Qdisc::dequeue) at this time would return first. Changes nothing, and so
-    /// can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides only as it takes a
-    /// packet out, leaves this as it is.
+    /// The packet that [`dequeue`](Qdisc::dequeue) at this time would return first. Changes
+    /// nothing, and so can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides
+    /// only as it takes a packet out, leaves this as it is.
     fn peek(&self, now: Time) -> Peek {
         let _ = now;
         Peek::Unknown
@@ -173,7 +177,7 @@ pub trait Qdisc: Send + fmt::Debug {
     /// Moves everything queued to `out`, at once, without shaping and without counting it as sent.
     fn drain(&mut self, out: &mut PacketList);
 
-    /// Whether [`Packet::timestamp`](crate::mem::Packet::timestamp) is to be the time at which the
+    /// True if [`Packet::timestamp`](crate::mem::Packet::timestamp) is to be the time at which the
     /// packet was sent to this queue, by a sender that may not be the owner, for sojourn times and
     /// AQM. Asked when the qdisc is installed or changed. What was sent before then has an earlier
     /// time, or none ([`Time::ZERO`]). A [departure time](crate::mem::Packet::departure_time)
@@ -182,7 +186,7 @@ pub trait Qdisc: Send + fmt::Debug {
         false
     }
 
-    /// Whether nothing is kept: what the driver does not take at once is dropped (`noqueue`).
+    /// True if nothing is kept: what the driver does not take at once is dropped (`noqueue`).
     fn is_noqueue(&self) -> bool {
         false
     }

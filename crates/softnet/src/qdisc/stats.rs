@@ -10,7 +10,7 @@ macro_rules! qdisc_stats {
         pub struct QdiscStats { $($(#[doc = $doc])+ pub $field: u64,)+ }
 
         impl QdiscStats {
-            /// How many numbers there are.
+            /// Number of numbers.
             pub const WORDS: usize = [$(stringify!($field)),+].len();
 
             /// Their names.

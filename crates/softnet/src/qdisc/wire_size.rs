@@ -1,4 +1,4 @@
-//! What frames are on the wire: the wire packets and bytes that they stand for.
+//! Size of frames on the wire: the wire packets and bytes that they stand for.
 
 use crate::mem::{Packet, PacketList};
 
@@ -14,7 +14,7 @@ pub struct WireSize {
     pub each: u64,
 }
 
-/// What the frames of a list are on the wire together.
+/// Size of all frames of a list on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireSum {
     /// Wire packets.

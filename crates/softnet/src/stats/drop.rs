@@ -12,6 +12,7 @@ macro_rules! drop_reasons {
         /// there is one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
+        #[non_exhaustive]
         pub enum DropReason { $($(#[doc = $doc])+ $name,)+ }
 
         impl DropReason {

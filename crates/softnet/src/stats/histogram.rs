@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of so many events one is measured, on average. Two readings of a clock for each would cost a
+/// Events for each that is measured, on average. Two readings of a clock for each would cost a
 /// quarter of a transmit call; one in 128 costs less than 2 % of its instructions.
 pub const SAMPLE: u32 = 128;
 
@@ -39,7 +39,7 @@ fn range(bucket: usize, fine: u32) -> (u64, u64) {
     (((1 << fine) + within) << shift, 1 << shift)
 }
 
-/// How often values of each size occurred. Each bucket is a power of two, divided into `2^FINE`
+/// Number of values of each size. Each bucket is a power of two, divided into `2^FINE`
 /// equal parts: with the default of 0 a value is known to a factor of 2, with 4 to 6 %.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Counts<const FINE: u32 = 0>(Box<[u64]>);
@@ -77,7 +77,7 @@ impl<const FINE: u32> Counts<FINE> {
         self.0.iter().fold(0, |sum, &n| sum.wrapping_add(n))
     }
 
-    /// Whether no value was counted.
+    /// True if no value was counted.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&n| n == 0)
     }
@@ -197,7 +197,7 @@ impl<const FINE: u32> Histogram<FINE> {
         count.store(next, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts<FINE> {
         Counts(self.0.iter().map(|n| n.load(Ordering::Relaxed)).collect())
     }
@@ -222,13 +222,13 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Whether the next event is to be measured.
+    /// True if the next event is to be measured.
     #[inline]
     pub fn is_next(&self) -> bool {
         self.left == 1
     }
 
-    /// Whether to measure this event. The first one is measured, then one in [`SAMPLE`] on
+    /// True if this event is to be measured. The first one is measured, then one in [`SAMPLE`] on
     /// average.
     #[inline]
     pub fn take(&mut self) -> bool {

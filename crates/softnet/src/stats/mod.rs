@@ -13,5 +13,8 @@ mod histogram;
 
 pub use drop::{DropCounters, DropReason};
 pub use dropped::Dropped;
+#[doc(hidden)]
 pub use gauge::Published;
-pub use histogram::{Counts, Histogram, SAMPLE, Sampler};
+pub use histogram::Counts;
+#[doc(hidden)]
+pub use histogram::{Histogram, SAMPLE, Sampler};

@@ -35,7 +35,7 @@ use super::llist::{AdoptionList, Linked};
 use super::primitive::{AtomicU64, Ordering};
 
 /// An adoption list that its owner takes batch after batch.
-pub struct BatchList<N: Linked> {
+pub(crate) struct BatchList<N: Linked> {
     /// Written by all.
     list: CachePadded<AdoptionList<N>>,
     batches: CachePadded<Batches>,
@@ -43,9 +43,9 @@ pub struct BatchList<N: Linked> {
 
 /// Numbers of batches, written by the owner.
 struct Batches {
-    /// Of the one that was begun last.
+    /// Number of the one that was begun last.
     begun: AtomicU64,
-    /// Of the one that has ended last.
+    /// Number of the one that has ended last.
     ended: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl<N: Linked> fmt::Debug for BatchList<N> {
 
 impl<N: Linked> BatchList<N> {
     /// An empty list, made for up to `expected` nodes (see [`AdoptionList::expecting`]).
-    pub fn expecting(expected: usize) -> Self {
+    pub(crate) fn expecting(expected: usize) -> Self {
         Self::starting_at(0, expected)
     }
 
@@ -75,7 +75,7 @@ impl<N: Linked> BatchList<N> {
 
     /// Takes all nodes, as [`AdoptionList::take_now`] does, as the next batch. By one thread at a
     /// time, which has [ended](BatchList::end_batch) the batch before.
-    pub fn take_batch(&self, visit: impl FnMut(NonNull<N>)) {
+    pub(crate) fn take_batch(&self, visit: impl FnMut(NonNull<N>)) {
         let begun = &self.batches.begun;
         let number = begun.load(Ordering::Relaxed).wrapping_add(1);
         // W: published by the take.
@@ -84,21 +84,21 @@ impl<N: Linked> BatchList<N> {
     }
 
     /// The owner has worked on the batch.
-    pub fn end_batch(&self) {
+    pub(crate) fn end_batch(&self) {
         let number = self.batches.begun.load(Ordering::Relaxed);
         // E: pairs with the look in `passed`.
         self.batches.ended.store(number, Ordering::Release);
     }
 
     /// A mark behind everything that the caller has pushed so far.
-    pub fn mark(&self) -> u64 {
+    pub(crate) fn mark(&self) -> u64 {
         // L: comes after the push, which acquires.
         let begun = self.batches.begun.load(Ordering::Relaxed);
         begun.wrapping_add(1)
     }
 
-    /// Whether everything in front of `mark` has been worked on.
-    pub fn passed(&self, mark: u64) -> bool {
+    /// True if everything in front of `mark` has been worked on.
+    pub(crate) fn passed(&self, mark: u64) -> bool {
         let ended = self.batches.ended.load(Ordering::Acquire);
         ended.wrapping_sub(mark) as i64 >= 0
     }

@@ -116,12 +116,12 @@ impl<T> Biased<T> {
         self.state.fetch_or(CLOSED, Ordering::Release);
     }
 
-    /// Whether it was closed.
+    /// True if it was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Whether the owner is in, or was just about to.
+    /// True if the owner is in, or was just about to.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire) != 0 // B2: pairs with B3
     }

@@ -1,6 +1,5 @@
-//! What guards may cross threads, checked by the compiler: a guard gives `&T`, so sharing it
-//! shares the value. It may be `Sync` only if the value is, as a mutex's guard; `T: Send` is not
-//! enough.
+//! Guards that may cross threads, checked by the compiler: a guard gives `&T`, so sharing it shares
+//! the value. It may be `Sync` only if the value is, as a mutex's guard; `T: Send` is not enough.
 
 use std::cell::Cell;
 

@@ -1,8 +1,9 @@
 //! Back-pressure: a sender waits until a queue has capacity, instead of losing packets to a limit.
 //!
-//! Invariant: when an owner has published a length below the limit of a thread that waits, that
-//! thread has seen it, or will look again, or one with at least its limit will. No owner waits for
-//! a waiter, and none does anything for waiters for which there is no capacity.
+//! Invariant: when an owner has published a length below the limit of a sleeper, a thread or a
+//! task, that one has seen it, or will look again, or one with at least its limit will. No owner
+//! waits for a waiter, and none does anything for waiters for which there is no capacity. (A
+//! sleeper that comes no more [leaves](Capacity::leave): else those behind it sleep on.)
 //!
 //! Argument: in each round a waiter puts itself on the list of sleepers, which says what limit is
 //! [wanted](Capacity::wanted) at most (W), under the lock, then looks (L), then sleeps. The owner
@@ -10,14 +11,16 @@
 //! and L begins with a load of the word that G changed. If A comes before W, then G comes before
 //! L, which acquires the length. Else the owner compares the length (the last owner's is the true
 //! one: others only push), and if there is capacity sets `news` and [`tell`](Capacity::tell)s: it
-//! takes the sleepers with the largest limits off the list, a few, and unparks them. Where one of
+//! takes the sleepers with the largest limits off the list, a few, and wakes them. Where one of
 //! those finds no capacity, there is none for the rest either; one that leaves wakes the next few.
 //! A waiter that comes on the list later looks after that, and sees what happened before under the
 //! lock. Where the lock is held, by a waiter that comes or goes or by another owner, its holder
 //! looks for `news` after it has let go: the fence in between orders that, as it orders the
-//! owner's attempt after the store of `news`.
+//! owner's attempt after the store of `news`. Sleepers are woken without the lock: a task's waker
+//! may run the task at once.
 
 use std::sync::{PoisonError, TryLockError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::primitive::thread::{self, Thread};
@@ -33,8 +36,60 @@ pub(crate) struct Capacity {
     wanted: AtomicUsize,
     /// Sleepers are to be told.
     news: AtomicBool,
-    /// By limit, the largest last; of those with the same one the oldest last.
-    sleepers: Mutex<Vec<(usize, Thread)>>,
+    line: Mutex<Line>,
+}
+
+/// Sleepers by limit, the largest last; of those with the same one the oldest last.
+#[derive(Debug, Default)]
+struct Line {
+    sleepers: Vec<Sleeper>,
+    /// The last key given.
+    keys: u64,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    limit: usize,
+    key: u64,
+    who: Who,
+}
+
+#[derive(Debug)]
+enum Who {
+    Thread(Thread),
+    Task(Waker),
+}
+
+impl Sleeper {
+    fn wake(self) {
+        match self.who {
+            Who::Thread(thread) => thread.unpark(),
+            Who::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// One thread's or task's wait. It must [leave](Capacity::leave) if it has ever been listed.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    /// None: not listed yet.
+    key: Option<u64>,
+    /// It was taken off the list, to be woken.
+    woken: bool,
+}
+
+impl Line {
+    /// Takes a sleeper off the list. Returns whether it was there.
+    fn remove(&mut self, key: u64) -> bool {
+        let place = self.sleepers.iter().position(|other| other.key == key);
+        place.map(|place| self.sleepers.remove(place)).is_some()
+    }
+
+    /// The sleepers with the largest limits: if these find no capacity, no other would.
+    fn first(&mut self) -> Vec<Sleeper> {
+        let rest = self.sleepers.len().saturating_sub(WAKES);
+        self.sleepers.split_off(rest)
+    }
 }
 
 impl Capacity {
@@ -60,52 +115,65 @@ impl Capacity {
             if !self.news.load(Ordering::Relaxed) {
                 return;
             }
-            let mut sleepers = match self.sleepers.try_lock() {
-                Ok(sleepers) => sleepers,
-                Err(TryLockError::Poisoned(sleepers)) => sleepers.into_inner(),
+            let mut line = match self.line.try_lock() {
+                Ok(line) => line,
+                Err(TryLockError::Poisoned(line)) => line.into_inner(),
                 Err(TryLockError::WouldBlock) => return,
             };
             // Pairs with `published`, also where two owners had news.
             self.news.swap(false, Ordering::Acquire);
-            self.wake(&mut sleepers);
+            let first = line.first();
+            self.set_wanted(&line);
+            drop(line);
+            first.into_iter().for_each(Sleeper::wake);
         }
     }
 
-    /// Wakes the sleepers with the largest limits: if these find no capacity, no other would.
-    fn wake(&self, sleepers: &mut Vec<(usize, Thread)>) {
-        let few = sleepers.split_off(sleepers.len().saturating_sub(WAKES));
-        self.set_wanted(sleepers);
-        few.iter().for_each(|(_, thread)| thread.unpark());
-    }
-
     /// Under the lock.
-    fn set_wanted(&self, sleepers: &[(usize, Thread)]) {
-        let wanted = sleepers.last().map_or(0, |(limit, _)| *limit);
+    fn set_wanted(&self, line: &Line) {
+        let wanted = line.sleepers.last().map_or(0, |last| last.limit);
         // W
         self.wanted.store(wanted, Ordering::SeqCst);
     }
 
-    /// Takes the caller off the list of sleepers, and puts it there again if it is to `sleep` until
-    /// there are fewer than so many; else, if it has been `woken`, wakes the next. Returns whether
-    /// it was on the list.
-    fn list(&self, sleep: Option<usize>, woken: bool) -> bool {
-        let me = thread::current();
-        let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = sleepers.iter().position(|(_, t)| t.id() == me.id());
-        place.map(|place| sleepers.remove(place));
-        let listed = place.is_some();
-        if let Some(limit) = sleep {
-            let place = sleepers.partition_point(|(other, _)| *other < limit);
-            sleepers.insert(place, (limit, me));
-        }
-        if sleep.is_none() && (woken || !listed) {
-            self.wake(&mut sleepers);
-        } else {
-            self.set_wanted(&sleepers);
-        }
-        drop(sleepers);
+    /// Puts a waiter on the list of sleepers, in the place of where it was.
+    fn join(&self, waiter: &mut Waiter, limit: usize, who: Who) {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = match waiter.key {
+            Some(key) => {
+                waiter.woken |= !line.remove(key);
+                key
+            }
+            None => {
+                line.keys += 1;
+                line.keys
+            }
+        };
+        waiter.key = Some(key);
+        let place = line.sleepers.partition_point(|other| other.limit < limit);
+        line.sleepers.insert(place, Sleeper { limit, key, who });
+        self.set_wanted(&line);
+        drop(line);
         self.tell();
-        listed
+    }
+
+    /// Takes a waiter off the list of sleepers. If it was woken, wakes the next.
+    pub(crate) fn leave(&self, waiter: &mut Waiter) {
+        let Waiter { key, woken } = std::mem::take(waiter);
+        let Some(key) = key else {
+            return;
+        };
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = line.remove(key);
+        let next = if woken || !listed {
+            line.first()
+        } else {
+            Vec::new()
+        };
+        self.set_wanted(&line);
+        drop(line);
+        next.into_iter().for_each(Sleeper::wake);
+        self.tell();
     }
 
     /// Waits until `len` is less than `limit`, for at most `timeout`. Returns whether it is. `len`
@@ -115,9 +183,9 @@ impl Capacity {
             return true;
         }
         let start = Instant::now();
-        self.list(Some(limit), false);
-        let mut woken = false;
+        let mut waiter = Waiter::default();
         let found = loop {
+            self.join(&mut waiter, limit, Who::Thread(thread::current()));
             store_load_barrier();
             // L
             if len() < limit {
@@ -128,9 +196,57 @@ impl Capacity {
                 break false;
             }
             thread::park_timeout(left);
-            woken |= !self.list(Some(limit), false);
         };
-        self.list(None, woken);
+        self.leave(&mut waiter);
         found
+    }
+
+    /// As [`wait`](Capacity::wait), for a task: returns at once, and if `len` is not less than
+    /// `limit`, `waker` is called when it may be.
+    pub(crate) fn poll(
+        &self,
+        waiter: &mut Waiter,
+        limit: usize,
+        waker: &Waker,
+        len: impl Fn() -> usize,
+    ) -> bool {
+        let mut found = len() < limit;
+        if !found {
+            self.join(waiter, limit, Who::Task(waker.clone()));
+            store_load_barrier();
+            // L
+            found = len() < limit;
+        }
+        if found {
+            self.leave(waiter);
+        }
+        found
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Above the limits of all sleepers an owner looks and goes on: no news, no lock, no wake-up,
+    /// however many sleep. The first length below the largest limit wakes.
+    #[test]
+    fn owners_without_capacity_wake_nobody() {
+        let capacity = Capacity::default();
+        let mut waiters = [4, 8, 8].map(|limit| (limit, Waiter::default()));
+        for (limit, waiter) in &mut waiters {
+            capacity.join(waiter, *limit, Who::Thread(thread::current()));
+        }
+        for len in [8, 9, 1000] {
+            capacity.published(|| len);
+            assert!(!capacity.news.load(Ordering::Relaxed), "length {len}");
+        }
+        let left = || capacity.line.lock().map_or(0, |line| line.sleepers.len());
+        assert_eq!(left(), 3);
+        capacity.published(|| 7);
+        assert_eq!(left(), 3 - WAKES.min(3));
+        assert_eq!(capacity.wanted.load(Ordering::Relaxed), 4);
+        capacity.published(|| 4);
+        assert_eq!(left(), 1, "there is no capacity for the one that is left");
     }
 }

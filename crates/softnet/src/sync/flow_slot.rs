@@ -31,7 +31,7 @@ const VERSION: u64 = 1 << 36;
 
 /// The queue of one flow (or of the flows that share the slot).
 #[derive(Debug)]
-pub struct FlowSlot(AtomicU64);
+pub(crate) struct FlowSlot(AtomicU64);
 
 impl Default for FlowSlot {
     /// A slot without a queue: the first sender chooses.
@@ -47,7 +47,7 @@ impl FlowSlot {
     ///
     /// `is_empty` must be exact for packets whose push happens before the call. Lock-free: goes
     /// round again only if another thread's step succeeded meanwhile.
-    pub fn pin(
+    pub(crate) fn pin(
         &self,
         wanted: u16,
         may: impl Fn(u16) -> bool,
@@ -97,7 +97,7 @@ impl FlowSlot {
 
 /// A sender's hold on its flow's queue, while it pushes.
 #[derive(Debug)]
-pub struct FlowPin<'a> {
+pub(crate) struct FlowPin<'a> {
     slot: &'a FlowSlot,
     queue: u16,
     pins: u64,
@@ -105,12 +105,12 @@ pub struct FlowPin<'a> {
 
 impl FlowPin<'_> {
     /// The queue to push on.
-    pub fn queue(&self) -> u16 {
+    pub(crate) fn queue(&self) -> u16 {
         self.queue
     }
 
-    /// Whether it holds this slot.
-    pub fn is_of(&self, slot: &FlowSlot) -> bool {
+    /// True if it holds this slot.
+    pub(crate) fn is_of(&self, slot: &FlowSlot) -> bool {
         std::ptr::eq(self.slot, slot)
     }
 }

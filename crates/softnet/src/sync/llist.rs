@@ -28,7 +28,7 @@ use super::primitive::{AtomicPtr, Ordering};
 /// `next` and `set_next` read and write one and the same field, which nothing else touches while
 /// the node is in a list. A node may be put in a list by one thread and taken by another (which
 /// `Send` would say, but nodes are moved by pointer).
-pub unsafe trait Linked {
+pub(crate) unsafe trait Linked {
     /// The node's link.
     ///
     /// # Safety
@@ -42,13 +42,65 @@ pub unsafe trait Linked {
     unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>);
 }
 
+/// Nodes linked by `next` from `head` to `tail` that are in no list. Whoever has the chain owns
+/// them.
+#[derive(Debug)]
+pub(crate) struct Chain<N> {
+    /// The first node.
+    pub(crate) head: NonNull<N>,
+    /// The last node.
+    pub(crate) tail: NonNull<N>,
+    /// Number of nodes.
+    pub(crate) len: usize,
+    /// Sum of the nodes' bytes, where a list counts them.
+    pub(crate) bytes: u64,
+}
+
+impl<N> Clone for Chain<N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<N> Copy for Chain<N> {}
+
+/// A FIFO of nodes, as their owner holds them.
+///
+/// # Safety
+/// A list owns its nodes. What [`newest_first`](NodeList::newest_first) returns is a chain of nodes
+/// that nothing else refers to, with the right number.
+pub(crate) unsafe trait NodeList: Default {
+    /// A node.
+    type Node: Linked;
+
+    /// True if an owner of such a list calls drivers and qdiscs; then it is noted that this thread
+    /// is one.
+    const IS_OF_PACKETS: bool = false;
+
+    /// Takes all nodes out, as a chain that runs from the newest to the oldest.
+    fn newest_first(&mut self) -> Option<Chain<Self::Node>>;
+
+    /// Undoes [`newest_first`](NodeList::newest_first), in the empty list. The link behind the
+    /// oldest may be anything.
+    ///
+    /// # Safety
+    /// The caller owns the chain, and gives it up.
+    unsafe fn give_back(&mut self, chain: Chain<Self::Node>);
+
+    /// Puts a node in front of the others.
+    ///
+    /// # Safety
+    /// The caller owns the node, and gives it up.
+    unsafe fn put_front(&mut self, node: NonNull<Self::Node>);
+}
+
 /// The bits below the address.
 pub(super) const FLAGS: usize = 7;
 /// Position of the count. User-space addresses on x86-64 and AArch64 stay below it (without an
 /// explicit hint to `mmap`, also where the machine has five-level page tables).
 const SHIFT: u32 = 48;
 const ADDRESS: usize = ((1 << SHIFT) - 1) & !FLAGS;
-/// What the count can tell; a limit above it counts as that.
+/// Largest count that can be told; a limit above it counts as that.
 const MOST: usize = u16::MAX as usize;
 
 pub(super) fn count<N>(word: *mut N) -> usize {
@@ -59,9 +111,9 @@ pub(super) fn nodes<N>(word: *mut N) -> Option<NonNull<N>> {
     NonNull::new(word.map_addr(|a| a & ADDRESS))
 }
 
-/// What became of nodes that a thread wanted to push.
+/// Fate of nodes that a thread wanted to push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub(crate) enum Pushed {
     /// They wait behind so many others (65,535: at least so many).
     Queued(usize),
     /// Too many wait; the caller still has its nodes.
@@ -72,7 +124,7 @@ pub enum Pushed {
 
 /// Many threads push chains of nodes in one atomic step each, one takes them all. The length is
 /// kept beside the head, so the limit is exact.
-pub struct AdoptionList<N: Linked> {
+pub(crate) struct AdoptionList<N: Linked> {
     pub(super) word: AtomicPtr<N>,
     /// Read by all, changed by none (what it points to is).
     pub(super) index: PrefetchIndex<N>,
@@ -94,14 +146,14 @@ impl<N: Linked> Default for AdoptionList<N> {
 
 impl<N: Linked> AdoptionList<N> {
     /// An empty list, for short ones.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::expecting(0)
     }
 
     /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more
     /// slowly. Takes 8 bytes for each, of which only those up to the longest list that there was
     /// are ever touched.
-    pub fn expecting(expected: usize) -> Self {
+    pub(crate) fn expecting(expected: usize) -> Self {
         const {
             assert!(align_of::<N>() > FLAGS, "the flags need the lowest bits");
         }
@@ -121,7 +173,7 @@ impl<N: Linked> AdoptionList<N> {
     /// # Safety
     /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns
     /// `Some`.
-    pub unsafe fn push(
+    pub(crate) unsafe fn push(
         &self,
         newest: NonNull<N>,
         oldest: NonNull<N>,
@@ -187,19 +239,19 @@ impl<N: Linked> AdoptionList<N> {
         }
     }
 
-    /// Whether the list is empty. SeqCst, for a caller that goes to sleep if so.
-    pub fn is_empty(&self) -> bool {
+    /// True if the list is empty. SeqCst, for a caller that goes to sleep if so.
+    pub(crate) fn is_empty(&self) -> bool {
         nodes(self.word.load(Ordering::SeqCst)).is_none()
     }
 
     /// Number of nodes (at most 65,535 are told apart).
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         count(self.word.load(Ordering::Relaxed))
     }
 
     /// Takes all nodes and hands them to `visit`, newest first, each with its link intact until
     /// `visit` changes it.
-    pub fn take(&self, visit: impl FnMut(NonNull<N>)) {
+    pub(crate) fn take(&self, visit: impl FnMut(NonNull<N>)) {
         if !self.word.load(Ordering::Relaxed).is_null() {
             self.take_now(visit);
         }
@@ -207,7 +259,7 @@ impl<N: Linked> AdoptionList<N> {
 
     /// As [`take`](AdoptionList::take) without looking whether there is any node: cheaper where
     /// there is one as a rule.
-    pub fn take_now(&self, visit: impl FnMut(NonNull<N>)) {
+    pub(crate) fn take_now(&self, visit: impl FnMut(NonNull<N>)) {
         // T: pairs with every P of the chain.
         let word = self.word.swap(std::ptr::null_mut(), Ordering::SeqCst);
         // SAFETY: the swap made the whole chain ours.

@@ -39,7 +39,7 @@ thread_local! {
     pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Whether [`light`] suffices for the frequent side. The same for the life of the process.
+/// True if [`light`] suffices for the frequent side. The same for the life of the process.
 pub(crate) fn available() -> bool {
     imp::available()
 }

@@ -27,15 +27,14 @@ pub mod primitive;
 mod run_state;
 mod worker;
 
-pub use batch_list::BatchList;
+pub(crate) use batch_list::BatchList;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
-pub(crate) use capacity::Capacity;
-pub use flow_slot::{FlowPin, FlowSlot};
+pub(crate) use capacity::{Capacity, Waiter};
+pub(crate) use flow_slot::{FlowPin, FlowSlot};
 pub(crate) use index_stack::IndexStack;
-pub use llist::{AdoptionList, Linked, Pushed};
-pub use notify::Notify;
-pub(crate) use notify::Sleeping;
-pub use owned_list::{ListOwner, OwnedList, Taken};
+pub(crate) use llist::{AdoptionList, Chain, Linked, NodeList};
+pub(crate) use notify::{Notify, Sleeping};
+pub(crate) use owned_list::{Entry, ListOwner, OwnedList, is_owner_here};
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::{prefetch, prefetch_for_write};
 pub use run_state::{RunGuard, RunState};
@@ -59,5 +58,7 @@ mod models_owned_list;
 mod models_pool;
 #[cfg(all(test, loom))]
 mod models_worker;
+#[cfg(test)]
+mod testing;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,48 +1,30 @@
 //! loom models of the protocols in this module: a few steps of two or three threads, in every
 //! interleaving with at most `LOOM_MAX_PREEMPTIONS` preemptions. Run by `.ci/loom.sh`, with 3.
 
-use std::ptr::NonNull;
-
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
+use super::testing::{Node, free, leaked};
 use super::*;
 
-pub(super) struct Node {
-    pub(super) next: Option<NonNull<Node>>,
-    pub(super) value: usize,
-}
-
-// SAFETY: both functions use `next`, which the models touch in no other way.
-unsafe impl Linked for Node {
-    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
-        // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next }
-    }
-    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
-        // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next = next }
-    }
-}
-
 pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
-    let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
+    let node = leaked(value, None);
     // SAFETY: just made, a chain of one.
     let pushed = unsafe { list.push(node, node, 1, limit) }.is_some();
     if !pushed {
         // SAFETY: refused, so still ours.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
+        unsafe { free(node) };
     }
     pushed
 }
 
-/// What the list held, oldest first.
+/// Values that the list held, oldest first.
 pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
     let mut values = Vec::new();
     list.take(|node| {
         // SAFETY: given to us by `take`, made by `push` from a box.
-        values.insert(0, unsafe { Box::from_raw(node.as_ptr()) }.value);
+        values.insert(0, unsafe { free(node) });
     });
     values
 }
@@ -74,8 +56,8 @@ fn an_event_during_a_run_is_not_missed() {
     });
 }
 
-/// What two callers published before they were turned away is all seen by the run that goes round,
-/// also what the second of them published, who found the event noted already.
+/// Two callers publish and are turned away: the run that goes round sees all that they published,
+/// also that of the second, which found the event noted already.
 #[test]
 fn the_second_event_during_a_run_is_not_missed() {
     loom::model(|| {

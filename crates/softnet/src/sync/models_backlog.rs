@@ -8,7 +8,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use super::models::{Node, push, take};
+use super::models::{push, take};
+use super::testing::Node;
 use super::*;
 use crate::tx::{Notifier, Wake};
 

@@ -7,13 +7,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::models::Node;
+use super::testing::Values;
 use super::*;
 
 /// A queue that publishes its length as `TxQueue` does: a plain store before it is given up.
 struct Queue {
     /// The owner's length. Nothing is pushed: what waits is in the qdisc.
-    list: OwnedList<Node, usize>,
+    list: OwnedList<Values, usize>,
     published: AtomicUsize,
     capacity: Capacity,
 }
@@ -104,5 +104,56 @@ fn each_waiter_is_told_of_its_own_capacity() {
             queue.send(1);
             waiter.join().unwrap();
         }
+    });
+}
+
+/// Wakes a task: its thread.
+struct Unpark(super::primitive::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Queue {
+    /// A task's look, which says how to wake this thread.
+    fn poll(&self, waiter: &mut Waiter, limit: usize) -> bool {
+        let unpark = Unpark(super::primitive::thread::current());
+        let waker = std::sync::Arc::new(unpark).into();
+        self.capacity.poll(waiter, limit, &waker, || self.waiting())
+    }
+}
+
+/// A task sees the capacity, or is woken for it.
+#[test]
+fn a_task_is_told_of_capacity() {
+    loom::model(|| {
+        let queue = Queue::new(2);
+        let owner = queue.clone();
+        let owner = thread::spawn(move || {
+            owner.send(1);
+            owner.send(1);
+        });
+        let mut waiter = Waiter::default();
+        while !queue.poll(&mut waiter, 1) {
+            super::primitive::thread::park_timeout(Duration::MAX);
+        }
+        owner.join().unwrap();
+    });
+}
+
+/// A task that asks once and goes away takes no news from the thread that waits behind it.
+#[test]
+fn a_task_that_goes_away_passes_the_news_on() {
+    loom::model(|| {
+        let queue = Queue::new(1);
+        let mut waiter = Waiter::default();
+        assert!(!queue.poll(&mut waiter, 1));
+        let other = queue.clone();
+        let other = thread::spawn(move || assert!(other.wait(1)));
+        queue.send(1);
+        queue.capacity.leave(&mut waiter);
+        other.join().unwrap();
     });
 }

@@ -6,6 +6,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::models_owned_list::{Queue, WHOLE};
+use super::testing::Values;
 use super::*;
 
 struct Flow {
@@ -58,7 +59,7 @@ fn packets_leave(is_empty: IsEmpty) {
             let flow = flow.clone();
             thread::spawn(move || flow.send(wanted, usize::from(wanted), is_empty))
         });
-        flow.queues[0].serve(owner, Vec::new(), WHOLE);
+        flow.queues[0].serve(owner, Values::default(), WHOLE);
         threads.into_iter().for_each(|t| t.join().unwrap());
         let sent = flow.queues.iter().map(|queue| queue.sent().len());
         assert_eq!(sent.sum::<usize>(), 2);

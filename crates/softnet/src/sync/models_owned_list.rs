@@ -3,13 +3,11 @@
 //! The owner's value is plain memory in loom's cell, and so are the nodes. For each protecting
 //! step there is a model without it, which must fail. Run by `.ci/loom.sh`.
 
-use std::ptr::NonNull;
-
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use super::models::Node;
+use super::testing::Values;
 use super::*;
 use crate::testing::NoWake;
 use crate::tx::{Event, Notifier};
@@ -17,7 +15,7 @@ use crate::tx::{Event, Notifier};
 /// The queue, for its worker.
 const QUEUE: usize = 0;
 
-/// What the runner owns.
+/// State that the runner owns.
 #[derive(Default)]
 pub(super) struct State {
     sent: Vec<usize>,
@@ -27,7 +25,7 @@ pub(super) struct State {
 }
 
 pub(super) struct Queue {
-    pub(super) list: OwnedList<Node, State>,
+    pub(super) list: OwnedList<Values, State>,
     notifier: Notifier,
     woken: Event,
     /// The driver is full after every packet, until it has capacity again.
@@ -69,31 +67,25 @@ impl Queue {
     }
 
     pub(super) fn transmit(&self, value: usize, without: Without) {
-        let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
-        loop {
-            if let Some((guard, left)) = self.list.try_begin() {
-                let mut adopted = values(left);
-                // SAFETY: not pushed, so still ours.
-                adopted.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
-                return self.serve(guard, adopted, without);
+        let mut own = Values::one(value);
+        match self.list.enter(&mut own, |_| 100) {
+            Entry::Acquired(guard, mut left) => {
+                left.0.append(&mut own.0);
+                self.serve(guard, left, without);
             }
-            // SAFETY: just made, a chain of one.
-            match unsafe { self.list.push(node, node, 1, 100, false) } {
-                Pushed::Queued(_) => return,
-                Pushed::Full => unreachable!("the limit is far"),
-                Pushed::Unowned => {}
-            }
+            Entry::Queued(_) => {}
+            Entry::Full => unreachable!("the limit is far"),
         }
     }
 
     pub(super) fn serve(
         &self,
-        mut guard: ListOwner<'_, Node, State>,
-        mut adopted: Vec<usize>,
+        mut guard: ListOwner<'_, Values, State>,
+        mut adopted: Values,
         without: Without,
     ) {
         loop {
-            guard.waiting.append(&mut adopted);
+            guard.waiting.append(&mut adopted.0);
             self.send(&mut guard);
             if without.look {
                 let _ = guard.leave();
@@ -104,7 +96,7 @@ impl Queue {
                 Err(again) => guard = again,
             }
             adopted = match guard.take(usize::MAX) {
-                Some(taken) => values(taken),
+                Some((taken, _)) => taken,
                 None => {
                     // The control path is next, and tells the worker when it is done.
                     let _ = guard.leave();
@@ -147,30 +139,20 @@ impl Queue {
         while self.notifier.take(|_| ()) {
             if without.missed {
                 if let Some((guard, left)) = self.list.try_begin() {
-                    self.serve(guard, values(left), without);
+                    self.serve(guard, left, without);
                 }
             } else if let Some((guard, left)) = self.list.begin_or_miss() {
-                self.serve(guard, values(left), without);
+                self.serve(guard, left, without);
             }
         }
     }
 
-    /// What was sent, once nobody is active any more; what waits is stuck.
+    /// Packets sent, once nobody is active any more; those that wait are stuck.
     pub(super) fn sent(&self) -> Vec<usize> {
         let (guard, left) = self.list.try_begin().expect("idle");
         assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");
         guard.sent.clone()
     }
-}
-
-/// Oldest first.
-fn values(taken: Taken<'_, Node>) -> Vec<usize> {
-    let mut values = Vec::new();
-    taken.visit(|node| {
-        // SAFETY: given to us by `visit`, made by `transmit` from a box.
-        values.insert(0, unsafe { Box::from_raw(node.as_ptr()) }.value);
-    });
-    values
 }
 
 pub(super) const WHOLE: Without = Without {
@@ -314,8 +296,8 @@ fn deactivate(without: Without) {
         let sender = thread::spawn(move || other.transmit(1, without));
         let mut guard = queue.list.begin_slow();
         guard.down = true;
-        let mut left = values(guard.take_all());
-        guard.sent.append(&mut left);
+        let mut left = guard.take_all();
+        guard.sent.append(&mut left.0);
         let _ = guard.leave();
         if !without.event {
             // As the control path does, whatever is left.
@@ -349,20 +331,16 @@ fn the_limit_of_a_run_is_exact() {
         let queue = Queue::new(false);
         let (guard, _) = queue.list.try_begin().expect("idle");
         let push = |queue: &Queue, value| {
-            let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
-            // SAFETY: just made, a chain of one.
-            let pushed = unsafe { queue.list.push(node, node, 1, 1, false) };
-            if !matches!(pushed, Pushed::Queued(_)) {
-                // SAFETY: still ours.
-                drop(unsafe { Box::from_raw(node.as_ptr()) });
-            }
-            usize::from(matches!(pushed, Pushed::Queued(_)))
+            let mut own = Values::one(value);
+            let pushed = queue.list.push(&mut own, 1).is_some();
+            assert_eq!(pushed, own.is_empty());
+            usize::from(pushed)
         };
         let other = queue.clone();
         let thread = thread::spawn(move || push(&other, 1));
         let pushed = push(&queue, 2) + push(&queue, 3) + thread.join().unwrap();
         assert_eq!((pushed, queue.list.len()), (1, 1));
-        queue.serve(guard, Vec::new(), WHOLE);
+        queue.serve(guard, Values::default(), WHOLE);
         assert_eq!(queue.sent().len(), 1);
     });
 }
@@ -379,8 +357,8 @@ fn a_claim_beside_senders_strands_nothing() {
             other.transmit(2, WHOLE);
         });
         let mut guard = queue.list.begin_slow();
-        let mut left = values(guard.take_all());
-        guard.sent.append(&mut left);
+        let mut left = guard.take_all();
+        guard.sent.append(&mut left.0);
         let _ = guard.leave();
         queue.notify();
         queue.work(WHOLE);
@@ -404,15 +382,15 @@ fn a_claimer_stands_still(turn: bool) {
             while !over.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-            let mut left = values(guard.take_all());
-            guard.sent.append(&mut left);
+            let mut left = guard.take_all();
+            guard.sent.append(&mut left.0);
             let _ = guard.leave();
             other.notify();
         });
-        queue.serve(first, Vec::new(), WHOLE);
+        queue.serve(first, Values::default(), WHOLE);
         queue.transmit(1, WHOLE);
         if turn && let Some((guard, left)) = queue.list.begin_overdue(1) {
-            queue.serve(guard, values(left), WHOLE);
+            queue.serve(guard, left, WHOLE);
         }
         let served = queue.list.is_empty() || queue.list.is_owned();
         looked.store(true, Ordering::Release);

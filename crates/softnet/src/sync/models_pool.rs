@@ -248,7 +248,7 @@ fn with_the_tag_it_is_not() {
     });
 }
 
-/// What a remote-free list links; loom fails if two threads use a field at once.
+/// A node of a remote-free list; loom fails if two threads use a field at once.
 struct Magazine {
     next: UnsafeCell<Option<NonNull<Magazine>>>,
     buffers: UnsafeCell<usize>,

@@ -2,13 +2,11 @@
 //! the time for which it comes back, packets of a device that is going down, and packets of a queue
 //! without rings. For each protecting step there is a model without it, which must fail.
 
-use std::ptr::NonNull;
-
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use super::models::Node;
+use super::testing::Values;
 use super::worker::{Down, Tell, WorkerTimer};
 use super::*;
 use crate::testing::NoWake;
@@ -40,7 +38,7 @@ struct State {
 }
 
 struct Queue {
-    list: OwnedList<Node, State>,
+    list: OwnedList<Values, State>,
     notifier: Notifier,
     timer: WorkerTimer,
     down: Down,
@@ -49,7 +47,7 @@ struct Queue {
     without: Without,
 }
 
-type Owner<'a> = ListOwner<'a, Node, State>;
+type Owner<'a> = ListOwner<'a, Values, State>;
 
 impl Queue {
     fn new(without: Without) -> Arc<Queue> {
@@ -67,32 +65,20 @@ impl Queue {
         self.notifier.notify(0);
     }
 
-    /// Pushes a packet, also where there is no owner if `unowned`. False: there is none.
-    fn push(&self, unowned: bool) -> bool {
-        let node = NonNull::from(Box::leak(Box::new(Node {
-            next: None,
-            value: 0,
-        })));
-        // SAFETY: just made, a chain of one.
-        let pushed = unsafe { self.list.push(node, node, 1, 100, unowned) };
-        let queued = matches!(pushed, Pushed::Queued(_));
-        if !queued {
-            // SAFETY: still ours.
-            drop(unsafe { Box::from_raw(node.as_ptr()) });
-        }
-        queued
+    /// Pushes a packet, also where there is no owner.
+    fn push(&self) {
+        let pushed = self.list.push(&mut Values::one(0), 100);
+        assert!(pushed.is_some(), "the limit is far");
     }
 
     /// A sender of one packet.
     fn send(&self, now: Time) {
-        loop {
-            if let Some((owner, left)) = self.list.try_begin() {
-                self.serve(owner, count(left) + 1, Some(now), now);
-                return;
+        match self.list.enter(&mut Values::one(0), |_| 100) {
+            Entry::Acquired(owner, left) => {
+                self.serve(owner, left.0.len() + 1, Some(now), now);
             }
-            if self.push(false) {
-                return;
-            }
+            Entry::Queued(_) => {}
+            Entry::Full => unreachable!("the limit is far"),
         }
     }
 
@@ -129,19 +115,19 @@ impl Queue {
                 Ok(()) => return timer,
                 Err(again) => owner = again,
             }
-            let Some(taken) = owner.take(usize::MAX) else {
+            let Some((taken, other)) = owner.take(usize::MAX) else {
                 let _ = owner.leave();
                 self.notify();
                 return Time::MAX;
             };
-            missed = taken.missed();
-            owner.waiting += count(taken);
+            missed = other;
+            owner.waiting += taken.0.len();
         }
     }
 
     fn run_from_worker(&self, now: Time) -> Time {
         match self.list.begin_or_miss() {
-            Some((owner, left)) => self.serve(owner, count(left), None, now),
+            Some((owner, left)) => self.serve(owner, left.0.len(), None, now),
             None => Time::MAX,
         }
     }
@@ -159,16 +145,6 @@ impl Queue {
         assert!(left.is_empty() && owner.waiting == 0, "stuck");
         owner.done
     }
-}
-
-fn count(taken: Taken<'_, Node>) -> usize {
-    let mut count = 0;
-    taken.visit(|node| {
-        // SAFETY: given to us by `visit`, made by `push` from a box.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
-        count += 1;
-    });
-    count
 }
 
 /// INV-TX-2: a packet waits for its time, for which the worker comes back, or will after it was
@@ -215,7 +191,7 @@ fn a_device_goes_down(without: Without) {
         let queue = Queue::new(without);
         let other = queue.clone();
         let sender = thread::spawn(move || {
-            assert!(other.push(true));
+            other.push();
             other.notify();
             if other.down.is_set() && other.without != Without::Down {
                 other.run_from_worker(RELEASE);
@@ -272,7 +248,7 @@ fn packets_are_stranded(without: Without, rings_come: bool) {
                 if empty || in_use.load(Ordering::Relaxed) {
                     queue.run_from_worker(RELEASE);
                 } else if let Some((mut owner, left)) = queue.list.begin_or_miss() {
-                    owner.waiting += count(left);
+                    owner.waiting += left.0.len();
                     if owner.no_rings {
                         moved += std::mem::take(&mut owner.waiting);
                     }

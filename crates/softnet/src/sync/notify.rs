@@ -27,19 +27,19 @@ pub(crate) struct Sleeping(u64);
 
 /// A coalesced wake-up: usually one is sent for a sleep, and none to a thread that is awake.
 #[derive(Debug, Default)]
-pub struct Notify {
+pub(crate) struct Notify {
     state: AtomicU64,
 }
 
 impl Notify {
     /// Awake.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// The sleeper is about to sleep: look at every source of events once more after this, then
     /// sleep or [`awake`](Notify::awake).
-    pub fn prepare(&self) {
+    pub(crate) fn prepare(&self) {
         // Only notes of others come between, and only where the sleeper calls this twice.
         let number = (self.state.load(Ordering::Relaxed) | STATE).wrapping_add(1);
         self.state.store(number | SLEEPING, Ordering::SeqCst);
@@ -47,14 +47,14 @@ impl Notify {
     }
 
     /// The sleeper is up again.
-    pub fn awake(&self) {
+    pub(crate) fn awake(&self) {
         // A read-modify-write: what it finds is the last note of this sleep.
         self.state.fetch_and(!STATE, Ordering::SeqCst);
     }
 
-    /// Whether the sleeper sleeps, or has been woken and is not up yet. A hint: it may have
+    /// True if the sleeper sleeps, or has been woken and is not up yet. A hint: it may have
     /// changed by the time of the answer.
-    pub fn is_asleep(&self) -> bool {
+    pub(crate) fn is_asleep(&self) -> bool {
         self.state.load(Ordering::Relaxed) & STATE != AWAKE
     }
 
@@ -63,7 +63,7 @@ impl Notify {
     /// are in one order, with no fence between. (On x86-64 a fence costs as much as the
     /// publication.) Returns whether it was called.
     #[inline]
-    pub fn wake(&self, wake: impl FnOnce()) -> bool {
+    pub(crate) fn wake(&self, wake: impl FnOnce()) -> bool {
         let Some(sleeping) = self.sleeping() else {
             return false;
         };

@@ -34,16 +34,15 @@
 //! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
 //! one that finds an owner pays one.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
-use super::llist::{AdoptionList, FLAGS, Linked, Pushed, count, nodes};
+use super::llist::{AdoptionList, FLAGS, NodeList, Pushed, count, nodes};
 use super::preempt;
-use super::prefetch_index::PrefetchIndex;
 use super::primitive::{AtomicU32, Ordering, UnsafeCell};
 
 /// One thread is the owner.
@@ -89,55 +88,45 @@ fn flags<N>(flags: usize) -> *mut N {
     std::ptr::without_provenance_mut(flags)
 }
 
-/// Nodes taken off a list: the newest, linked down to the oldest. Whoever has this owns them.
+thread_local! {
+    /// Lists of packets that this thread owns now.
+    static OWNED_HERE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True if this thread owns a list of packets: it is inside a driver, a qdisc or a closure of the
+/// control path. If it waited for a list, it might wait for itself.
+pub(crate) fn is_owner_here() -> bool {
+    OWNED_HERE.get() != 0
+}
+
+/// Result of [`OwnedList::enter`].
 #[derive(Debug)]
-pub struct Taken<'a, N> {
-    newest: Option<NonNull<N>>,
-    /// How many there are (65,535: at least so many).
-    count: usize,
-    missed: bool,
-    index: &'a PrefetchIndex<N>,
+pub(crate) enum Entry<'a, L: NodeList, T> {
+    /// The caller owns the list, and still has its nodes. Others left these before, which go first.
+    Acquired(ListOwner<'a, L, T>, L),
+    /// They wait for the owner, behind so many others.
+    Queued(usize),
+    /// Too many wait. The caller still has its nodes.
+    Full,
 }
 
-impl<N: Linked> Taken<'_, N> {
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.newest.is_none()
-    }
-
-    /// Whether something that is no node was missed.
-    pub fn missed(&self) -> bool {
-        self.missed
-    }
-
-    /// Hands the nodes to `visit`, newest first, each with its link intact until `visit` changes
-    /// it.
-    #[inline]
-    pub fn visit(self, visit: impl FnMut(NonNull<N>)) {
-        // Usual without contention: there is nothing to visit.
-        if self.newest.is_some() {
-            // SAFETY: the nodes are the holder's.
-            unsafe { self.index.walk(self.newest, self.count, visit) };
-        }
-    }
-}
-
-/// What all threads write.
-struct Shared<N: Linked> {
-    list: AdoptionList<N>,
+/// Fields that all threads write.
+struct Shared<L: NodeList> {
+    list: AdoptionList<L::Node>,
     /// See [`OwnedList::backlog`]. On the line that a push needs anyway.
     backlog: AtomicU32,
 }
 
-/// The word, and what only the owner may touch.
-pub struct OwnedList<N: Linked, T> {
+/// The word, and what only the owner may touch. Senders and the owner hold nodes in lists of type
+/// `L`; those that wait when it is dropped are dropped as one.
+pub(crate) struct OwnedList<L: NodeList, T> {
     /// Alone on its cache lines: senders write it while the owner is busy with the value.
-    shared: CachePadded<Shared<N>>,
+    shared: CachePadded<Shared<L>>,
     /// Alone on its lines too: it is the owner's.
     owned: CachePadded<Owned<T>>,
 }
 
-/// What only the owner may touch.
+/// Fields that only the owner may touch.
 struct Owned<T> {
     value: UnsafeCell<T>,
     /// See [`OwnedList::when_abandoned`].
@@ -146,14 +135,14 @@ struct Owned<T> {
 
 // SAFETY: the value is used by one thread at a time (invariant 1), which needs no more than
 // `T: Send`; nodes may go from thread to thread (`Linked`).
-unsafe impl<N: Linked, T: Send> Sync for OwnedList<N, T> {}
+unsafe impl<L: NodeList, T: Send> Sync for OwnedList<L, T> {}
 // SAFETY: moving the list moves the value; nodes as above.
-unsafe impl<N: Linked, T: Send> Send for OwnedList<N, T> {}
+unsafe impl<L: NodeList, T: Send> Send for OwnedList<L, T> {}
 
-impl<N: Linked, T> OwnedList<N, T> {
+impl<L: NodeList, T> OwnedList<L, T> {
     /// Idle and empty, around `value`, made for lists of up to `expected` nodes (see
     /// [`AdoptionList::expecting`]).
-    pub fn new(value: T, expected: usize) -> Self {
+    pub(crate) fn new(value: T, expected: usize) -> Self {
         OwnedList {
             shared: CachePadded::new(Shared {
                 list: AdoptionList::expecting(expected),
@@ -168,14 +157,19 @@ impl<N: Linked, T> OwnedList<N, T> {
 
     /// Has an owner that is dropped, by a panic, call `abandoned` before it gives the list up.
     /// That must not panic.
-    pub fn when_abandoned(&mut self, abandoned: fn(&mut T)) {
+    #[must_use]
+    pub(crate) fn when_abandoned(mut self, abandoned: fn(&mut T)) -> Self {
         self.owned.abandoned = abandoned;
+        self
     }
 
     /// Changes the word as `change` says. Returns what it was, or what it is if `change` returns
     /// none. Goes round again only where another thread's change succeeded.
     #[inline(always)]
-    fn update(&self, change: impl Fn(*mut N) -> Option<*mut N>) -> Result<*mut N, *mut N> {
+    fn update(
+        &self,
+        change: impl Fn(*mut L::Node) -> Option<*mut L::Node>,
+    ) -> Result<*mut L::Node, *mut L::Node> {
         let step = |word| {
             preempt::point();
             change(word)
@@ -184,21 +178,41 @@ impl<N: Linked, T> OwnedList<N, T> {
         word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, step)
     }
 
-    fn word(&self, ordering: Ordering) -> *mut N {
+    fn word(&self, ordering: Ordering) -> *mut L::Node {
         self.shared.list.word.load(ordering)
     }
 
-    fn taken(&self, word: *mut N) -> Taken<'_, N> {
-        Taken {
-            newest: nodes(word),
-            count: count(word),
-            missed: has(word, MISSED),
-            index: &self.shared.list.index,
+    /// The nodes of a word that this thread has taken, oldest first.
+    #[inline(always)]
+    fn taken(&self, word: *mut L::Node) -> L {
+        let mut list = L::default();
+        let index = &self.shared.list.index;
+        // SAFETY: the change of the word made the nodes ours.
+        unsafe { index.walk(nodes(word), count(word), |node| list.put_front(node)) };
+        list
+    }
+
+    /// As [`taken`](OwnedList::taken), where usually there is none.
+    #[inline(always)]
+    fn left(&self, word: *mut L::Node) -> L {
+        if nodes(word).is_none() {
+            return L::default();
         }
+        self.some_left(word)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn some_left(&self, word: *mut L::Node) -> L {
+        self.taken(word)
     }
 
     /// For the thread that has just set OWNED.
-    fn owner(&self) -> ListOwner<'_, N, T> {
+    #[inline(always)]
+    fn owner(&self) -> ListOwner<'_, L, T> {
+        if L::IS_OF_PACKETS {
+            OWNED_HERE.with(|lists| lists.set(lists.get().wrapping_add(1)));
+        }
         ListOwner {
             list: self,
             _exclusive: PhantomData,
@@ -207,39 +221,65 @@ impl<N: Linked, T> OwnedList<N, T> {
 
     /// Becomes the owner, with all that waits, if there is none. Never waits.
     #[inline]
-    pub fn try_begin(&self) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
+    pub(crate) fn try_begin(&self) -> Option<(ListOwner<'_, L, T>, L)> {
         let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
         let word = self.update(begin).ok()?;
-        Some((self.owner(), self.taken(word)))
+        Some((self.owner(), self.left(word)))
     }
 
-    /// Pushes nodes for the owner, unless there are others and together they would be more than
-    /// `limit`. Never waits. With `unowned` nodes are pushed also where there is no owner: the
-    /// caller must then tell somebody to become it.
-    ///
-    /// # Safety
-    /// The caller owns `n` nodes, linked from `newest` to `oldest`, and gives them up if this
-    /// returns [`Pushed::Queued`].
-    #[inline]
-    pub unsafe fn push(
+    /// Becomes the owner if there is none, else pushes `nodes`, in one atomic operation, to the
+    /// owner, unless others wait and together they would be more than `limit` says. Never waits.
+    #[inline(always)]
+    pub(crate) fn enter(
         &self,
-        newest: NonNull<N>,
-        oldest: NonNull<N>,
-        n: usize,
-        limit: usize,
-        unowned: bool,
-    ) -> Pushed {
+        nodes: &mut L,
+        limit: impl FnOnce(&L) -> usize + Copy,
+    ) -> Entry<'_, L, T> {
+        loop {
+            if let Some((owner, left)) = self.try_begin() {
+                return Entry::Acquired(owner, left);
+            }
+            match self.push_chain(nodes, limit(nodes), false) {
+                Pushed::Queued(before) => return Entry::Queued(before),
+                Pushed::Full => return Entry::Full,
+                Pushed::Unowned => {}
+            }
+        }
+    }
+
+    /// Pushes `nodes` without becoming the owner, also where there is none: the caller must tell
+    /// somebody to become it. Returns how many waited before; none, and the nodes still in the
+    /// list, if others wait and together they would be more than `limit`. Never waits.
+    #[inline]
+    pub(crate) fn push(&self, nodes: &mut L, limit: usize) -> Option<usize> {
+        match self.push_chain(nodes, limit, true) {
+            Pushed::Queued(before) => Some(before),
+            Pushed::Full | Pushed::Unowned => None,
+        }
+    }
+
+    #[inline]
+    fn push_chain(&self, nodes: &mut L, limit: usize, unowned: bool) -> Pushed {
+        let Some(chain) = nodes.newest_first() else {
+            return Pushed::Queued(0);
+        };
         let may = |flags| unowned || flags & (OWNED | CLAIMED) != 0;
-        // SAFETY: by the caller's promise.
-        unsafe { self.shared.list.push_if(newest, oldest, n, limit, may) }
+        let list = &self.shared.list;
+        // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
+        let pushed = unsafe { list.push_if(chain.head, chain.tail, chain.len, limit, may) };
+        if !matches!(pushed, Pushed::Queued(_)) {
+            // SAFETY: not pushed, so still ours.
+            unsafe { nodes.give_back(chain) };
+        }
+        pushed
     }
 
     /// Becomes the owner with all that waits, or makes the owner go round once more. For events
     /// that are not on the list: a timer, a driver with capacity again, a worker's turn.
-    pub fn begin_or_miss(&self) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
+    pub(crate) fn begin_or_miss(&self) -> Option<(ListOwner<'_, L, T>, L)> {
         // Written also where MISSED is set already: the owner that sees it must see what happened
         // before this call.
-        let missed = |word: *mut N| word.map_addr(|a| a | MISSED);
+        let missed = |word: *mut L::Node| word.map_addr(|a| a | MISSED);
         let owned = |word| has(word, OWNED | CLAIMED);
         let step = |word| {
             Some(if owned(word) {
@@ -249,25 +289,25 @@ impl<N: Linked, T> OwnedList<N, T> {
             })
         };
         let (Ok(word) | Err(word)) = self.update(step);
-        (!owned(word)).then(|| (self.owner(), self.taken(word)))
+        (!owned(word)).then(|| (self.owner(), self.left(word)))
     }
 
     /// Becomes the owner, with all that waits, if a thread of the control path has claimed the list
     /// and does not come, and at least `overdue` nodes wait. The claim stays. (A missed event is
     /// forgotten: the claimer tells the worker.) Never waits.
     #[cold]
-    pub fn begin_overdue(&self, overdue: usize) -> Option<(ListOwner<'_, N, T>, Taken<'_, N>)> {
+    pub(crate) fn begin_overdue(&self, overdue: usize) -> Option<(ListOwner<'_, L, T>, L)> {
         let claimed = |word| has(word, CLAIMED) && !has(word, OWNED);
         let begin =
             |word| (claimed(word) && count(word) >= overdue).then(|| flags(OWNED | CLAIMED));
         let word = self.update(begin).ok()?;
-        Some((self.owner(), self.taken(word)))
+        Some((self.owner(), self.left(word)))
     }
 
     /// Claims the list, as a thread of the control path that stands still then.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn claim(&self) {
-        let claimed = |word: *mut N| Some(word.map_addr(|a| a | CLAIMED));
+        let claimed = |word: *mut L::Node| Some(word.map_addr(|a| a | CLAIMED));
         assert!(self.update(claimed).is_ok());
     }
 
@@ -276,10 +316,10 @@ impl<N: Linked, T> OwnedList<N, T> {
     /// this thread, which waits for the present owner (two claimers: also for what owns the list
     /// between them). That is short, so the claimer spins before it yields, and sleeps where
     /// yielding does not help. For the control path only, and never by the list's owner.
-    pub fn begin_slow(&self) -> ListOwner<'_, N, T> {
+    pub(crate) fn begin_slow(&self) -> ListOwner<'_, L, T> {
         let mut tries = 0;
         loop {
-            let step = |word: *mut N| match has(word, OWNED) {
+            let step = |word: *mut L::Node| match has(word, OWNED) {
                 true if tries < PLAIN => None,
                 true => Some(word.map_addr(|a| a | CLAIMED)),
                 false => Some(word.map_addr(|a| a & !FLAGS | OWNED)),
@@ -297,42 +337,44 @@ impl<N: Linked, T> OwnedList<N, T> {
         }
     }
 
-    /// What the owner said last about what is due besides the list: a hint that costs no cache
-    /// line of its own.
+    /// The owner's last word on work that is due besides the list: a hint that costs no cache line
+    /// of its own.
     #[inline]
-    pub fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether some thread is the owner at this moment.
-    pub fn is_owned(&self) -> bool {
+    /// True if some thread is the owner at this moment.
+    pub(crate) fn is_owned(&self) -> bool {
         has(self.word(Ordering::Relaxed), OWNED)
     }
 
-    /// How many nodes wait (at most 65,535 are told apart). SeqCst, for a caller that goes to sleep
+    /// Nodes that wait (at most 65,535 are told apart). SeqCst, for a caller that goes to sleep
     /// if there are too many; what the last owner did is seen as done.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         count(self.word(Ordering::SeqCst))
     }
 
-    /// Whether nothing waits and there is no owner. What the last owner did is seen as done.
-    pub fn is_idle(&self) -> bool {
+    /// True if nothing waits and there is no owner. What the last owner did is seen as done.
+    pub(crate) fn is_idle(&self) -> bool {
         self.word(Ordering::Acquire).is_null()
     }
 
-    /// Whether no node waits.
-    pub fn is_empty(&self) -> bool {
+    /// True if no node waits.
+    #[cfg(all(test, loom))]
+    pub(crate) fn is_empty(&self) -> bool {
         nodes(self.word(Ordering::Acquire)).is_none()
-    }
-
-    /// What waits, where the caller proves by `&mut` that there is no owner.
-    pub fn take_mut(&mut self) -> Taken<'_, N> {
-        let word = &self.shared.list.word;
-        self.taken(word.swap(std::ptr::null_mut(), Ordering::Acquire))
     }
 }
 
-impl<N: Linked, T> fmt::Debug for OwnedList<N, T> {
+impl<L: NodeList, T> Drop for OwnedList<L, T> {
+    fn drop(&mut self) {
+        // `&mut`: there is no owner.
+        drop(self.taken(self.word(Ordering::Acquire)));
+    }
+}
+
+impl<L: NodeList, T> fmt::Debug for OwnedList<L, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedList")
             .field("owned", &self.is_owned())
@@ -343,40 +385,45 @@ impl<N: Linked, T> fmt::Debug for OwnedList<N, T> {
 
 /// The ownership of an [`OwnedList`]: exclusive access to the value. Dropping it gives the list
 /// up, [abandoned](OwnedList::when_abandoned), and forgets a missed event; what waits stays.
-pub struct ListOwner<'a, N: Linked, T> {
-    list: &'a OwnedList<N, T>,
+///
+/// It may be shared between threads where the value may, as a `MutexGuard`, and not where the value
+/// may only be sent.
+pub(crate) struct ListOwner<'a, L: NodeList, T> {
+    list: &'a OwnedList<L, T>,
     /// By itself neither `Send` nor `Sync`.
     _exclusive: PhantomData<*mut T>,
 }
 
 // SAFETY: a shared owner gives shared references to the value, and nothing else that is not
 // atomic.
-unsafe impl<N: Linked, T: Sync> Sync for ListOwner<'_, N, T> {}
+unsafe impl<L: NodeList, T: Sync> Sync for ListOwner<'_, L, T> {}
 
-impl<'a, N: Linked, T> ListOwner<'a, N, T> {
-    /// Takes what waits, unless it is more than `limit` nodes or a thread of the control path
-    /// waits, and forgets missed events: the caller looks at everything after this.
+impl<'a, L: NodeList, T> ListOwner<'a, L, T> {
+    /// Takes what waits, oldest first, unless it is more than `limit` nodes or a thread of the
+    /// control path waits, and says whether anything but nodes was missed, which is forgotten: the
+    /// caller looks at everything after this.
     #[inline]
-    pub fn take(&mut self, limit: usize) -> Option<Taken<'a, N>> {
+    pub(crate) fn take(&mut self, limit: usize) -> Option<(L, bool)> {
         let word = self.list.word(Ordering::Relaxed);
         if word.addr() == OWNED {
-            return Some(self.list.taken(word));
+            return Some((L::default(), false));
         }
         let fits = |word| count(word) <= limit && !has(word, CLAIMED);
         let word = self.list.update(|word| fits(word).then(|| flags(OWNED)));
-        word.ok().map(|word| self.list.taken(word))
+        let word = word.ok()?;
+        Some((self.list.taken(word), has(word, MISSED)))
     }
 
-    /// Takes all that waits.
-    pub fn take_all(&mut self) -> Taken<'a, N> {
-        let kept = |word: *mut N| Some(flags(word.addr() & FLAGS));
+    /// Takes all that waits, oldest first.
+    pub(crate) fn take_all(&mut self) -> L {
+        let kept = |word: *mut L::Node| Some(flags(word.addr() & FLAGS));
         let (Ok(word) | Err(word)) = self.list.update(kept);
         self.list.taken(word)
     }
 
     /// Says what is due besides the list; see [`OwnedList::backlog`].
     #[inline]
-    pub fn set_backlog(&self, due: u32) {
+    pub(crate) fn set_backlog(&self, due: u32) {
         let backlog = &self.list.shared.backlog;
         if backlog.load(Ordering::Relaxed) != due {
             backlog.store(due, Ordering::Relaxed);
@@ -388,13 +435,14 @@ impl<'a, N: Linked, T> ListOwner<'a, N, T> {
     /// # Errors
     /// With the ownership itself: [`take`](ListOwner::take) and go round again.
     #[inline]
-    pub fn end(self) -> Result<(), ListOwner<'a, N, T>> {
+    pub(crate) fn end(self) -> Result<(), ListOwner<'a, L, T>> {
         preempt::point();
         let (from, to) = (flags(OWNED), flags(0));
         let word = &self.list.shared.list.word;
         match word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => {
                 std::mem::forget(self);
+                no_owner_here::<L>();
                 Ok(())
             }
             Err(_) => Err(self),
@@ -404,30 +452,39 @@ impl<'a, N: Linked, T> ListOwner<'a, N, T> {
     /// Gives the list up, whatever waits. Returns true if anything does, or was missed: somebody
     /// must then be told to become the owner.
     #[must_use = "what waits is stuck unless somebody is told"]
-    pub fn leave(self) -> bool {
+    pub(crate) fn leave(self) -> bool {
         let list = self.list;
         std::mem::forget(self);
         list.give_up()
     }
 }
 
-impl<N: Linked, T> OwnedList<N, T> {
+/// An ownership has ended.
+#[inline(always)]
+fn no_owner_here<L: NodeList>() {
+    if L::IS_OF_PACKETS {
+        OWNED_HERE.with(|lists| lists.set(lists.get().wrapping_sub(1)));
+    }
+}
+
+impl<L: NodeList, T> OwnedList<L, T> {
     /// Clears the owner's flags.
     fn give_up(&self) -> bool {
-        let cleared = |word: *mut N| Some(word.map_addr(|a| a & !(OWNED | MISSED)));
+        no_owner_here::<L>();
+        let cleared = |word: *mut L::Node| Some(word.map_addr(|a| a & !(OWNED | MISSED)));
         let (Ok(word) | Err(word)) = self.update(cleared);
         word.addr() != OWNED
     }
 }
 
-impl<N: Linked, T> Drop for ListOwner<'_, N, T> {
+impl<L: NodeList, T> Drop for ListOwner<'_, L, T> {
     fn drop(&mut self) {
         (self.list.owned.abandoned)(self);
         self.list.give_up();
     }
 }
 
-impl<N: Linked, T> Deref for ListOwner<'_, N, T> {
+impl<L: NodeList, T> Deref for ListOwner<'_, L, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -437,7 +494,7 @@ impl<N: Linked, T> Deref for ListOwner<'_, N, T> {
     }
 }
 
-impl<N: Linked, T> DerefMut for ListOwner<'_, N, T> {
+impl<L: NodeList, T> DerefMut for ListOwner<'_, L, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this is the only owner (invariant 1), and it is borrowed exclusively.
@@ -448,7 +505,7 @@ impl<N: Linked, T> DerefMut for ListOwner<'_, N, T> {
     }
 }
 
-impl<N: Linked, T> fmt::Debug for ListOwner<'_, N, T> {
+impl<L: NodeList, T> fmt::Debug for ListOwner<'_, L, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListOwner").finish_non_exhaustive()
     }

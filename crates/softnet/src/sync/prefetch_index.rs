@@ -16,7 +16,7 @@ use super::Linked;
 use super::prefetch::prefetch_for_write;
 use super::primitive::{AtomicPtr, Ordering};
 
-/// How many nodes ahead of the walk are prefetched.
+/// Nodes ahead of the walk that are prefetched.
 const AHEAD: usize = 12;
 
 /// The lowest places are not noted: a line that every short list writes would bounce between CPUs.

@@ -1,15 +1,15 @@
 //! A value with at most one owner, and no list: an [`OwnedList`] without nodes. A receive queue's.
 //!
-//! What a thread published before [`begin_or_miss`](RunState::begin_or_miss) is seen by an owner:
+//! Writes of a thread before [`begin_or_miss`](RunState::begin_or_miss) are seen by an owner:
 //! either the caller becomes it, or the present one is made to go round again.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::llist::Linked;
+use super::llist::{Chain, Linked, NodeList};
 use super::owned_list::{ListOwner, OwnedList, pause};
 
-/// What is on the list: nothing. No value of this type is made.
+/// Node of a list that has none. No value of this type is made.
 #[repr(align(8))]
 #[derive(Debug)]
 struct NoNode;
@@ -22,9 +22,23 @@ unsafe impl Linked for NoNode {
     unsafe fn set_next(_: NonNull<Self>, _: Option<NonNull<Self>>) {}
 }
 
+/// No list.
+#[derive(Debug, Default)]
+struct NoList;
+
+// SAFETY: there is no node.
+unsafe impl NodeList for NoList {
+    type Node = NoNode;
+    fn newest_first(&mut self) -> Option<Chain<NoNode>> {
+        None
+    }
+    unsafe fn give_back(&mut self, _: Chain<NoNode>) {}
+    unsafe fn put_front(&mut self, _: NonNull<NoNode>) {}
+}
+
 /// A value with at most one owner.
 #[derive(Debug)]
-pub struct RunState<T>(OwnedList<NoNode, T>);
+pub struct RunState<T>(OwnedList<NoList, T>);
 
 impl<T> RunState<T> {
     /// Around `value`, without an owner.
@@ -59,7 +73,7 @@ impl<T> RunState<T> {
 /// The ownership of a [`RunState`]: exclusive access to its value. Dropping it without
 /// [`end`](RunGuard::end) (a panic) gives it up and forgets a missed event.
 #[derive(Debug)]
-pub struct RunGuard<'a, T>(ListOwner<'a, NoNode, T>);
+pub struct RunGuard<'a, T>(ListOwner<'a, NoList, T>);
 
 impl<'a, T> RunGuard<'a, T> {
     /// Gives the value up.

@@ -1,8 +1,8 @@
 //! The protocols on real threads, and under miri.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::testing::{Node, Values, free};
 use super::*;
 
 const ROUNDS: usize = if cfg!(miri) { 50 } else { 20_000 };
@@ -42,59 +42,25 @@ fn a_run_given_up_by_a_panic_can_be_claimed_again() {
     assert!(run.try_begin().is_some());
 }
 
-struct Node {
-    next: Option<NonNull<Node>>,
-    value: usize,
-}
-
-// SAFETY: both functions use `next`, which the test touches in no other way; a node is a number
-// and a link.
-unsafe impl Linked for Node {
-    unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
-        // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next }
-    }
-    unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
-        // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next = next }
-    }
-}
-
-fn values(taken: Taken<'_, Node>) -> Vec<usize> {
-    let mut values = Vec::new();
-    taken.visit(|node| {
-        // SAFETY: given to us by `visit`, made from a box by the sender.
-        values.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
-    });
-    values.reverse();
-    values
-}
-
 /// INV-TX-1 to INV-TX-3 on real threads, with lists long enough for their places to be noted.
 #[test]
 fn a_run_list_loses_and_reorders_nothing() {
     const SENDERS: usize = 3;
     let list = OwnedList::new(Vec::new(), 16);
     let send = |value| {
-        let node = NonNull::from(Box::leak(Box::new(Node { next: None, value })));
-        loop {
-            if let Some((mut guard, left)) = list.try_begin() {
-                guard.extend(values(left));
-                // SAFETY: not pushed, so still ours.
-                guard.push(unsafe { Box::from_raw(node.as_ptr()) }.value);
+        let mut own = Values::one(value);
+        match list.enter(&mut own, |_| usize::MAX) {
+            Entry::Acquired(mut guard, left) => {
+                guard.extend(left.0);
+                guard.extend(own.0);
                 while let Err(again) = guard.end() {
                     guard = again;
-                    let more = values(guard.take(usize::MAX).expect("no limit"));
-                    guard.extend(more);
+                    let (more, _) = guard.take(usize::MAX).expect("no limit");
+                    guard.extend(more.0);
                 }
-                return;
             }
-            // SAFETY: a chain of one, which is ours until it is pushed.
-            match unsafe { list.push(node, node, 1, usize::MAX, false) } {
-                Pushed::Queued(_) => return,
-                Pushed::Full => unreachable!("there is no limit"),
-                Pushed::Unowned => {}
-            }
+            Entry::Queued(_) => {}
+            Entry::Full => unreachable!("there is no limit"),
         }
     };
     std::thread::scope(|scope| {
@@ -112,56 +78,50 @@ fn a_run_list_loses_and_reorders_nothing() {
     }
 }
 
-fn leaked(value: usize, next: Option<NonNull<Node>>) -> NonNull<Node> {
-    NonNull::from(Box::leak(Box::new(Node { next, value })))
-}
-
-/// A chain of `n` nodes; its newest and its oldest.
-fn chain(n: usize) -> (NonNull<Node>, NonNull<Node>) {
-    let oldest = leaked(0, None);
-    let newest = (1..n).fold(oldest, |next, value| leaked(value, Some(next)));
-    (newest, oldest)
-}
-
 /// The count has 16 bits: a limit above what it can tell was no limit at all.
 #[test]
 #[cfg_attr(miri, ignore = "65,536 allocations")]
 fn a_limit_above_the_count_still_holds() {
-    let list = OwnedList::<Node, ()>::new((), 0);
-    let (guard, _) = list.try_begin().expect("idle");
-    let (newest, oldest) = chain(65_535);
-    // SAFETY: just made, and linked so.
-    let pushed = unsafe { list.push(newest, oldest, 65_535, 70_000, false) };
-    assert_eq!(pushed, Pushed::Queued(0));
-    let one = leaked(0, None);
-    // SAFETY: a chain of one.
-    let pushed = unsafe { list.push(one, one, 1, 70_000, false) };
-    assert_eq!(pushed, Pushed::Full);
-    drop(guard);
+    let many = || Values((0..65_535).collect());
+    let list = OwnedList::<Values, ()>::new((), 0);
+    assert_eq!(list.push(&mut many(), 70_000), Some(0));
+    let mut one = Values::one(0);
+    assert_eq!(list.push(&mut one, 70_000), None);
+    assert_eq!(one, Values::one(0), "refused, so still ours");
+    let (_guard, left) = list.try_begin().expect("idle");
+    assert_eq!(left.0.len(), 65_535);
     let adoption = AdoptionList::<Node>::new();
-    let (_, left) = list.try_begin().expect("idle");
-    let mut nodes = 0;
-    left.visit(|node| {
-        nodes += 1;
-        // SAFETY: given to us, made from a box.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    let push = |mut values: Values| {
+        let chain = values.newest_first().expect("some");
+        // SAFETY: just made, and linked so.
+        let pushed = unsafe { adoption.push(chain.head, chain.tail, chain.len, 70_000) };
+        if pushed.is_none() {
+            // SAFETY: still ours.
+            unsafe { values.give_back(chain) };
+        }
+        pushed.is_some()
+    };
+    assert!(push(many()));
+    assert!(!push(Values::one(0)));
+    adoption.take(|node| {
+        // SAFETY: given to us, made by `newest_first`.
+        unsafe { free(node) };
     });
-    assert_eq!(nodes, 65_535);
-    let (newest, oldest) = chain(65_535);
-    // SAFETY: as above.
-    assert!(unsafe { adoption.push(newest, oldest, 65_535, 70_000) }.is_some());
-    // SAFETY: still ours.
-    assert!(unsafe { adoption.push(one, one, 1, 70_000) }.is_none());
-    // SAFETY: as above.
-    adoption.take(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
-    // SAFETY: refused, so still ours.
-    drop(unsafe { Box::from_raw(one.as_ptr()) });
+}
+
+/// A list that is dropped with nodes drops them.
+#[test]
+fn what_waits_goes_with_the_list() {
+    let list = OwnedList::<Values, ()>::new((), 0);
+    assert_eq!(list.push(&mut Values(vec![1, 2, 3]), 10), Some(0));
+    assert_eq!(list.push(&mut Values::default(), 0), Some(0), "nothing");
+    assert_eq!(list.len(), 3);
 }
 
 /// Under load some sender always was the owner when the control path looked. Now it is next.
 #[test]
 fn the_control_path_is_next() {
-    let list = OwnedList::<Node, ()>::new((), 0);
+    let list = OwnedList::<Values, ()>::new((), 0);
     let (served, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (mut guard, _) = list.try_begin().expect("idle");
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! What owners of a queue leave to its worker: the time for which it comes back, and whether it
-//! may be gone.
+//! Work that owners of a queue leave to its worker: the time for which it comes back, and whether
+//! it may be gone.
 //!
 //! The worker has a timer of its own. It sets it to the time that it is given where it owned the
 //! queue, and forgets it where it comes and is turned away, by an owner that sees that it was (it

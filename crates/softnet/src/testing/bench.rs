@@ -21,7 +21,7 @@ pub fn config(name: &str) -> DeviceConfig {
     }
 }
 
-/// What [`Bench::work`] did.
+/// Result of [`Bench::work`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Runs of a queue.
@@ -140,7 +140,7 @@ impl<Q: Qdisc, R: TxRing> Bench<Q, R> {
         self.device.transmit(list, now)
     }
 
-    /// What a worker does: runs each queue that has an event.
+    /// The worker's work: runs each queue that has an event.
     pub fn work(&self, now: Time) -> Work {
         let mut work = Work::default();
         loop {

@@ -6,7 +6,7 @@ pub(crate) mod preempt;
 mod ring;
 
 pub use bench::{Bench, Work, config};
-pub use ring::{Call, Faults, FlakyRing, Script, ScriptedRing};
+pub use ring::{Call, Script, ScriptedRing};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,12 +1,10 @@
-//! Drivers whose behaviour the test decides: [`ScriptedRing`] step by step, [`FlakyRing`] by a
-//! seeded random generator.
+//! A driver whose behaviour the test decides step by step: [`ScriptedRing`].
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Random;
 use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
@@ -24,7 +22,7 @@ pub struct Call {
 type OnCall = Box<dyn FnMut() + Send>;
 type Sink = Box<dyn FnMut(Packet) + Send>;
 
-/// What a [`ScriptedRing`] does, and what it did.
+/// The behaviour of a [`ScriptedRing`], and a record of its calls.
 pub struct Script {
     sent: Mutex<Vec<(u32, usize)>>,
     calls: Mutex<Vec<Call>>,
@@ -217,78 +215,5 @@ impl TxRing for ScriptedRing {
         if self.script.restart_helps.load(Ordering::Relaxed) {
             self.script.set_capacity(usize::MAX);
         }
-    }
-}
-
-/// The state of a [`FlakyRing`].
-#[derive(Debug, Default)]
-pub struct Faults {
-    stalled: AtomicBool,
-    refused: AtomicU64,
-}
-
-impl Faults {
-    /// Ends a stall; the driver then wakes its queue.
-    pub fn resume(&self) {
-        self.stalled.store(false, Ordering::SeqCst);
-    }
-
-    /// Packets refused so far.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-}
-
-/// A driver that stalls and refuses at random, and keeps no record, so that it can run for long.
-pub struct FlakyRing {
-    /// One packet in so many stalls the ring until [`Faults::resume`].
-    pub stall_one_in: u32,
-    /// One packet in so many is refused.
-    pub refuse_one_in: u32,
-    random: Random,
-    faults: Arc<Faults>,
-    sink: Sink,
-}
-
-impl FlakyRing {
-    /// A ring that gives what it sends to `sink`, and its state.
-    pub fn new(seed: u32, sink: impl FnMut(Packet) + Send + 'static) -> (FlakyRing, Arc<Faults>) {
-        let faults = Arc::new(Faults::default());
-        let ring = FlakyRing {
-            stall_one_in: 300,
-            refuse_one_in: 500,
-            random: Random(seed),
-            faults: faults.clone(),
-            sink: Box::new(sink),
-        };
-        (ring, faults)
-    }
-}
-
-impl fmt::Debug for FlakyRing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.faults.fmt(f)
-    }
-}
-
-impl TxRing for FlakyRing {
-    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-        while !packets.is_empty() {
-            if self.faults.stalled.load(Ordering::SeqCst) {
-                return Xmit::Busy;
-            }
-            let packet = packets.pop_front().unwrap();
-            if self.random.below(self.refuse_one_in) == 0 {
-                self.faults.refused.fetch_add(1, Ordering::Relaxed);
-                sent.drop(DropReason::DriverRefused, &packet);
-            } else {
-                sent.count(&packet);
-                (self.sink)(packet);
-            }
-            if self.random.below(self.stall_one_in) == 0 {
-                self.faults.stalled.store(true, Ordering::SeqCst);
-            }
-        }
-        Xmit::Complete
     }
 }

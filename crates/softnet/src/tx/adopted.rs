@@ -1,4 +1,4 @@
-//! What the owner of a queue has taken over and not enqueued yet, in the order in which it came.
+//! Packets that the owner has taken over and not enqueued yet, in the order in which it came.
 //!
 //! An enqueue costs 50 to 150 ns where headers are cold, and thousands of packets may wait for an
 //! owner that was off its CPU, or move to another qdisc. Nobody pays for all of them at once: an

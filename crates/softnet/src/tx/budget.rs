@@ -1,8 +1,8 @@
-//! What one owner of a queue may do before it hands the queue over, and why it stopped.
+//! Work that one owner of a queue may do before it hands the queue over, and why it stopped.
 
 use crate::time::Time;
 
-/// How an owner's work ended.
+/// End of an owner's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunOutcome {
     /// Nothing is due but what waits for one of several rings.
@@ -15,7 +15,7 @@ pub(super) enum RunOutcome {
     Stopped,
 }
 
-/// What an owner may do before it hands over.
+/// Work that an owner may do before it hands over.
 ///
 /// It sends at most its quota of wire packets, and what the last frame has beyond that if the
 /// driver takes it in one piece. A frame that has to be segmented is segmented as far as the

@@ -1,9 +1,10 @@
-//! What the control path changes of a device while packets flow: qdiscs, queue map, rings,
+//! Changes of a device by the control path while packets flow: qdiscs, queue map, rings,
 //! features, quota, actions. One caller at a time.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use super::control::ControlError;
 use super::device::{Device, Ingress, Qdiscs, share, uses};
 use super::queue_map::{Maps, QueueMap, QueueMapError};
 use super::select::Held;
@@ -31,9 +32,13 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// just then, having looked before the change, may leave late or through the first ring.
     /// Waits for owners, and reads the clock after that: control path only, one caller at a time.
     ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`]; nothing is changed then.
+    ///
     /// # Panics
     /// If there is not one qdisc for each queue, or neither one nor all are in use.
-    pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, clock: &Clock) {
+    pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, clock: &Clock) -> Result<(), ControlError> {
+        ControlError::unless_owner()?;
         qdiscs.check();
         let noqueue = qdiscs.is_noqueue();
         let Qdiscs {
@@ -51,7 +56,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             for (queue, qdisc) in self.queues.iter().zip(instances) {
                 queue.install(qdisc, Vec::new(), PacketList::new(), clock);
             }
-            return;
+            return Ok(());
         }
         // From one to all, or from all to one: take rings and packets away, then share them out.
         // Without rings nothing leaves, so nothing leaves by the wrong one.
@@ -85,29 +90,43 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         for ((queue, qdisc), (rings, waiting)) in self.queues.iter().zip(instances).zip(shares) {
             queue.install(qdisc, rings, waiting, clock);
         }
+        Ok(())
+    }
+
+    /// Queue of this number, for the control path.
+    fn controlled(&self, queue: usize) -> Result<&TxQueue<R, Q>, ControlError> {
+        ControlError::unless_owner()?;
+        let found = self.queues.get(queue);
+        found.ok_or(ControlError::NoSuchQueue(queue))
     }
 
     /// Gives one transmit queue another qdisc; see [`set_qdiscs`](Device::set_qdiscs).
-    pub fn set_qdisc_at(&self, queue: usize, qdisc: Q, clock: &Clock) {
-        if let Some(queue) = self.queues.get(queue) {
-            queue.install(qdisc, Vec::new(), PacketList::new(), clock);
-        }
+    ///
+    /// # Errors
+    /// [`ControlError`]; nothing is changed then.
+    pub fn set_qdisc_at(&self, queue: usize, qdisc: Q, clock: &Clock) -> Result<(), ControlError> {
+        let queue = self.controlled(queue)?;
+        queue.install(qdisc, Vec::new(), PacketList::new(), clock);
+        Ok(())
     }
 
     /// Does something with the qdisc of transmit queue `queue` that needs it for itself: changes
-    /// its parameters while packets flow. Afterwards what may leave now leaves. `None` if there is
-    /// no such queue. Senders go on meanwhile, and their packets wait. `f` must not put another
-    /// qdisc in the place of this one: that is what [`set_qdiscs`](Device::set_qdiscs) is for.
-    /// Waits for the owner, and reads the clock after that: control path only.
+    /// its parameters while packets flow. Afterwards what may leave now leaves. Senders go on
+    /// meanwhile, and their packets wait. `f` must not put another qdisc in the place of this one:
+    /// that is what [`set_qdiscs`](Device::set_qdiscs) is for. Waits for the owner, and reads the
+    /// clock after that: control path only.
+    ///
+    /// # Errors
+    /// [`ControlError`]; `f` is not called then.
     pub fn with_qdisc<T>(
         &self,
         queue: usize,
         clock: &Clock,
         f: impl FnOnce(&mut Q, &mut Cx) -> T,
-    ) -> Option<T> {
-        let mut control = self.queues.get(queue)?.control();
+    ) -> Result<T, ControlError> {
+        let mut control = self.controlled(queue)?.control();
         let QueueState { qdisc, cx, .. } = &mut *control;
-        Some(f(qdisc, cx.at(clock.now())))
+        Ok(f(qdisc, cx.at(clock.now())))
     }
 
     /// Sets how many bytes of buffers the device's queues may hold; what comes beyond that is
@@ -128,23 +147,33 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
 
     /// Replaces the rings, by as many for a device that came back, or by none for one that is gone
     /// (which is [down](Device::deactivate) then). Waits for owners: control path only.
-    pub fn replace_rings(&self, rings: Vec<R>) {
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`]; nothing is changed then.
+    pub fn replace_rings(&self, rings: Vec<R>) -> Result<(), ControlError> {
+        ControlError::unless_owner()?;
         let wakers = self.queues.iter().map(|queue| queue.waker.clone());
         let mut shares = share(rings, wakers, self.active());
         shares.resize_with(self.queues.len(), Vec::new);
         for (queue, rings) in self.queues.iter().zip(shares) {
             queue.control().replace_rings(rings);
         }
+        Ok(())
     }
 
     /// Other features from now on, as for a guest that reconnects with others, or a changed MTU.
     /// What was made fit for the old features and waits for the driver is made fit for the new
     /// ones, or dropped, before the driver sees it: from when this returns, the driver sees no
     /// packet that does not fit. Waits for owners: control path only.
-    pub fn set_features(&self, features: Features) {
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`]; nothing is changed then.
+    pub fn set_features(&self, features: Features) -> Result<(), ControlError> {
+        ControlError::unless_owner()?;
         for queue in &self.queues {
             queue.control().set_features(features);
         }
+        Ok(())
     }
 
     /// Gives the device another map of its own, while packets flow. Flows may be reordered once,
@@ -175,6 +204,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.selector.set(maps.in_force());
     }
 
+    #[doc(hidden)]
     /// Attaches egress actions, in the place of those that the device has; none detaches them.
     /// Senders that are in the old ones finish there. Control path only.
     pub fn set_egress(&self, egress: Option<Box<dyn Egress<R, Q>>>) {
@@ -183,6 +213,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.change_uses(uses::EGRESS, attached);
     }
 
+    #[doc(hidden)]
     /// Says where packets go that actions have arrive at this device. Once.
     pub fn set_ingress(&self, ingress: Box<dyn Ingress>) {
         let _ = self.ingress.set(ingress);

@@ -1,37 +1,61 @@
-//! What the control path does with a queue: it becomes the owner, for which it waits, changes
-//! something, and notifies the worker. None of this may be called by the queue's owner (from a
-//! driver, a qdisc, or a closure given to the queue): it would wait for itself.
+//! Changes of a queue by the control path: it becomes the owner, for which it waits, changes
+//! something, and notifies the worker. A thread that owns a queue already (a call from a driver, a
+//! qdisc, or a closure given to a queue) might wait for itself, and is [refused](ControlError).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
 use super::adopted::ADOPTIONS;
-use super::enter::stamp;
-use super::queue::TxQueue;
+use super::queue::{Owner, TxQueue, stamp};
 use super::ring::TxRing;
 use super::state::QueueState;
-use crate::mem::{PacketList, QueueOwner};
+use crate::mem::PacketList;
 use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
+use crate::sync::is_owner_here;
 use crate::time::{Clock, Time};
+
+/// Cause for which the control path changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// This thread owns a transmit queue: the call came from a driver, a qdisc or a closure given
+    /// to a queue, and might have waited for itself.
+    #[error("called by the owner of a transmit queue, which would wait for itself")]
+    CalledByOwner,
+    /// The device has no queue of this number.
+    #[error("the device has no transmit queue {0}")]
+    NoSuchQueue(usize),
+}
+
+impl ControlError {
+    /// To be asked before anything is changed.
+    pub(super) fn unless_owner() -> Result<(), ControlError> {
+        if is_owner_here() {
+            Err(ControlError::CalledByOwner)
+        } else {
+            Ok(())
+        }
+    }
+}
 
 /// A queue that the control path owns. What senders push stays on the adoption list. Ends, also
 /// by a panic, by publishing, freeing, and notifying the worker.
 pub(super) struct Control<'a, R: TxRing, Q: Qdisc> {
     queue: &'a TxQueue<R, Q>,
     /// None only while it is dropped.
-    owner: Option<QueueOwner<'a, QueueState<R, Q>>>,
+    owner: Option<Owner<'a, R, Q>>,
 }
 
 impl<'a, R: TxRing, Q: Qdisc> Control<'a, R, Q> {
-    fn of(queue: &'a TxQueue<R, Q>, owner: QueueOwner<'a, QueueState<R, Q>>) -> Self {
+    fn of(queue: &'a TxQueue<R, Q>, owner: Owner<'a, R, Q>) -> Self {
         Control {
             queue,
             owner: Some(owner),
         }
     }
 
-    fn owner(&mut self) -> &mut QueueOwner<'a, QueueState<R, Q>> {
+    fn owner(&mut self) -> &mut Owner<'a, R, Q> {
         self.owner.as_mut().expect("only a drop takes it")
     }
 }
@@ -137,6 +161,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as
     /// [`DropReason::QdiscReset`]) or up again. Waits for the owner: control path only.
+    #[doc(hidden)]
     pub fn set_active(&self, active: bool) {
         self.down.set(!active);
         let mut control = self.control();

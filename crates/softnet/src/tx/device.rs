@@ -19,18 +19,18 @@ use crate::qdisc::Qdisc;
 use crate::stats::DropCounters;
 use crate::sync::PerCpu;
 
-/// What a device is made of, besides its rings.
+/// Parts of a device, besides its rings.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
     /// Name, as shown.
     pub name: String,
-    /// What the driver does in hardware (or lets the kernel do).
+    /// Offloads that the driver does in hardware (or lets the kernel do).
     pub features: Features,
     /// Who serves the queues.
     pub policy: TxPolicy,
 }
 
-/// How a device receives what did not come from its driver.
+/// Receiver of packets that did not come from a device's driver.
 pub trait Ingress: Send + Sync + std::fmt::Debug {
     /// Has the device's worker receive `packets` later. Never blocks. What is left in the list was
     /// refused.
@@ -42,7 +42,7 @@ pub trait Ingress: Send + Sync + std::fmt::Debug {
 pub struct Qdiscs<Q> {
     /// One for each transmit queue.
     pub instances: Vec<Q>,
-    /// How many of them are used: all, or only the first, which then feeds all rings.
+    /// Number of them in use: all, or only the first, which then feeds all rings.
     pub active: usize,
     /// Which queues the packets of a priority use (`mqprio`): its classes.
     pub map: Option<QueueMap>,
@@ -70,7 +70,7 @@ impl<Q: Qdisc> Qdiscs<Q> {
     }
 }
 
-/// What a sender has to do besides pushing; bits of [`Device::uses`].
+/// Duties of a sender besides pushing; bits of [`Device::uses`].
 pub(super) mod uses {
     /// There are egress actions.
     pub(in crate::tx) const EGRESS: u8 = 1;
@@ -95,7 +95,7 @@ pub struct Device<R, Q> {
     pub(super) active: AtomicUsize,
     pub(super) uses: AtomicU8,
     pub(super) selector: Selector,
-    /// What `selector` was set from. Control path only.
+    /// Maps that `selector` was set from. Control path only.
     pub(super) maps: Mutex<Maps>,
     pub(super) egress: ArcSwapOption<Box<dyn Egress<R, Q>>>,
     pub(super) drops: Arc<DropCounters>,
@@ -204,7 +204,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         &self.queues
     }
 
-    /// How many of the queues are in use: all, or only the first.
+    /// Number of queues in use: all, or only the first.
     pub fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }

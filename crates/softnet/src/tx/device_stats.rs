@@ -37,7 +37,7 @@ pub struct DeviceStats {
     pub distributions: Distributions,
 }
 
-/// How long things take and how many come at once, sampled. Empty where nothing was measured.
+/// Times of things and sizes of batches, sampled. Empty where nothing was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distributions {
     /// Nanoseconds for which transmit calls owned a queue. (Calls that push for another owner are
@@ -83,17 +83,20 @@ const COPIED: usize = 0;
 pub(super) const DEFERRED: usize = 1;
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
+    #[doc(hidden)]
     /// Counts packets that the driver received.
     pub fn count_received(&self, packets: u64, bytes: u64) {
         self.received.add(RX_PACKETS, packets);
         self.received.add(RX_BYTES, bytes);
     }
 
+    #[doc(hidden)]
     /// Counts packets that egress actions have added by copying.
     pub fn count_copied(&self, wire_packets: u64) {
         self.acted.add(COPIED, wire_packets);
     }
 
+    #[doc(hidden)]
     /// Wire packets that egress actions have added by copying.
     pub fn copied(&self) -> u64 {
         self.acted.sum(COPIED)

@@ -5,25 +5,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::device::{Device, uses};
-use super::{RUN_QUOTA, TxQueue, TxRing};
+use super::{ControlError, RUN_QUOTA, TxQueue, TxRing};
 use crate::qdisc::Qdisc;
 #[cfg(doc)]
 use crate::stats::DropReason;
+use crate::sync::is_owner_here;
 use crate::time::Time;
 
 /// How long a driver may take no packets, while some wait, before the watchdog restarts it (the
 /// kernel's `watchdog_timeo`).
 pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
-/// How often to look whether one is (see [`Device::watchdog`]).
+/// Period of the looks whether one is (see [`Device::watchdog`]).
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Restarts every ring that has been full, and has taken nothing, for [`WATCHDOG_TIMEO`].
     /// Returns how many queues had such rings; each is counted in
     /// [`DeviceStats::tx_timeouts`](super::DeviceStats). Call it every second or so; waits for
-    /// running threads: control path only.
+    /// running threads: control path only. (A call from a driver does nothing.)
     pub fn watchdog(&self, now: Time) -> usize {
-        if !self.is_active() {
+        if !self.is_active() || is_owner_here() {
             return 0;
         }
         let stuck = |queue: &&TxQueue<R, Q>| queue.status.is_stuck(now, WATCHDOG_TIMEO);
@@ -46,7 +47,11 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// a queue that is down stays where it is: a sender that was preempted between its look at
     /// the device and its push finds the queue down and drops its packets itself, whenever it
     /// goes on.
-    pub fn deactivate(&self) {
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`]; nothing is changed then.
+    pub fn deactivate(&self) -> Result<(), ControlError> {
+        ControlError::unless_owner()?;
         self.change_uses(uses::DOWN, true);
         self.queues.iter().for_each(|queue| queue.set_active(false));
         for queue in &self.queues {
@@ -58,20 +63,26 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
                 std::thread::yield_now();
             }
         }
+        Ok(())
     }
 
     /// Takes the device up again. Control path only, one caller at a time.
-    pub fn activate(&self) {
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`]; nothing is changed then.
+    pub fn activate(&self) -> Result<(), ControlError> {
+        ControlError::unless_owner()?;
         self.queues.iter().for_each(|queue| queue.set_active(true));
         self.change_uses(uses::DOWN, false);
+        Ok(())
     }
 
-    /// Whether the device is up.
+    /// True if the device is up.
     pub fn is_active(&self) -> bool {
         self.uses.load(Ordering::Relaxed) & uses::DOWN == 0
     }
 
-    /// Whether nothing waits on the way out. Exact when no sender is active.
+    /// True if nothing waits on the way out. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
         self.queues.iter().all(TxQueue::is_empty)
     }

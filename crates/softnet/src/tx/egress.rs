@@ -19,7 +19,7 @@ pub trait Egress<R, Q>: Send + Sync {
 /// Numbers of one action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActionStats {
-    /// What it does, in tc's words.
+    /// Name of the action, in tc's words.
     pub action: String,
     /// Wire packets it was applied to.
     pub packets: u64,

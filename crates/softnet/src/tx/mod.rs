@@ -6,18 +6,18 @@
 //! to the queue's worker.
 //!
 //! The files from top to bottom; each calls those below it only: `device`, `transmit` (which
-//! queue), `enter` (owner or not), `queue` (the owner's loop), `state` (the owner's work),
-//! `rings`, `ring` (the driver). Beside them `control` and `down` (the control path).
+//! queue), `queue` (owner or not, the owner's loop), `state` (the owner's work), `rings`, `ring`
+//! (the driver). Beside them `control` and `down` (the control path).
 
 mod adopted;
 mod budget;
+mod capacity;
 mod configure;
 mod control;
 mod device;
 mod device_stats;
 mod down;
 mod egress;
-mod enter;
 mod notifier;
 mod policy;
 mod queue;
@@ -26,31 +26,46 @@ mod quota;
 mod recursion;
 mod ring;
 mod rings;
+mod runner;
 mod select;
-mod standalone;
+mod sender;
 mod state;
 mod status;
 mod transmit;
+mod wake_file;
 mod waker;
 
-pub use device::{Device, DeviceConfig, Ingress, Qdiscs};
+pub use capacity::CapacityWaiter;
+pub use control::ControlError;
+pub use device::{Device, DeviceConfig, Qdiscs};
 pub use device_stats::{DeviceStats, Distributions};
-pub use down::WATCHDOG_TIMEO;
-pub use egress::{ActionStats, Egress};
-pub use enter::XmitResult;
-pub use notifier::{Event, Notifier, Wake};
-pub use policy::{QDISC_MAX_BURST, RUN_QUOTA, ServedBy, TxPolicy};
-pub use queue::TxQueue;
-pub use queue_map::{MAX_CLASSES, MAX_QUEUES, QueueMap, QueueMapError, TcQueues};
-pub use recursion::XMIT_RECURSION_LIMIT;
+pub use policy::{ServedBy, TxPolicy};
+pub use queue::{TxQueue, XmitResult};
+pub use queue_map::{QueueMap, QueueMapError, TcQueues};
 pub use ring::{Interest, RingFile, Sent, TxRing, Xmit};
-pub use rings::REQUEUE_LIMIT;
-pub use select::{select_queue, set_worker};
-pub use standalone::{Standalone, StandaloneError};
+pub use runner::Runner;
+pub use sender::{Sender, SenderBuilder, SenderError};
 pub use status::QueueStats;
+pub use wake_file::WakeFile;
 pub use waker::RingWaker;
+
+// For an engine, its actions and workers, and limits that are told where they matter.
+#[doc(hidden)]
+pub use self::{
+    device::Ingress,
+    down::WATCHDOG_TIMEO,
+    egress::{ActionStats, Egress},
+    notifier::{Event, Notifier, Wake},
+    policy::{QDISC_MAX_BURST, RUN_QUOTA},
+    queue_map::{MAX_CLASSES, MAX_QUEUES},
+    recursion::XMIT_RECURSION_LIMIT,
+    rings::REQUEUE_LIMIT,
+    select::{select_queue, set_worker},
+};
 
 pub use crate::offload::Features;
 
+#[cfg(test)]
+mod queue_tests;
 #[cfg(all(test, not(miri)))]
 mod select_tests;

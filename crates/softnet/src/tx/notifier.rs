@@ -1,9 +1,8 @@
-//! How anyone tells a worker that it has something to do: a bit for each thing, and one coalesced
-//! wake-up.
+//! Notes to a worker that it has something to do: a bit for each thing, and one coalesced wake-up.
 //!
 //! Invariant: after [`notify`](Notifier::notify) the bit is set until the worker takes it, and if
-//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also one
-//! that finds the bit set, as the thread that set it may have been preempted before it looked
+//! the worker sleeps, it has been woken since it lay down. Each caller sees to that itself: also
+//! one that finds the bit set, as the thread that set it may have been preempted before it looked
 //! whether the worker sleeps, or before its system call.
 //!
 //! Ordering: `notify` publishes the bit with a SeqCst read-modify-write before it looks at the
@@ -28,8 +27,13 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// How anyone tells a worker that it has something to do: a bit for each event, and one coalesced
-/// wake-up.
+impl Wake for std::task::Waker {
+    fn wake(&self) {
+        self.wake_by_ref();
+    }
+}
+
+/// A bit for each event that a worker is to be told of, and one coalesced wake-up.
 pub struct Notifier {
     words: Box<[AtomicU64]>,
     notify: CachePadded<Notify>,
@@ -58,7 +62,7 @@ impl Notifier {
         }
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn events(&self) -> usize {
         self.words.len() * 64
     }
@@ -108,7 +112,7 @@ impl Notifier {
         any
     }
 
-    /// Whether no event is set.
+    /// True if no event is set.
     pub fn is_quiet(&self) -> bool {
         self.words
             .iter()
@@ -119,14 +123,24 @@ impl Notifier {
     /// from now on, before [`wake`](Notifier::wake) or by [`notify`](Notifier::notify), ends the
     /// sleep. `idle` must look with SeqCst loads.
     pub fn sleep_if(&self, idle: impl FnOnce() -> bool, sleep: impl FnOnce()) {
-        self.notify.prepare();
-        if self.is_quiet() && idle() {
+        if self.prepare() && idle() {
             sleep();
         }
+        self.awake();
+    }
+
+    /// From now on the worker counts as asleep. Returns whether no event is set.
+    pub(super) fn prepare(&self) -> bool {
+        self.notify.prepare();
+        self.is_quiet()
+    }
+
+    /// The worker is up again.
+    pub(super) fn awake(&self) {
         self.notify.awake();
     }
 
-    /// Whether the worker sleeps, or has been woken and is not up yet. A hint: it may have
+    /// True if the worker sleeps, or has been woken and is not up yet. A hint: it may have
     /// changed by the time of the answer.
     pub fn is_asleep(&self) -> bool {
         self.notify.is_asleep()
@@ -154,7 +168,7 @@ impl Event {
         notifier.notify(event);
     }
 
-    /// Whether it has happened since this was asked last.
+    /// True if it has happened since this was asked last.
     pub fn take(&self) -> bool {
         self.happened.load(Ordering::Relaxed) && self.happened.swap(false, Ordering::Acquire)
     }

@@ -1,4 +1,6 @@
-//! One transmit queue, and the loop of its owner.
+//! One transmit queue: how senders get at it, and the loop of its owner.
+//!
+//! A sender becomes the owner, or pushes its packets for the owner or the worker.
 //!
 //! The owner enqueues what it adopted, dequeues batches of at most its remaining budget, and
 //! hands them to the driver; what finds the qdisc empty goes past it. What the driver does not
@@ -7,7 +9,7 @@
 //! leave now (the worker's timer goes on), when the driver is full (its [waker](super::RingWaker)
 //! goes on), or when all is sent.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,17 +17,17 @@ use crossbeam_utils::CachePadded;
 
 use super::adopted::ADOPTIONS;
 use super::budget::{Budget, RunOutcome};
-use super::policy::{RUN_QUOTA, TxPolicy};
+use super::policy::{CROWDED, RUN_QUOTA, ServedBy, TxPolicy};
 use super::quota::Quota;
 use super::ring::TxRing;
 use super::state::QueueState;
 use super::status::{QueueStats, Status};
 use super::waker::RingWaker;
-use crate::mem::{AdoptionQueue, PacketList, Pool, QueueOwner};
+use crate::mem::{PacketList, Pool};
 use crate::offload::Features;
 use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::{DropCounters, DropReason};
-use crate::sync::{Capacity, Down, Tell, WorkerTimer, preempt};
+use crate::sync::{Capacity, Down, Entry, ListOwner, OwnedList, Tell, WorkerTimer, preempt};
 use crate::time::{Clock, Time};
 
 /// One transmit queue: adoption list, owner, qdisc, requeue lists, driver rings.
@@ -36,8 +38,8 @@ use crate::time::{Clock, Time};
 /// worker, whichever comes first.
 #[derive(Debug)]
 pub struct TxQueue<R, Q> {
-    /// What waits to be adopted, and what the owner alone touches.
-    pub(super) list: AdoptionQueue<QueueState<R, Q>>,
+    /// Packets that wait to be adopted, and what the owner alone touches.
+    pub(super) list: OwnedList<PacketList, QueueState<R, Q>>,
     pub(super) status: Status,
     pub(super) cold: CachePadded<Cold>,
     // From here on nothing is written while packets flow: every sender reads these lines.
@@ -51,7 +53,7 @@ pub struct TxQueue<R, Q> {
     pub(super) stamps: AtomicBool,
 }
 
-/// What is written now and then, by the owner and by senders that wait: on lines of its own.
+/// Fields written now and then, by the owner and by senders that wait: on lines of its own.
 #[derive(Debug)]
 pub(super) struct Cold {
     timer: WorkerTimer,
@@ -60,7 +62,7 @@ pub(super) struct Cold {
     pub(super) clock: OnceLock<Clock>,
 }
 
-/// What a queue is made of, besides qdisc and rings.
+/// Parts of a queue, besides qdisc and rings.
 #[derive(Clone, Debug)]
 pub(super) struct QueueConfig {
     pub(super) policy: TxPolicy,
@@ -69,6 +71,34 @@ pub(super) struct QueueConfig {
     pub(super) pool: Pool,
     pub(super) waker: RingWaker,
 }
+
+/// Fate of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The
+/// packets are consumed in any case, and what the driver refuses later is in the device's
+/// counters only. Ordered: of several, the last is the worst. (It may be ignored: every loss is
+/// counted, and a sender that waits for capacity has no use for it.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum XmitResult {
+    /// Accepted: sent, queued, stolen by an action, or pushed for the queue's owner.
+    Success,
+    /// Accepted, but the sender had better slow down: another packet was dropped for one of these,
+    /// or much is waiting and the sender does not [yield](super::TxPolicy::yields).
+    Congestion,
+    /// At least one was dropped: by the qdisc, or because too many packets wait for adoption.
+    Drop,
+}
+
+impl From<Verdict> for XmitResult {
+    fn from(verdict: Verdict) -> XmitResult {
+        match verdict {
+            Verdict::Queued | Verdict::Stolen => XmitResult::Success,
+            Verdict::Congestion => XmitResult::Congestion,
+            Verdict::Dropped => XmitResult::Drop,
+        }
+    }
+}
+
+/// The ownership of a queue.
+pub(super) type Owner<'a, R, Q> = ListOwner<'a, PacketList, QueueState<R, Q>>;
 
 /// The packets of an owner's call. Dropped only by a panic of the driver or the qdisc, after the
 /// [state](QueueState::abandon) of the queue, which is out of use then.
@@ -96,13 +126,13 @@ impl<R: TxRing, Q: Qdisc> Drop for Call<'_, R, Q> {
     }
 }
 
-/// How an owner's round through the qdisc ended.
+/// End of an owner's round through the qdisc.
 enum Round<'a, R, Q> {
     /// The queue is given up. It wants to be served again at this time; [`Time::MAX`]: it does
     /// not. (Not an `Option`: its copies stall the processor.)
     Over(Time),
     /// Packets or events came meanwhile: the owner goes on.
-    Again(QueueOwner<'a, QueueState<R, Q>>),
+    Again(Owner<'a, R, Q>),
 }
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
@@ -112,7 +142,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let stamps = qdisc.wants_enqueue_time();
         let state = QueueState::new(qdisc, rings, config.features, &config.pool);
         TxQueue {
-            list: AdoptionQueue::new(state, max_burst).when_abandoned(QueueState::abandon),
+            list: OwnedList::new(state, max_burst).when_abandoned(QueueState::abandon),
             status: Status::default(),
             cold: CachePadded::new(Cold {
                 timer: WorkerTimer::new(),
@@ -128,6 +158,152 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
     }
 
+    /// Sends `packets` through the qdisc. Never waits for another thread. What a call may cost:
+    /// it sends at most [`RUN_QUOTA`] wire packets, its own or others', before each of which the
+    /// qdisc may drop some ([`Qdisc::dequeue`]; `codel` 16); it enqueues (or, where the device is
+    /// down, drops) at most 256 packets of others, or as many as came since the last owner if that
+    /// left some of them (both times at most [`max_burst`](super::TxPolicy::max_burst), or one
+    /// list that is longer); and it yields the CPU at most twice, if
+    /// [`yields`](super::TxPolicy::yields): once where the list is full, once where much is due.
+    #[inline(never)]
+    pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
+        self.transmit_list(&mut packets, now)
+    }
+
+    /// As [`transmit`](TxQueue::transmit). What is still in the list afterwards was refused, and
+    /// counted as dropped.
+    #[inline]
+    pub(super) fn transmit_list(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        // Relaxed: a sender that reads the old value is one that came before the change.
+        if self.stamps.load(Ordering::Relaxed) {
+            stamp(packets, now);
+        }
+        match self.policy.served_by {
+            ServedBy::Senders => match self.list.enter(packets, |packets| self.max_burst(packets))
+            {
+                Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
+                Entry::Queued(before) => self.queued(before, now),
+                Entry::Full => self.retry(packets, now),
+            },
+            ServedBy::Worker => self.push_for_worker(packets, now),
+        }
+    }
+
+    /// Serves the queue as its owner.
+    #[inline(always)]
+    fn own(
+        &self,
+        owner: Owner<'_, R, Q>,
+        backlog: PacketList,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> XmitResult {
+        if owner.sampler.is_next() {
+            return self.own_timed(owner, backlog, packets, now);
+        }
+        let budget = self.budget(RUN_QUOTA, now);
+        let (verdict, _) = self.serve(owner, backlog, packets, budget, Some(now));
+        verdict.into()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn own_timed(
+        &self,
+        owner: Owner<'_, R, Q>,
+        backlog: PacketList,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> XmitResult {
+        let clock = self.cold.clock.get();
+        let start = clock.map(Clock::now);
+        let budget = self.budget(RUN_QUOTA, now);
+        let (verdict, _) = self.serve(owner, backlog, packets, budget, Some(now));
+        if let (Some(clock), Some(start)) = (clock, start) {
+            let nanos = clock.now().nanos().saturating_sub(start.nanos());
+            self.status.sample_call(nanos);
+        }
+        verdict.into()
+    }
+
+    /// The list is full: the owner is preempted, or this thread would not have come so far.
+    #[cold]
+    #[inline(never)]
+    fn retry(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        if self.policy.yields {
+            std::thread::yield_now();
+        }
+        match self.list.enter(packets, |packets| self.max_burst(packets)) {
+            Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
+            Entry::Queued(before) => self.queued(before, now),
+            // Nobody owns the queue, and the claimer stands still.
+            Entry::Full => match self.list.begin_overdue(1) {
+                Some((owner, backlog)) => self.own(owner, backlog, packets, now),
+                None => self.refuse(packets),
+            },
+        }
+    }
+
+    /// Packets that may wait for the owner of the queue.
+    #[inline]
+    fn max_burst(&self, packets: &PacketList) -> usize {
+        self.quota.max_burst(packets, self.policy.max_burst)
+    }
+
+    fn push_for_worker(&self, packets: &mut PacketList, now: Time) -> XmitResult {
+        let limit = self.max_burst(packets);
+        let mut before = self.list.push(packets, limit);
+        if before.is_none() {
+            // The sender that filled the list may be preempted before it notifies the worker.
+            self.waker.notify();
+            if self.policy.yields {
+                std::thread::yield_now();
+                before = self.list.push(packets, limit);
+            }
+        }
+        let Some(before) = before else {
+            return self.refuse(packets);
+        };
+        self.waker.notify();
+        if self.down.is_set() && self.run_from_worker(RUN_QUOTA, now).is_some() {
+            // The queue came up again meanwhile: the timer is the worker's.
+            self.waker.notify();
+        }
+        self.queued(before, now)
+    }
+
+    /// The result of a sender that has pushed its packets behind `before` others. Where much is
+    /// due, the owner may be preempted, and needs a CPU more than this thread does.
+    #[inline]
+    fn queued(&self, before: usize, now: Time) -> XmitResult {
+        if before + self.list.backlog() < CROWDED {
+            return XmitResult::Success;
+        }
+        self.crowded(now)
+    }
+
+    #[cold]
+    fn crowded(&self, now: Time) -> XmitResult {
+        if self.policy.served_by == ServedBy::Senders
+            && let Some((owner, backlog)) = self.overdue()
+        {
+            return self.own(owner, backlog, &mut PacketList::new(), now);
+        }
+        if !self.policy.yields {
+            return XmitResult::Congestion;
+        }
+        std::thread::yield_now();
+        XmitResult::Success
+    }
+
+    #[cold]
+    fn refuse(&self, refused: &mut PacketList) -> XmitResult {
+        let refused = refused.take();
+        self.drops
+            .add(DropReason::QdiscBurst, refused.wire_packets());
+        XmitResult::Drop
+    }
+
     /// Serves the queue until nothing is left or the budget is used up: first `backlog`, what
     /// others pushed, then `own`. Returns what became of `own`, and when the queue wants to be
     /// served again ([`Time::MAX`]: it does not).
@@ -137,7 +313,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(always)]
     pub(super) fn serve(
         &self,
-        owner: QueueOwner<'_, QueueState<R, Q>>,
+        owner: Owner<'_, R, Q>,
         backlog: PacketList,
         own: &mut PacketList,
         mut budget: Budget,
@@ -166,7 +342,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(never)]
     fn serve_on(
         &self,
-        owner: QueueOwner<'_, QueueState<R, Q>>,
+        owner: Owner<'_, R, Q>,
         backlog: PacketList,
         own: &mut PacketList,
         budget: Budget,
@@ -186,7 +362,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(always)]
     fn serve_call(
         &self,
-        mut owner: QueueOwner<'_, QueueState<R, Q>>,
+        mut owner: Owner<'_, R, Q>,
         backlog: &mut PacketList,
         own: &mut PacketList,
         mut budget: Budget,
@@ -249,10 +425,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// Gives up a queue of which everything has passed.
     #[inline]
-    fn end<'a>(
-        &self,
-        owner: QueueOwner<'a, QueueState<R, Q>>,
-    ) -> Result<(), QueueOwner<'a, QueueState<R, Q>>> {
+    fn end<'a>(&self, owner: Owner<'a, R, Q>) -> Result<(), Owner<'a, R, Q>> {
         self.cold.timer.clear();
         owner.end()?;
         self.published();
@@ -261,7 +434,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// Gives the queue up with more packets than this owner may enqueue. The worker goes on.
     #[cold]
-    fn leave_to_worker(&self, owner: QueueOwner<'_, QueueState<R, Q>>) {
+    fn leave_to_worker(&self, owner: Owner<'_, R, Q>) {
         let _ = owner.leave();
         preempt::point();
         self.waker.notify();
@@ -274,7 +447,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[cold]
     fn serve_others_first(
         &self,
-        owner: &mut QueueOwner<'_, QueueState<R, Q>>,
+        owner: &mut Owner<'_, R, Q>,
         backlog: &mut PacketList,
         own: &PacketList,
         budget: &mut Budget,
@@ -300,7 +473,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(never)]
     fn serve_queued<'a>(
         &self,
-        mut owner: QueueOwner<'a, QueueState<R, Q>>,
+        mut owner: Owner<'a, R, Q>,
         budget: &mut Budget,
         arm: Option<Time>,
         missed: bool,
@@ -362,7 +535,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// The ownership where half of the burst limit waits behind a claim of a thread that has lost
     /// its CPU.
     #[cold]
-    pub(super) fn overdue(&self) -> Option<(QueueOwner<'_, QueueState<R, Q>>, PacketList)> {
+    pub(super) fn overdue(&self) -> Option<(Owner<'_, R, Q>, PacketList)> {
         self.list.begin_overdue((self.policy.max_burst / 2).max(1))
     }
 
@@ -409,50 +582,19 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         self.cold.capacity.published(|| self.waiting());
     }
 
-    /// Whether nothing waits, on the adoption list or in the qdisc. Exact when no sender is
+    /// True if nothing waits, on the adoption list or in the qdisc. Exact when no sender is
     /// active.
     pub fn is_empty(&self) -> bool {
         self.list.is_idle() && self.status.qlen() == 0
     }
 }
 
-#[cfg(test)]
-mod layout {
-    use std::mem::{offset_of, size_of};
-
-    use super::*;
-    use crate::testing::ScriptedRing;
-
-    type Queue = TxQueue<ScriptedRing, crate::qdisc::PfifoFast>;
-
-    /// The pair of lines that processors fetch together.
-    fn line(offset: usize) -> usize {
-        offset / size_of::<CachePadded<u8>>()
-    }
-
-    /// What different threads write lies on different lines, and what every sender reads on lines
-    /// that nobody writes.
-    #[test]
-    fn what_is_written_apart_lies_apart() {
-        let state = size_of::<AdoptionQueue<QueueState<ScriptedRing, crate::qdisc::PfifoFast>>>();
-        let written = [
-            (offset_of!(Queue, list), state),
-            (offset_of!(Queue, status), size_of::<Status>()),
-            (offset_of!(Queue, cold), size_of::<CachePadded<Cold>>()),
-        ]
-        .map(|(start, size)| line(start)..line(start + size - 1) + 1);
-        let read = [
-            offset_of!(Queue, policy),
-            offset_of!(Queue, drops),
-            offset_of!(Queue, waker),
-            offset_of!(Queue, quota),
-            offset_of!(Queue, down),
-            offset_of!(Queue, stamps),
-        ];
-        for (n, lines) in written.iter().enumerate() {
-            assert!(read.iter().all(|&field| !lines.contains(&line(field))));
-            let others = written[n + 1..].iter();
-            others.for_each(|o| assert!(o.start >= lines.end || o.end <= lines.start));
+/// Notes when packets were pushed. A departure time stays.
+#[cold]
+pub(super) fn stamp(packets: &mut PacketList, now: Time) {
+    packets.for_each_mut(|packet| {
+        if packet.departure_time().is_none() {
+            packet.set_timestamp(now);
         }
-    }
+    });
 }

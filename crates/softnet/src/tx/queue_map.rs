@@ -1,4 +1,4 @@
-//! How a device's queues are shared out among traffic classes, in the words of
+//! Shares of a device's queues among traffic classes, in the words of
 //! `tc qdisc … mqprio` (tc-mqprio(8)).
 
 /// Queues of a device at most (`MAX_TAP_QUEUES`).
@@ -9,7 +9,7 @@ pub const MAX_CLASSES: usize = 16;
 /// The queues of a traffic class: `count@offset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcQueues {
-    /// How many.
+    /// Number of queues.
     pub count: u16,
     /// The first.
     pub offset: u16,
@@ -34,7 +34,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// What queues are chosen by.
+    /// Maps that queues are chosen by.
     pub(super) fn in_force(&self) -> &QueueMap {
         self.mqprio.as_ref().unwrap_or(&self.own)
     }
@@ -42,6 +42,7 @@ impl Maps {
 
 /// A map that does not fit the device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum QueueMapError {
     /// More than 16 classes.
     #[error("num_tc is {0}; use at most {MAX_CLASSES}")]
@@ -51,7 +52,7 @@ pub enum QueueMapError {
     Map {
         /// The priority.
         priority: usize,
-        /// Its class.
+        /// The priority's class.
         class: u8,
         /// Classes there are.
         classes: usize,
@@ -64,7 +65,7 @@ pub enum QueueMapError {
     Beyond {
         /// The class.
         class: usize,
-        /// Its last queue.
+        /// The class's last queue.
         last: usize,
         /// Queues there are.
         queues: usize,

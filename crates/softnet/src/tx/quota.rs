@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::mem::{Packet, PacketList};
 use crate::stats::{DropReason, Dropped};
 
-/// What a frame of a qdisc that does not count counts as.
+/// Bytes that a frame of a qdisc that does not count counts as.
 pub(super) const SMALL_BUFFER: u64 = 2048;
 /// The longest frame that a driver puts in a small buffer.
 const SMALL_FRAME: u64 = 1792;

@@ -1,4 +1,4 @@
-//! How deep this thread is inside devices without a queue (the kernel's `dev_xmit_recursion`).
+//! Depth of this thread inside devices without a queue (the kernel's `dev_xmit_recursion`).
 //!
 //! A device with a qdisc cannot be entered twice by one thread: one that sends while it
 //! runs the queue leaves the packets to itself. Without a queue there is nothing that holds the

@@ -8,7 +8,7 @@ use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
 
-/// Whether the driver took everything.
+/// Answer of a driver: it took everything, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Xmit {
     /// All packets were taken (sent, or dropped and counted).
@@ -21,7 +21,7 @@ pub enum Xmit {
     Busy,
 }
 
-/// What a driver did with a batch. Counts are wire packets.
+/// Account of a batch by its driver. Counts are wire packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct Sent {
@@ -59,11 +59,11 @@ pub struct RingFile {
     /// A descriptor for the watching alone (`try_clone` of the ring's own): the same file may be
     /// watched for packets that arrive, and outlives the ring for a moment.
     pub fd: OwnedFd,
-    /// What to watch it for.
+    /// Event to watch it for.
     pub interest: Interest,
 }
 
-/// What a file is watched for.
+/// Event that a file is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Readable: an event descriptor that the other side writes.
@@ -84,7 +84,7 @@ pub trait TxRing: Send {
     /// back its notification sends it then.
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit;
 
-    /// How many bytes the ring should be given now; what is beyond them, but for the rest of a
+    /// Bytes that the ring should be given now; what is beyond them, but for the rest of a
     /// packet, stays in the qdisc, where it can be overtaken. `Some(0)`: none, until the driver
     /// wakes the queue. None, as here: no limit, for a driver that is done with its packets when
     /// `xmit` returns. One that is done with them later frees here, in bulk, what its device has

@@ -72,7 +72,7 @@ impl Counts {
 #[derive(Debug)]
 struct Slot<R> {
     ring: R,
-    /// What it is being offered; empty otherwise.
+    /// Packets that it is being offered; empty otherwise.
     fresh: PacketList,
     requeued: PacketList,
     counts: Counts,
@@ -164,7 +164,7 @@ impl<R: TxRing> Slot<R> {
 #[derive(Debug)]
 pub(super) struct Rings<R> {
     slots: Vec<Slot<R>>,
-    /// What the drivers took.
+    /// Packets that the drivers took.
     pub(super) sent: Sent,
     /// Frames that a driver gave back.
     pub(super) requeues: u64,
@@ -193,19 +193,19 @@ impl<R: TxRing> Rings<R> {
         self.slots.is_empty()
     }
 
-    /// What was requeued.
+    /// Packets that were requeued.
     pub(super) fn requeued(&self) -> Counts {
         let mut sum = Counts::default();
         self.slots.iter().for_each(|slot| sum.add(slot.counts));
         sum
     }
 
-    /// Whether a ring was full when it was tried last.
+    /// True if a ring was full when it was tried last.
     pub(super) fn is_held_up(&self) -> bool {
         self.stopped || self.slots.iter().any(|slot| slot.counts.frames != 0)
     }
 
-    /// Whether there is one ring, and it was not full when it was tried last.
+    /// True if there is one ring, and it was not full when it was tried last.
     pub(super) fn is_one_and_free(&self) -> bool {
         self.slots.len() == 1 && !self.is_held_up() && self.slots[0].refused.is_none()
     }
@@ -343,7 +343,7 @@ impl<R: TxRing> Rings<R> {
         self.stopped
     }
 
-    /// Whether the qdisc must stop.
+    /// True if the qdisc must stop.
     fn is_full(&self) -> bool {
         let limit = if self.slots.len() > 1 {
             REQUEUE_LIMIT

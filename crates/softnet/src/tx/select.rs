@@ -70,7 +70,7 @@ fn tx_hash(packet: &Packet, range: Range<usize>) -> usize {
     }
 }
 
-/// What a device chooses queues by.
+/// State by which a device chooses queues.
 #[derive(Debug)]
 pub(super) struct Selector {
     /// Queues there are.
@@ -118,7 +118,7 @@ impl Selector {
             .store(map.classes.len() as u8, Ordering::Release);
     }
 
-    /// Whether there are no classes, or only one queue.
+    /// True if there are no classes, or only one queue.
     pub(super) fn is_plain(&self) -> bool {
         self.num_tc.load(Ordering::Relaxed) == 0 || self.queues < 2
     }
@@ -195,7 +195,7 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Whether there is no room for another flow.
+    /// True if there is no room for another flow.
     pub(super) fn is_full(&self) -> bool {
         self.len == self.pins.len()
     }

@@ -1,4 +1,4 @@
-//! What only the owner of a queue touches, and what the owner does: enqueue, dequeue, make packets
+//! State of a queue that only the owner touches, and its work: enqueue, dequeue, make packets
 //! fit the device, and hand them to the rings.
 
 use super::adopted::Adopted;
@@ -13,7 +13,7 @@ use crate::qdisc::{Cx, Next, Qdisc, Verdict, WireSum};
 use crate::stats::{DropReason, Sampler};
 use crate::time::Time;
 
-/// What only the owner touches.
+/// State that only the owner touches.
 #[derive(Debug)]
 pub(super) struct QueueState<R, Q> {
     /// The fast path is open: the device is up, there is one ring, which was not full when it was
@@ -25,7 +25,7 @@ pub(super) struct QueueState<R, Q> {
     /// Taken over, and not enqueued yet. It goes before anything that comes later.
     pub(super) adopted: Adopted,
     pub(super) rings: Rings<R>,
-    /// What the device can do. Packets that were requeued fit it.
+    /// Offloads of the device. Packets that were requeued fit it.
     features: Features,
     /// Dequeued, but not yet known to fit the device: the rest of a frame that is being segmented,
     /// and what was requeued when the features changed. It leaves before anything dequeued later.
@@ -36,9 +36,9 @@ pub(super) struct QueueState<R, Q> {
     batch: PacketList,
     one: PacketList,
     offered: PacketList,
-    /// What left the qdisc, as published.
+    /// Packets that left the qdisc, as published.
     left: WireSum,
-    /// What the qdisc is given; also takes what is dropped elsewhere, and has the pool for
+    /// Context that the qdisc is given; also takes what is dropped elsewhere, and has the pool for
     /// segments.
     pub(super) cx: Cx,
     /// Which batches are measured.
@@ -407,7 +407,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.rings.send(batch, now, &mut self.cx.dropped)
     }
 
-    /// What waits before and behind the qdisc.
+    /// Sum of the packets that wait before and behind the qdisc.
     fn beside(&self) -> Counts {
         let mut sum = self.rings.requeued();
         if !self.unfit.is_empty() {

@@ -28,7 +28,7 @@ pub struct QueueStats {
 /// No ring is full.
 const RUNNING: u64 = u64::MAX;
 
-/// What a queue shows.
+/// Published state of a queue.
 #[derive(Debug)]
 pub(super) struct Status {
     counters: CachePadded<Counters>,
@@ -111,7 +111,7 @@ impl Status {
         }
     }
 
-    /// Whether a ring has taken nothing for at least `timeout`.
+    /// True if a ring has taken nothing for at least `timeout`.
     pub(super) fn is_stuck(&self, now: Time, timeout: Duration) -> bool {
         let stopped = self.rare.stopped.load(Ordering::Relaxed);
         stopped != RUNNING && now.since(Time(stopped)) >= timeout

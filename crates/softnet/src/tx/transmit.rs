@@ -120,6 +120,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         result
     }
 
+    #[doc(hidden)]
     /// Called by the worker of one of the queues; see [`TxQueue::run_from_worker`].
     pub fn run_from_worker(&self, index: usize, quota: usize, now: Time) -> Option<Time> {
         let queue = &self.queues[index];
@@ -144,6 +145,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         queue.run_from_worker(quota, now)
     }
 
+    #[doc(hidden)]
     /// Has this device's worker receive `packets` later, as if they had arrived at it, without
     /// counting them as received. Never blocks. Returns how many wire packets were dropped,
     /// because too many wait (as [`DropReason::CpuBacklog`]) or because no engine has the device

@@ -35,7 +35,7 @@ impl RingWaker {
         self.0.capacity.raise(&self.0.notifier, self.0.event);
     }
 
-    /// Whether the driver has woken the queue since this was asked last.
+    /// True if the driver has woken the queue since this was asked last.
     pub(super) fn take(&self) -> bool {
         self.0.capacity.take()
     }

@@ -182,10 +182,13 @@ fn a_timer_that_fires_during_a_run_is_not_lost() {
         interrupt: interrupt.clone(),
     };
     let held = AnyQdisc::Custom(Box::new(held));
-    bench.device.set_qdiscs(
-        Qdiscs::per_queue(vec![held]),
-        &Clock::virtual_at(Time::ZERO),
-    );
+    bench
+        .device
+        .set_qdiscs(
+            Qdiscs::per_queue(vec![held]),
+            &Clock::virtual_at(Time::ZERO),
+        )
+        .unwrap();
     bench.send([1]);
     assert_eq!(bench.work(Time::ZERO).timer, Some(until));
     let worker = bench.clone();

@@ -1,4 +1,4 @@
-//! What a transmit call may cost, and what it tells its caller.
+//! Cost of a transmit call, and its answer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -250,7 +250,8 @@ fn bug_tx_22_what_a_child_dropped_is_dropped_once() {
     let (tree, roots) = DeviceTree::new(tree, 1, &env).unwrap();
     bench
         .device
-        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO))
+        .unwrap();
     let shared = bench.packet(0, 100).share(&bench.pool).unwrap();
     let mut list: PacketList = (0..20).map(|m| bench.packet(0, m)).collect();
     list.push_back(shared);
@@ -285,7 +286,7 @@ fn bug_tx_27_what_was_left_behind_is_no_loop() {
         }
         let sent = |b: &Bench| b.device.stats().tx_packets;
         assert!(benches.iter().map(sent).eq([2, 3, 4, 5]));
-        benches[3].device.deactivate();
+        benches[3].device.deactivate().unwrap();
         benches[0].send([0]);
         let drops = benches[3].device.stats().drops;
         assert_eq!(drops, [(DropReason::DeviceDown, 1)]);

@@ -1,7 +1,7 @@
 //! Trees that are changed while packets flow through them.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
@@ -54,7 +54,8 @@ fn a_tree_is_changed_while_packets_flow() {
     let (tree, roots) = DeviceTree::new(tree(), 1, &env).unwrap();
     bench
         .device
-        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO))
+        .unwrap();
     let tree = Mutex::new(tree);
     let clock = Clock::virtual_at(Time::ZERO);
     let change = |step: usize| {
@@ -152,4 +153,59 @@ fn a_change_has_the_time_when_it_has_the_queue() {
         });
         assert_eq!(other.unwrap().join().unwrap(), Time(7));
     });
+}
+
+/// A ring whose driver asks the control path for something, in the middle of a call.
+struct Asking(Own, Answers);
+/// Its device, when there is one.
+type Own = Arc<Mutex<Option<Arc<Device<Asking, AnyQdisc>>>>>;
+/// Answers of the control path.
+type Answers = Arc<Mutex<Vec<Result<(), ControlError>>>>;
+
+impl TxRing for Asking {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        packets.take().iter().for_each(|packet| sent.count(packet));
+        let Some(device) = self.0.lock().unwrap().take() else {
+            return Xmit::Complete;
+        };
+        let clock = Clock::virtual_at(Time::ZERO);
+        let qdiscs = || QdiscSpec::default().instances(1, device.pool()).unwrap();
+        let qdisc = qdiscs().instances.remove(0);
+        *self.1.lock().unwrap() = vec![
+            device.deactivate(),
+            device.activate(),
+            device.set_features(Features::default()),
+            device.replace_rings(Vec::new()),
+            device.set_qdiscs(qdiscs(), &clock),
+            device.set_qdisc_at(0, qdisc, &clock),
+            device.with_qdisc(0, &clock, |_, _| panic!("not called")),
+        ];
+        assert_eq!(device.watchdog(Time::MAX), 0);
+        Xmit::Complete
+    }
+}
+
+/// A driver that calls the control path of its device, of which it is the owner then, waited for
+/// itself, for ever.
+#[test]
+fn a_driver_that_changes_its_device_is_told_not_to() {
+    let answers = Answers::default();
+    let device = Arc::new(Mutex::new(None));
+    let ring = Asking(device.clone(), answers.clone());
+    let bench = with_rings(QdiscSpec::default(), vec![ring]);
+    *device.lock().unwrap() = Some(bench.device.clone());
+    bench.send([0]);
+    assert_eq!(
+        *answers.lock().unwrap(),
+        [Err(ControlError::CalledByOwner); 7]
+    );
+    bench.check(1);
+    // The same thread may, when the call has ended; and so may it after a closure has had a queue.
+    let clock = Clock::virtual_at(Time::ZERO);
+    let inner = || bench.device.set_features(Features::default());
+    let nested = bench.device.with_qdisc(0, &clock, |_, _| inner());
+    assert_eq!(nested, Ok(Err(ControlError::CalledByOwner)));
+    assert_eq!(inner(), Ok(()));
+    let none = bench.device.with_qdisc(1, &clock, |_, _| ());
+    assert_eq!(none, Err(ControlError::NoSuchQueue(1)));
 }

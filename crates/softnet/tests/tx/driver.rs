@@ -221,7 +221,7 @@ fn inv_tx_18_drops_are_freed_after_the_driver_was_served() {
     assert_eq!(bench.pool.stats().free, BUFFERS, "and all afterwards");
 }
 
-/// What a driver gets that sends `packet.data()`.
+/// A driver that sends `packet.data()` gets whole frames.
 struct FirstSegments(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl TxRing for FirstSegments {

@@ -179,10 +179,13 @@ fn other_features_make_what_waits_fit_again() {
         .device
         .transmit(frame(&pool, 1, 2, 100, 3).into(), Time::ZERO);
     assert_eq!(bench.device.stats().qdisc().requeues, 1);
-    bench.device.set_features(Features {
-        mtu: 1200,
-        ..Features::default()
-    });
+    bench
+        .device
+        .set_features(Features {
+            mtu: 1200,
+            ..Features::default()
+        })
+        .unwrap();
     assert_eq!(
         bench.device.stats().queued,
         7,

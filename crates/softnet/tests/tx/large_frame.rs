@@ -93,7 +93,7 @@ fn a_half_segmented_frame_is_neither_lost_nor_sent_twice() {
         let _ = bench.device.transmit(largest(&large, 1).into(), Time::ZERO);
         assert_eq!(bench.device.stats().queued, 8125 - 64);
         if down {
-            bench.device.deactivate();
+            bench.device.deactivate().unwrap();
             let drops = bench.device.stats().drops;
             assert_eq!(drops, [(DropReason::QdiscReset, 8125 - 64)]);
         } else {

@@ -125,9 +125,10 @@ fn inv_tx_10_nothing_is_left_to_enqueue_again() {
             .device
             .with_qdisc(0, &Clock::virtual_at(Time::ZERO), |_, cx| {
                 cx.reinject.push_back(packet)
-            });
+            })
+            .unwrap();
         if down {
-            bench.device.deactivate();
+            bench.device.deactivate().unwrap();
         } else {
             bench.work(Time::ZERO);
         }
@@ -157,7 +158,7 @@ fn bug_tx_23_new_rings_are_not_stuck() {
     bench.set_capacity(0);
     bench.send(0..2);
     let (ring, _) = ScriptedRing::new();
-    bench.device.replace_rings(vec![ring]);
+    bench.device.replace_rings(vec![ring]).unwrap();
     bench.device.watchdog(Time::ZERO + 2 * WATCHDOG_TIMEO);
     assert_eq!(bench.device.stats().tx_timeouts, 0);
 }

@@ -27,7 +27,7 @@ mod quota;
 mod reinject;
 #[cfg(not(miri))]
 mod requeue;
-mod standalone;
+mod sender;
 mod stress;
 #[cfg(not(miri))]
 mod transmit;
@@ -38,13 +38,33 @@ use softnet::testing::{Script, ScriptedRing, config, frame, pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::*;
 use softnet::wire::{Gso, GsoKind};
+use softnet_io::middleware::FaultInjector;
 use softnet_tc::{AnyQdisc, QdiscSpec, SpecError, TbfSpec};
 
 type Bench<R = ScriptedRing> = softnet::testing::Bench<AnyQdisc, R>;
-type Standalone<R> = softnet::tx::Standalone<R, AnyQdisc>;
+type Sender<R> = softnet::tx::Sender<R, AnyQdisc>;
 
 /// Packets of a bench's pool.
 const BUFFERS: usize = 4096;
+
+/// A driver that gives what it sends to a function.
+struct Sink<F>(F);
+
+impl<F> std::fmt::Debug for Sink<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sink")
+    }
+}
+
+impl<F: FnMut(Packet) + Send> TxRing for Sink<F> {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        while let Some(packet) = packets.pop_front() {
+            sent.count(&packet);
+            (self.0)(packet);
+        }
+        Xmit::Complete
+    }
+}
 
 /// A device with scripted rings.
 fn scripted(qdisc: QdiscSpec, queues: usize) -> Bench {
@@ -78,7 +98,7 @@ fn features(features: Features) -> DeviceConfig {
     }
 }
 
-/// What a device is told in `tc`'s words.
+/// Changes of a device in `tc`'s words.
 trait SetQdisc {
     fn set_qdisc(&self, spec: &QdiscSpec, now: Time) -> Result<(), SpecError>;
     /// Changes the root of one queue.
@@ -90,7 +110,8 @@ impl<R: TxRing> SetQdisc for Device<R, AnyQdisc> {
         self.set_qdiscs(
             spec.instances(self.queues().len(), self.pool())?,
             &Clock::virtual_at(now),
-        );
+        )
+        .unwrap();
         Ok(())
     }
 
@@ -112,16 +133,19 @@ impl<R: TxRing> Set for Bench<R> {
     }
 }
 
-/// A standalone device.
+/// A device without an engine.
 fn start<R: TxRing + 'static>(
     config: DeviceConfig,
     qdisc: QdiscSpec,
     rings: Vec<R>,
     pool: &Pool,
     clock: Clock,
-) -> Standalone<R> {
+) -> Sender<R> {
     let qdiscs = qdisc.instances(rings.len(), pool).expect("a qdisc");
-    Standalone::start(config, rings, qdiscs, pool, clock).expect("a thread")
+    let sender = softnet::tx::Sender::builder().name(config.name);
+    let sender = sender.features(config.features).policy(config.policy);
+    let sender = sender.qdiscs(qdiscs).pool(pool).clock(clock);
+    sender.start_all(rings).expect("a thread")
 }
 
 /// A token bucket.

@@ -250,7 +250,8 @@ fn a_queue_is_a_class_of_the_tree() {
     let (mut tree, roots) = DeviceTree::new(spec, 2, &env).unwrap();
     bench
         .device
-        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO))
+        .unwrap();
     bench.set_capacity(0);
     send(&bench, 0, 40);
     let queues = || {

@@ -56,8 +56,8 @@ fn check<R: TxRing>(bench: &Bench<R>, offered: u64, reset: u64) {
     assert_eq!(drops, [(DropReason::QdiscReset, reset)]);
     bench.send([1000]);
     assert_eq!(bench.device.drops().get(DropReason::DeviceDown), 1);
-    bench.device.deactivate();
-    bench.device.activate();
+    bench.device.deactivate().unwrap();
+    bench.device.activate().unwrap();
     let before = bench.device.stats().tx_packets;
     bench.send([1001]);
     bench.work(Time::ZERO);

@@ -44,7 +44,8 @@ fn parallel(spec: TreeSpec) -> (Bench, DeviceTree) {
     let (tree, roots) = DeviceTree::new(spec, QUEUES, &env).unwrap();
     bench
         .device
-        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO));
+        .set_qdiscs(roots, &Clock::virtual_at(Time::ZERO))
+        .unwrap();
     (bench, tree)
 }
 

@@ -132,7 +132,7 @@ fn send_nothing<R: TxRing>(bench: &Bench<R>, calls: &AtomicUsize, packets: u32) 
     assert!(calls.load(Ordering::Relaxed) <= 2 * RUN_QUOTA);
     bench.check(packets.into());
     assert_eq!(bench.device.stats().queued, u64::from(packets));
-    bench.device.deactivate();
+    bench.device.deactivate().unwrap();
     bench.check(packets.into());
     let drops = bench.device.stats().drops;
     assert_eq!(drops, [(DropReason::QdiscReset, packets.into())]);

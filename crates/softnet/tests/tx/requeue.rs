@@ -179,10 +179,10 @@ fn inv_tx_6_the_lists_are_part_of_the_queue() {
         assert_eq!(script.marks(), all.take(got).collect::<Vec<_>>());
     }
     bench.check(160);
-    bench.device.deactivate();
+    bench.device.deactivate().unwrap();
     bench.check(160);
     assert_eq!(bench.device.stats().drops, [(DropReason::QdiscReset, 5)]);
-    bench.device.activate();
+    bench.device.activate().unwrap();
     bench.scripts[2].set_capacity(usize::MAX);
     send(4);
     assert!(bench.device.is_empty());
@@ -212,7 +212,7 @@ fn what_waits_for_a_ring_goes_to_the_one_that_replaces_it() {
     bench.scripts[0].set_capacity(0);
     bench.send_to(parity, 0..20, Time::ZERO);
     let (rings, new) = ScriptedRing::many(2);
-    bench.device.replace_rings(rings);
+    bench.device.replace_rings(rings).unwrap();
     bench.work(Time::ZERO);
     assert_eq!(new[0].marks(), marks_of(0, 0..20));
     assert_eq!(bench.marks(1), marks_of(1, 0..20));

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::*;
 use softnet::stats::DropReason;
 use softnet::sync::preempt;
-use softnet::testing::{FlakyRing, Random};
+use softnet::testing::Random;
 
 /// Packets of the pool.
 const BUFFERS: usize = 16_384;
 /// Senders have fewer in use together, so that none is stopped by the pool.
 const KEPT_FREE: usize = 1024;
 
-/// What the driver sent.
+/// Packets that the driver sent.
 #[derive(Debug, Default)]
 struct Seen {
     /// The last number of each sender.
@@ -32,7 +32,7 @@ fn stress(senders: u32, served_by: ServedBy, time: Duration) {
         ..Seen::default()
     }));
     let driver = seen.clone();
-    let (ring, faults) = FlakyRing::new(77, move |packet| {
+    let sink = Sink(move |packet: Packet| {
         // Only the owner of the queue is ever here.
         let mut seen = driver.try_lock().expect("one owner");
         let (sender, number) = ((packet.mark() >> 24) as usize, packet.mark() & 0xFF_FFFF);
@@ -40,6 +40,8 @@ fn stress(senders: u32, served_by: ServedBy, time: Duration) {
         seen.last[sender] = number;
         seen.sent += 1;
     });
+    let (mut ring, faults) = FaultInjector::new(sink, 77);
+    (ring.stall_one_in, ring.refuse_one_in) = (300, 500);
     let clock = Clock::monotonic();
     let config = policy(TxPolicy {
         max_burst: 2_000,
@@ -134,13 +136,13 @@ fn soak() -> Duration {
 
 #[test]
 #[cfg_attr(miri, ignore = "240 threads are too many for an interpreter")]
-fn two_hundred_and_forty_senders_and_a_flaky_driver() {
+fn packets_of_240_senders_keep_order_with_a_faulty_driver() {
     stress(240, ServedBy::Senders, soak());
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "it takes real time")]
-fn the_worker_alone_serves_a_flaky_driver() {
+fn packets_served_by_the_worker_keep_order_with_a_faulty_driver() {
     stress(24, ServedBy::Worker, soak());
 }
 

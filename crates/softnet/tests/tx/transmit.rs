@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use softnet::qdisc::{PfifoFast, Qdisc};
 use softnet::stats::DropReason;
-use softnet::testing::FlakyRing;
 
 /// INV-MQ-2 on a device: a class's packets leave through its rings, below a qdisc for each ring
 /// and below one for all.
@@ -46,10 +45,9 @@ fn inv_tx_15_a_flow_that_changes_threads_keeps_its_order() {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let ring = |seed| {
         let sent = sent.clone();
-        let (mut ring, faults) = FlakyRing::new(seed, move |packet| {
-            sent.lock().unwrap().push(packet.mark());
-        });
-        (ring.stall_one_in, ring.refuse_one_in) = (16, u32::MAX);
+        let sink = Sink(move |packet: Packet| sent.lock().unwrap().push(packet.mark()));
+        let (mut ring, faults) = FaultInjector::new(sink, seed);
+        ring.stall_one_in = 16;
         (ring, faults)
     };
     let (rings, faults): (Vec<_>, Vec<_>) = [1, 2].map(ring).into_iter().unzip();
@@ -265,7 +263,7 @@ fn bug_tx_23_the_watchdog_restarts_a_stuck_driver_and_no_other() {
     assert_eq!(device.watchdog(at(60_000)), 0);
     bench.set_capacity(0);
     bench.send_to(|_| 0, [2], at(60_000));
-    device.deactivate();
+    device.deactivate().unwrap();
     assert_eq!(device.watchdog(at(100_000)), 0, "a device that is down");
 }
 
@@ -299,7 +297,7 @@ fn inv_tx_10_nothing_is_sent_or_kept_while_down() {
             bench.set_capacity(if round % 2 == 0 { 5 } else { usize::MAX });
             bench.wake(Time::ZERO);
             std::thread::yield_now();
-            device.deactivate();
+            device.deactivate().unwrap();
             assert!(!device.is_active());
             let before = bench.sent();
             bench.set_capacity(usize::MAX);
@@ -308,11 +306,11 @@ fn inv_tx_10_nothing_is_sent_or_kept_while_down() {
                 std::thread::yield_now();
             }
             assert_eq!(before, bench.sent(), "sent while down");
-            device.activate();
+            device.activate().unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
-    device.deactivate();
+    device.deactivate().unwrap();
     bench.check(offered.into_inner());
     let stats = device.stats();
     assert_eq!(stats.queued, 0);

@@ -252,7 +252,7 @@ fn kilopackets(packets: f64) -> String {
     format!("{:.0} k packets/s", packets / 1e3)
 }
 
-/// What a thread came to; its panic is ours.
+/// The result of a thread; its panic is ours.
 fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     thread
         .join()

@@ -47,12 +47,12 @@ impl Until {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Whether somebody asked to stop early.
+    /// True if somebody asked to stop early.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether it is time.
+    /// True if it is time.
     pub(crate) fn is_over(&self) -> bool {
         self.stopped() || self.left().is_zero()
     }
@@ -92,7 +92,7 @@ fn limit_blocking(socket: &impl std::os::fd::AsFd) -> io::Result<()> {
     Ok(set_socket_timeout(socket, Timeout::Send, Some(TICK))?)
 }
 
-/// Whether a call failed only because nothing happened within [`TICK`].
+/// True if a call failed only because nothing happened within [`TICK`].
 fn is_timeout(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)

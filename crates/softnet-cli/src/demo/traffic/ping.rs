@@ -21,7 +21,7 @@ const ECHO: usize = 8 + 56;
 /// After this an answer counts as lost.
 const LOST: Duration = Duration::from_secs(1);
 
-/// What carries the echo.
+/// The protocol that carries the echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     /// ICMP on a raw socket; the far kernel answers.
@@ -51,7 +51,7 @@ pub(crate) struct Pinger {
     echo: Option<Arc<UdpSocket>>,
     /// Sets our echoes apart from others'.
     ident: u16,
-    /// Of the last request.
+    /// The number of the last request.
     pub(super) sequence: u16,
 }
 
@@ -120,7 +120,7 @@ impl Pinger {
         })
     }
 
-    /// What carries the echo.
+    /// The protocol that carries the echo.
     pub(crate) fn via(&self) -> Via {
         self.via
     }
@@ -243,7 +243,7 @@ impl Pinger {
     }
 }
 
-/// Whether nobody is there to answer.
+/// True if nobody is there to answer.
 pub(super) fn is_unreachable(error: Errno) -> bool {
     matches!(error, Errno::HOSTUNREACH | Errno::CONNREFUSED)
 }

@@ -23,7 +23,7 @@ pub(crate) struct Bulk {
     receiver: TcpStream,
 }
 
-/// What arrived, and in which time.
+/// Bytes that arrived, and the time in which they did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transfer {
     /// Bytes of payload.

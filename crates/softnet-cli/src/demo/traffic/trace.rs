@@ -19,7 +19,7 @@ const LOST: Duration = Duration::from_secs(2);
 pub(crate) struct Point {
     /// When it was sent, from the start.
     pub at: Duration,
-    /// How long the answer took.
+    /// Time until the answer.
     pub time: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Trace {
         Trace { points, lost }
     }
 
-    /// Those that were sent `from` the start or later.
+    /// Round trips of requests that were sent `from` the start or later.
     pub(crate) fn round_trips(&self, from: Duration) -> RoundTrips {
         let answered = self.points.iter().filter(|point| point.at >= from);
         RoundTrips::new(

@@ -14,9 +14,9 @@ use crate::demo::host::Host;
 
 /// Asked-for receive buffer; without privilege the system gives less (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// How long a paced sender rests at least: below that, sleeping costs more than it saves. So does
-/// a receiver that has caught up: blocked in the call instead, it would be woken for each
-/// datagram, at the cost of a context switch each.
+/// Least time that a paced sender rests: below that, sleeping costs more than it saves. So does a
+/// receiver that has caught up: blocked in the call instead, it would be woken for each datagram,
+/// at the cost of a context switch each.
 const REST: Duration = Duration::from_micros(100);
 
 /// A one-way stream of datagrams.
@@ -26,12 +26,12 @@ pub(crate) struct Stream {
     receiver: UdpSocket,
 }
 
-/// What arrived.
+/// Datagrams that arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     /// Datagrams.
     pub received: u64,
-    /// Of these, with a lower number than one before.
+    /// Received datagrams with a lower number than one before.
     pub reordered: u64,
     /// From the first datagram to the last.
     pub elapsed: Duration,

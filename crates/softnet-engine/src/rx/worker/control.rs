@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::{LINK, RING, Slot, Worker};
+use super::token::Token;
+use super::{Slot, Worker};
 use crate::rx::command::{COMMANDS, Command, View};
 use crate::rx::{Napi, RxQueue, Sleep, WEIGHT};
 use softnet::time::Time;
@@ -53,7 +54,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 }
                 Command::WatchTx(event, file, watched) => {
                     // As above.
-                    let _ = watched.send(self.sleeper.watch_ring(&file, RING + event));
+                    let _ =
+                        watched.send(self.sleeper.watch_ring(&file, Token::Ring(event).pack()));
                 }
                 Command::UnwatchTx(file) => self.sleeper.unwatch(file.fd.as_fd()),
                 Command::Sync(done) => {
@@ -95,10 +97,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let link = napi.with_queue(RxQueue::link).flatten();
         let watched = napi.with_queue(|queue| {
             let fd = queue.fd();
-            fd.map(|fd| sleeper.watch(fd, index)).transpose()?;
+            fd.map(|fd| sleeper.watch(fd, Token::Queue(index).pack()))
+                .transpose()?;
             let changes = link.as_ref().and_then(|link| link.fd());
             if let Some(changes) = changes
-                && let Err(error) = sleeper.watch(changes, LINK + index)
+                && let Err(error) = sleeper.watch(changes, Token::Link(index).pack())
             {
                 fd.into_iter().for_each(|fd| sleeper.unwatch(fd));
                 return Err(error);
@@ -155,7 +158,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let sleeper = &mut self.sleeper;
         let watched = slot.napi.with_queue(|queue| {
             let fd = queue.fd();
-            fd.map(|fd| sleeper.watch(fd, index))
+            fd.map(|fd| sleeper.watch(fd, Token::Queue(index).pack()))
                 .transpose()
                 .map(|watched| watched.is_some())
         });

@@ -10,6 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use super::token::Token;
+
 /// Whose time it is: a port's, or the backlog's, where packets of all ports come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flow(usize);
@@ -22,7 +24,7 @@ impl Flow {
     }
 }
 
-/// What a turn costs at most. A turn that takes longer than a time slice of the kernel's scheduler
+/// Largest cost of a turn. A turn that takes longer than a time slice of the kernel's scheduler
 /// (3 ms by default) has most likely lost the CPU, which is not its port's fault.
 const LONGEST: u64 = 4_000_000;
 
@@ -35,10 +37,10 @@ struct Entry {
     start: u64,
     number: u64,
     flow: Flow,
-    token: usize,
+    token: Token,
 }
 
-/// Those that have work. Times are nanoseconds of the worker.
+/// Flows that have work. Times are nanoseconds of the worker.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     entries: BinaryHeap<Reverse<Entry>>,
@@ -64,7 +66,7 @@ impl Line {
             .map_or(self.now, |end| self.now.max(*end))
     }
 
-    pub(super) fn push(&mut self, token: usize, flow: Flow) {
+    pub(super) fn push(&mut self, token: Token, flow: Flow) {
         self.number += 1;
         self.entries.push(Reverse(Entry {
             start: self.start(flow),
@@ -75,7 +77,7 @@ impl Line {
     }
 
     /// Who is served next.
-    pub(super) fn pop(&mut self) -> Option<(usize, Flow)> {
+    pub(super) fn pop(&mut self) -> Option<(Token, Flow)> {
         loop {
             let Reverse(Entry {
                 start, flow, token, ..
@@ -103,7 +105,7 @@ impl Line {
         self.last = self.last.max(end);
     }
 
-    /// Whether the flow has had so much that it has to get in line.
+    /// The flow has had so much that it has to get in line.
     pub(super) fn must_wait(&self, flow: Flow) -> bool {
         !self.is_empty() && self.start(flow) > self.now + SLACK
     }
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn flows_of_the_same_cost_take_turns() {
         let mut line = Line::default();
-        (1..4).for_each(|n| line.push(n, Flow(n)));
+        (1..4).for_each(|n| line.push(Token::Queue(n), Flow(n)));
         for cost in [0, 5] {
             let served = serve(&mut line, 9, |_| us(cost));
             assert_eq!(served, [1, 2, 3, 1, 2, 3, 1, 2, 3].map(Flow));
@@ -149,8 +151,8 @@ mod tests {
     #[test]
     fn a_flow_that_costs_more_is_served_less_often() {
         let mut line = Line::default();
-        line.push(1, SLOW);
-        line.push(2, FAST);
+        line.push(Token::Queue(1), SLOW);
+        line.push(Token::Queue(2), FAST);
         let cost = |flow| if flow == SLOW { us(1000) } else { us(10) };
         let served = serve(&mut line, 1010, cost);
         assert_eq!(served.iter().filter(|flow| **flow == SLOW).count(), 10);
@@ -159,9 +161,9 @@ mod tests {
     #[test]
     fn a_flow_that_had_nothing_to_do_does_not_make_up_for_it() {
         let mut line = Line::default();
-        line.push(1, SLOW);
+        line.push(Token::Queue(1), SLOW);
         serve(&mut line, 100, |_| us(1000));
-        line.push(2, FAST);
+        line.push(Token::Queue(2), FAST);
         // It is ahead of the turn that the other one has just had, and no more.
         serve(&mut line, 10, |_| us(100));
         let served = serve(&mut line, 20, |_| us(100));
@@ -172,8 +174,8 @@ mod tests {
     #[test]
     fn a_turn_in_which_the_cpu_was_lost_is_not_charged_in_full() {
         let mut line = Line::default();
-        line.push(1, SLOW);
-        line.push(2, FAST);
+        line.push(Token::Queue(1), SLOW);
+        line.push(Token::Queue(2), FAST);
         serve(&mut line, 1, |_| Duration::from_secs(10));
         let turns = serve(&mut line, 50, |_| us(100));
         assert_eq!(turns.iter().position(|flow| *flow == SLOW), Some(40));
@@ -184,13 +186,13 @@ mod tests {
         let mut line = Line::default();
         line.charge(SLOW, us(1000));
         assert!(!line.must_wait(SLOW), "nobody else has work");
-        line.push(2, FAST);
+        line.push(Token::Queue(2), FAST);
         assert!(line.must_wait(SLOW) && !line.must_wait(FAST));
-        line.push(1, SLOW);
+        line.push(Token::Queue(1), SLOW);
         let turns = serve(&mut line, 50, |_| us(100));
         assert_eq!(turns.iter().position(|flow| *flow == SLOW), Some(10));
         // Two entries of one flow are one flow.
-        line.push(3, SLOW);
+        line.push(Token::Queue(3), SLOW);
         let turns = serve(&mut line, 100, |_| us(100));
         let slow = turns.iter().filter(|flow| **flow == SLOW).count();
         assert!((49..=51).contains(&slow), "{turns:?}");

@@ -13,6 +13,7 @@
 mod control;
 mod line;
 mod poll;
+mod token;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -29,6 +30,7 @@ use poll::{has_packets, next_poll};
 use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
+use token::Token;
 
 /// A round also ends after this time (`netdev_budget_usecs`), and a busy worker looks at queues
 /// that are not scheduled this often.
@@ -38,10 +40,10 @@ const ROUND: Duration = Duration::from_micros(100);
 /// then.
 const REST: Duration = Duration::from_micros(500);
 
-/// What a worker is given when it is made.
+/// Parts that a worker is made of.
 #[derive(Debug)]
 pub(crate) struct Parts<Q, R, S> {
-    /// Its number.
+    /// Number of the worker.
     pub(crate) index: usize,
     /// All workers, this one included.
     pub(crate) workers: Arc<[Arc<Shared>]>,
@@ -52,7 +54,7 @@ pub(crate) struct Parts<Q, R, S> {
     pub(crate) sleeper: S,
     pub(crate) clock: Clock,
     pub(crate) view: Arc<View<Q, R>>,
-    /// How long it may busy-poll before it sleeps.
+    /// Time that it may busy-poll before it sleeps.
     pub(crate) busy_poll: Duration,
 }
 
@@ -82,8 +84,7 @@ pub(crate) struct Worker<Q, R, S> {
     clock: Clock,
     view: Arc<View<Q, R>>,
     napis: Vec<Option<Slot<Q, R>>>,
-    /// Scheduled queues by index, [`BACKLOG`] for the backlog, and [`RING`] added to the events of
-    /// transmit queues that have to wait for their turn.
+    /// Scheduled receive queues, the backlog, and transmit queues that have to wait for their turn.
     line: Line,
     /// The backlog is on the poll list.
     backlog_scheduled: bool,
@@ -110,15 +111,6 @@ pub(crate) struct Worker<Q, R, S> {
     yielded: Time,
     own: Own,
 }
-
-/// Added to a queue's index where its link is watched.
-const LINK: usize = 1 << (usize::BITS - 1);
-
-/// Added to a transmit queue's event where its ring's file is watched.
-const RING: usize = LINK >> 1;
-
-/// Stands for the backlog on the poll list.
-const BACKLOG: usize = usize::MAX;
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(crate) fn new(parts: Parts<Q, R, S>) -> Self {
@@ -175,10 +167,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
             }
             for token in ready.drain(..) {
-                match token {
-                    LINK.. => self.look_at_link(token - LINK),
-                    RING.. => self.wake_queue(token - RING),
-                    _ => self.schedule(token),
+                match Token::unpack(token) {
+                    Token::Queue(index) => self.schedule(index),
+                    Token::Link(index) => self.look_at_link(index),
+                    Token::Ring(event) => self.wake_queue(event),
+                    Token::Backlog => {}
                 }
             }
             self.look(now);
@@ -190,7 +183,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             && !slot.scheduled
         {
             slot.scheduled = true;
-            self.line.push(index, Flow::port(slot.napi.port()));
+            self.line
+                .push(Token::Queue(index), Flow::port(slot.napi.port()));
         }
     }
 
@@ -241,7 +235,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             // It is run whenever it is its turn, whatever the time.
             self.timers[event] = Time::MAX;
             if !std::mem::replace(&mut self.in_line[event], true) {
-                self.line.push(RING + event, flow);
+                self.line.push(Token::Ring(event), flow);
             }
             return;
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::Flow;
-use super::{BACKLOG, RING, ROUND, Slot, Worker};
+use super::token::Token;
+use super::{ROUND, Slot, Worker};
 use crate::rx::command::{COMMANDS, Event};
 use crate::rx::{BUDGET, NextPoll, RxQueue, Sleep, WEIGHT};
 use softnet::mem::PacketList;
@@ -15,7 +16,8 @@ use softnet::tx::TxRing;
 /// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
 
-/// How often a busy worker yields the CPU at most: rarely where a poll takes a few microseconds.
+/// Least time between two yields of a busy worker, so that they are rare where a poll takes a few
+/// microseconds.
 const YIELD: Duration = Duration::from_micros(20);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
@@ -27,21 +29,24 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         loop {
             if !self.backlog_scheduled && !self.backlog.is_empty() {
                 self.backlog_scheduled = true;
-                self.line.push(BACKLOG, Flow::BACKLOG);
+                self.line.push(Token::Backlog, Flow::BACKLOG);
             }
             let Some((token, flow)) = self.line.pop() else {
                 break;
             };
             let budget = WEIGHT.min(BUDGET - done);
             let packets = match token {
-                BACKLOG => Some(self.poll_backlog(budget, now)),
-                RING.. => {
-                    let event = token - RING;
+                Token::Backlog => Some(self.poll_backlog(budget, now)),
+                Token::Ring(event) => {
                     self.in_line[event] = false;
                     self.run_queue(event, now);
                     Some(0)
                 }
-                _ => self.poll_queue(token, budget, now),
+                Token::Queue(index) => self.poll_queue(index, budget, now),
+                Token::Link(index) => {
+                    self.look_at_link(index);
+                    Some(0)
+                }
             };
             let begun = std::mem::replace(&mut now, self.clock.now());
             if let Some(packets) = packets {
@@ -263,7 +268,7 @@ pub(super) fn next_poll<Q: RxQueue, R: TxRing>(
     slot.map_or(Time::MAX, |slot| slot.next)
 }
 
-/// Whether an unarmed queue has packets.
+/// An unarmed queue has packets.
 pub(super) fn has_packets<Q: RxQueue, R: TxRing>(
     napis: &[Option<Slot<Q, R>>],
     index: usize,

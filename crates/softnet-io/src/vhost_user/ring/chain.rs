@@ -35,7 +35,7 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Of a split ring.
+    /// A descriptor of a split ring.
     #[inline]
     pub(super) fn split(words: [u64; 2]) -> Descriptor {
         let [address, rest] = words;
@@ -51,11 +51,11 @@ impl Descriptor {
 /// A chain in work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
-    /// What the driver knows it by.
+    /// The driver's number for it.
     pub(super) id: u16,
     /// Places in the ring: 1 in a split ring, the number of descriptors in a packed one.
     pub(super) slots: u16,
-    /// Its spans in the batch's.
+    /// The chain's spans among those of the batch.
     start: u32,
     end: u32,
     /// Bytes of its buffers.
@@ -106,7 +106,7 @@ impl<'m> Batch<'m> {
         self.spans.len()
     }
 
-    /// Whether it takes further chains.
+    /// True if it takes further chains.
     #[inline]
     pub(super) fn has_capacity(&self) -> bool {
         self.spans.len() < ENOUGH

@@ -33,7 +33,7 @@ const MIN_FRAME: usize = 14;
 
 /// A position in the bytes of chains.
 struct Cursor<'a, 'm> {
-    /// What is left of the current span.
+    /// The rest of the current span.
     now: Span<'m>,
     rest: Iter<'a, Span<'m>>,
 }
@@ -340,7 +340,7 @@ impl<'m> Transmitter<'m> {
     }
 }
 
-/// Whether a driver takes what is left to it. What it does not is finished before it comes here,
+/// True if a driver takes the offloads left to it. Others are finished before a packet comes here,
 /// but for a moment after the guest has changed its mind.
 fn takes(features: &Features, packet: &Packet) -> bool {
     let segments = packet.gso().is_none_or(|gso| {

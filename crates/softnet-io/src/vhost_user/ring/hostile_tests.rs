@@ -1,4 +1,5 @@
-//! What no driver does ends the queue with its reason, and nothing else; a bad frame is dropped.
+//! An act that is no driver's ends the queue with its reason, and nothing else; a bad frame is
+//! dropped.
 
 use softnet::wire::{Checksum, WireError};
 
@@ -6,7 +7,7 @@ use super::chain::{MAX_CHAIN, flag};
 use super::model::{Part, indirect_table};
 use super::tests::{DATA, DATA_LEN, RING, Setup, bytes, config};
 use super::*;
-use crate::tap::Buffers;
+use crate::Buffers;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
@@ -373,7 +374,7 @@ fn long_frames_lie_in_large_buffers() {
     assert_eq!(bytes(&packets[1]), sent[VNET_HDR_LEN..]);
 }
 
-/// What a packet says about checksum and segments goes to the guest, and comes back from it.
+/// Checksum and segmentation of a packet go to the guest, and comes back from it.
 #[test]
 fn offload_metadata_crosses() {
     let udp = udp_frame();

@@ -68,9 +68,9 @@ pub struct RingConfig {
     pub size: u16,
     /// The descriptors, at an address of the front end.
     pub descriptors: u64,
-    /// What the driver writes: the available ring, or its event suppression.
+    /// The area that the driver writes: the available ring, or its event suppression.
     pub driver: u64,
-    /// What the device writes: the used ring, or its event suppression.
+    /// The area that the device writes: the used ring, or its event suppression.
     pub device: u64,
     /// `VIRTIO_F_RING_PACKED`.
     pub packed: bool,
@@ -80,7 +80,7 @@ pub struct RingConfig {
     pub event_index: bool,
     /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may be spread over several chains.
     pub mergeable: bool,
-    /// What the guest's driver takes; the MTU is not looked at.
+    /// Offloads that the guest's driver takes; the MTU is not used.
     pub takes: Features,
 }
 
@@ -99,7 +99,7 @@ pub enum SetupError {
     Memory(#[from] MemoryError),
 }
 
-/// What a driver did that none does. The queue is not used any more.
+/// A breach of the protocol by a driver. The queue is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// More chains are said to be available than there are descriptors.
@@ -137,7 +137,7 @@ pub struct Virtqueue {
     fresh: PacketList,
     /// The longest frame that is received, large ones aside.
     longest: usize,
-    /// Whether the guest was last told to notify.
+    /// True if the guest was last told to notify.
     armed: bool,
     failed: Option<RingError>,
 }
@@ -173,7 +173,7 @@ impl Areas<GuestArea> {
     }
 }
 
-/// What both kinds of ring do.
+/// The operations of both kinds of ring.
 trait Ring {
     /// Appends chains that follow those of the batch: all that are available, at most `max`, fewer
     /// if they are long. `writable`: whether their buffers are for the device to write.
@@ -222,7 +222,7 @@ impl Virtqueue {
         Virtqueue::make(config, memory, None)
     }
 
-    /// Whether this is where the ring of this one is, so that it can be [renewed](Self::renew).
+    /// True if this is where the ring of this one is, so that it can be [renewed](Self::renew).
     pub fn has_ring(&self, config: &RingConfig) -> bool {
         let ring = |config: &RingConfig| (config.packed, config.size, config.descriptors);
         ring(config) == ring(&self.config)
@@ -282,7 +282,7 @@ impl Virtqueue {
         with!(&self.ring, ring => ring.base())
     }
 
-    /// What ended the queue.
+    /// The error that ended the queue.
     pub fn failed(&self) -> Option<RingError> {
         self.failed
     }
@@ -356,8 +356,8 @@ impl Virtqueue {
         result
     }
 
-    /// Whether chains are available. Says nothing about those that [`arm`](Virtqueue::arm) does
-    /// not notify about: a packet that has to wait for more buffers than the guest offers.
+    /// True if chains are available. Says nothing about those that [`arm`](Virtqueue::arm) does not
+    /// notify about: a packet that has to wait for more buffers than the guest offers.
     pub fn peek(&self) -> bool {
         self.failed.is_none() && with!(&self.ring, ring => ring.peek())
     }
@@ -377,7 +377,7 @@ impl Virtqueue {
         }
     }
 
-    /// Whether the guest wants to be notified (by a `call`) of what was given back since this was
+    /// True if the guest wants to be notified (by a `call`) of buffers given back since this was
     /// last asked.
     pub fn must_notify(&mut self) -> bool {
         with!(&mut self.ring, ring => ring.must_notify())

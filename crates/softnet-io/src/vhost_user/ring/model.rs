@@ -57,7 +57,7 @@ pub(super) struct Driver<A> {
     offered: u64,
     published: u64,
     reaped: u64,
-    /// Of a packed ring: the flags that publish all that was offered, and where.
+    /// The flags of a packed ring that publish all that was offered, and their place.
     first: Option<(usize, u16)>,
 }
 

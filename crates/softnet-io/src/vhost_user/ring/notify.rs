@@ -88,9 +88,9 @@ impl Area for GuestArea {
     }
 }
 
-/// Whether the place that the driver waits for was given back: it is `behind` places behind the
-/// device's position, which has moved by `moved` since the driver was last told. The place
-/// directly behind is 1.
+/// True if the place that the driver waits for was given back: it is `behind` places behind the
+/// device's position, which has moved by `moved` since the driver was last told. The place directly
+/// behind is 1.
 #[inline]
 pub(super) fn passed(behind: u32, moved: u32) -> bool {
     behind.wrapping_sub(1) < moved

@@ -175,8 +175,8 @@ impl<A: Area> Packed<A> {
         self.seen = self.next;
     }
 
-    /// How long the chain is that starts `n` places behind `from`, and what the driver knows it
-    /// by. It ends a round behind `from`, whatever it says.
+    /// Length of the chain that starts `n` places behind `from`, and the driver's number for it. It
+    /// ends a round behind `from`, whatever it says.
     fn chain(&self, from: Position, n: u16) -> (u16, u16) {
         let slot = |n| from.plus(n, self.size).slot;
         let is_last = |n: &u16| self.flags(slot(*n)) & flag::NEXT == 0;

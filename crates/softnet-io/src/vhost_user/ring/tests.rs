@@ -24,7 +24,7 @@ pub(in crate::vhost_user) const RING: u64 = 0x1000_0000;
 const RING_LEN: u64 = 0x10_0000;
 /// Bytes that a guest may have.
 const LIMIT: u64 = 1 << 40;
-/// How far addresses of the front end are from those of the guest.
+/// Distance of the front end's addresses from those of the guest.
 const USER: u64 = 0x7f00_0000_0000;
 
 pub(in crate::vhost_user) fn memory() -> GuestMemory {
@@ -398,7 +398,7 @@ fn packets_reach_the_guest_whole_and_in_order() {
     }
 }
 
-/// What `GET_VRING_BASE` says, and what cannot be.
+/// The value of `GET_VRING_BASE`, and values that are not possible.
 #[test]
 fn a_queue_starts_where_another_stopped() {
     for (packed, after_10) in [(false, 10), (true, 0x0002_0002)] {

@@ -1,6 +1,6 @@
 //! Chains of filters. They come and go with their filters.
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{FilterKey, FilterList, Handle};
 
 use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete};
@@ -19,7 +19,7 @@ fn header(link: u32, parent: Handle) -> TcMsg {
 
 /// Answers a request that is not a dump (`tc_ctl_chain`).
 pub(super) fn request<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,

@@ -1,6 +1,6 @@
 //! Dumps of filters and chains.
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{FilterKey, FilterList, Handle};
 
 use super::chain;
@@ -23,13 +23,13 @@ struct Filter {
 /// Dumps the filters of a qdisc or class, or the chains that they are in. What is not there has
 /// none (`tc_dump_tfilter`, `tc_dump_chain`).
 pub(in crate::tc) fn dump<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     asked: &Asked<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
     let link = asked.link(control).ok();
-    let Some(link) = link.filter(|&index| control.port(index).is_ok()) else {
+    let Some(link) = link.filter(|&index| control.read_tree(index, |_, _| ()).is_ok()) else {
         return Ok(Progress::Done);
     };
     let filter = Filter {

@@ -27,9 +27,8 @@ pub(super) fn parse(
     which: &Which<'_>,
     before: Option<&FilterSpec>,
 ) -> Result<Parsed, Error> {
-    let known = ["flower", "u32", "basic", "matchall", "fw"];
-    if !known.contains(&kind) {
-        let help = format!("This version has {}", known.join(", "));
+    if !FilterKind::NAMES.contains(&kind) {
+        let help = format!("This version has {}", FilterKind::NAMES.join(", "));
         let error = Error::new(Errno::ENOENT).text("TC classifier not found");
         return Err(error.help(help));
     }

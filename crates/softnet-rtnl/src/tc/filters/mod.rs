@@ -17,7 +17,7 @@ mod shown;
 mod tests;
 mod u32;
 
-use softnet_engine::control::{Control, Devices};
+use softnet_engine::{Devices, Engine};
 use softnet_tc::{
     FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Handle, QdiscSpec,
 };
@@ -97,7 +97,7 @@ fn parent(place: &Place<'_>, named: Handle) -> Handle {
 
 /// Answers a request that is not a dump.
 pub(super) fn request<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -129,7 +129,7 @@ pub(super) fn request<D: Devices>(
 
 /// Adds a filter, or changes one (`tc_new_tfilter`).
 fn put<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     mut which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -200,7 +200,7 @@ fn check(list: &FilterList, which: &Which<'_>, flags: u16) -> Result<FilterOp, E
 
 /// Removes a filter, those of a priority, or those of a chain (`tc_del_tfilter`).
 fn delete<D: Devices>(
-    control: &mut Control<D>,
+    control: &Engine<D>,
     which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -237,7 +237,7 @@ fn delete<D: Devices>(
 
 /// Shows one filter (`tc_get_tfilter`).
 fn get<D: Devices>(
-    control: &Control<D>,
+    control: &Engine<D>,
     which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,

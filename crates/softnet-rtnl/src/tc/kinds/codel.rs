@@ -7,9 +7,9 @@
 use std::sync::LazyLock;
 
 use softnet_tc::{FqCodelSpec, QdiscSpec, Xstat};
-use zerocopy::{Immutable, IntoBytes};
 
-use super::{QdiscContext, Values, regular};
+use super::xstats::Slot;
+use super::{QdiscContext, regular};
 use crate::nl::{Attr, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 
@@ -85,66 +85,29 @@ pub(super) fn dump(spec: &QdiscSpec, context: &QdiscContext, out: &mut Message<'
     });
 }
 
-/// `struct tc_codel_xstats`. Times are in microseconds.
-#[derive(Immutable, IntoBytes)]
-#[repr(C)]
-struct CodelStats {
-    maxpacket: u32,
-    count: u32,
-    lastcount: u32,
-    ldelay: u32,
-    drop_next: i32,
-    drop_overlimit: u32,
-    ecn_mark: u32,
-    dropping: u32,
-    ce_mark: u32,
-}
+/// `struct tc_codel_xstats`.
+pub(super) const XSTATS: &[Slot] = &[
+    Slot::U32(Xstat::MaxPacket),
+    Slot::U32(Xstat::Count),
+    Slot::U32(Xstat::LastCount),
+    Slot::Micros(Xstat::Delay, u32::MAX),
+    Slot::Micros(Xstat::DropNext, i32::MAX as u32),
+    Slot::U32(Xstat::DropOverLimit),
+    Slot::U32(Xstat::EcnMark),
+    Slot::U32(Xstat::Dropping),
+    Slot::U32(Xstat::CeMark),
+];
 
-pub(super) fn xstats(values: &Values) -> Vec<u8> {
-    let micros = |stat| shown(values.u64(stat));
-    let stats = CodelStats {
-        maxpacket: values.u32(Xstat::MaxPacket),
-        count: values.u32(Xstat::Count),
-        lastcount: values.u32(Xstat::LastCount),
-        ldelay: micros(Xstat::Delay),
-        drop_next: micros(Xstat::DropNext).try_into().unwrap_or(i32::MAX),
-        drop_overlimit: values.u32(Xstat::DropOverLimit),
-        ecn_mark: values.u32(Xstat::EcnMark),
-        dropping: values.u32(Xstat::Dropping),
-        ce_mark: values.u32(Xstat::CeMark),
-    };
-    stats.as_bytes().to_vec()
-}
-
-/// `struct tc_fq_codel_xstats` of a qdisc.
-#[derive(Immutable, IntoBytes)]
-#[repr(C)]
-struct FqCodelStats {
-    /// `TCA_FQ_CODEL_XSTATS_QDISC`: 0.
-    kind: u32,
-    maxpacket: u32,
-    drop_overlimit: u32,
-    ecn_mark: u32,
-    new_flow_count: u32,
-    new_flows_len: u32,
-    old_flows_len: u32,
-    ce_mark: u32,
-    memory_usage: u32,
-    drop_overmemory: u32,
-}
-
-pub(super) fn xstats_fq(values: &Values) -> Vec<u8> {
-    let stats = FqCodelStats {
-        kind: 0,
-        maxpacket: values.u32(Xstat::MaxPacket),
-        drop_overlimit: values.u32(Xstat::DropOverLimit),
-        ecn_mark: values.u32(Xstat::EcnMark),
-        new_flow_count: values.u32(Xstat::NewFlowCount),
-        new_flows_len: values.u32(Xstat::NewFlowsLen),
-        old_flows_len: values.u32(Xstat::OldFlowsLen),
-        ce_mark: values.u32(Xstat::CeMark),
-        memory_usage: values.u32(Xstat::MemoryUsed),
-        drop_overmemory: values.u32(Xstat::DropOverMemory),
-    };
-    stats.as_bytes().to_vec()
-}
+/// `struct tc_fq_codel_xstats` of a qdisc. The first is `TCA_FQ_CODEL_XSTATS_QDISC`.
+pub(super) const XSTATS_FQ: &[Slot] = &[
+    Slot::Zero(4),
+    Slot::U32(Xstat::MaxPacket),
+    Slot::U32(Xstat::DropOverLimit),
+    Slot::U32(Xstat::EcnMark),
+    Slot::U32(Xstat::NewFlowCount),
+    Slot::U32(Xstat::NewFlowsLen),
+    Slot::U32(Xstat::OldFlowsLen),
+    Slot::U32(Xstat::CeMark),
+    Slot::U32(Xstat::MemoryUsed),
+    Slot::U32(Xstat::DropOverMemory),
+];

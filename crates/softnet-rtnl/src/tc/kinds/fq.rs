@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use softnet_tc::{QdiscSpec, Xstat};
-use zerocopy::{Immutable, IntoBytes};
 
 use super::prio::PrioOptions;
-use super::{QdiscContext, Values, regular};
+use super::xstats::Slot;
+use super::{QdiscContext, regular};
 use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 
@@ -104,54 +104,29 @@ pub(super) fn dump(spec: &QdiscSpec, context: &QdiscContext, out: &mut Message<'
 }
 
 /// `struct tc_fq_qd_stats`. Times are in nanoseconds.
-#[derive(Default, Immutable, IntoBytes)]
-#[repr(C)]
-struct Stats {
-    gc_flows: u64,
-    highprio_packets: u64,
-    tcp_retrans: u64,
-    throttled: u64,
-    flows_plimit: u64,
-    pkts_too_long: u64,
-    allocation_errors: u64,
-    time_next_delayed_flow: i64,
-    flows: u32,
-    inactive_flows: u32,
-    throttled_flows: u32,
-    unthrottle_latency_ns: u32,
-    ce_mark: u64,
-    horizon_drops: u64,
-    horizon_caps: u64,
-    fastpath_packets: u64,
-    band_drops: [u64; 3],
-    band_pkt_count: [u32; 3],
-    pad: u32,
-}
-
-pub(super) fn xstats(values: &Values) -> Vec<u8> {
-    let stats = Stats {
-        gc_flows: values.u64(Xstat::Collected),
-        throttled: values.u64(Xstat::Throttled),
-        flows_plimit: values.u64(Xstat::FlowsLimit),
-        pkts_too_long: values.u64(Xstat::PacketsTooLong),
-        allocation_errors: values.u64(Xstat::AllocErrors),
-        time_next_delayed_flow: values.u64(Xstat::NextPacketDelay).cast_signed(),
-        flows: values.u32(Xstat::Flows),
-        inactive_flows: values.u32(Xstat::InactiveFlows),
-        throttled_flows: values.u32(Xstat::ThrottledFlows),
-        unthrottle_latency_ns: values.u64(Xstat::Latency).try_into().unwrap_or(u32::MAX),
-        ce_mark: values.u64(Xstat::CeMark),
-        horizon_drops: values.u64(Xstat::HorizonDrops),
-        horizon_caps: values.u64(Xstat::HorizonCaps),
-        band_drops: [Xstat::Band0Drops, Xstat::Band1Drops, Xstat::Band2Drops]
-            .map(|stat| values.u64(stat)),
-        band_pkt_count: [
-            Xstat::Band0Packets,
-            Xstat::Band1Packets,
-            Xstat::Band2Packets,
-        ]
-        .map(|stat| values.u32(stat)),
-        ..Stats::default()
-    };
-    stats.as_bytes().to_vec()
-}
+pub(super) const XSTATS: &[Slot] = &[
+    Slot::U64(Xstat::Collected),
+    // `highprio_packets`, `tcp_retrans`.
+    Slot::Zero(16),
+    Slot::U64(Xstat::Throttled),
+    Slot::U64(Xstat::FlowsLimit),
+    Slot::U64(Xstat::PacketsTooLong),
+    Slot::U64(Xstat::AllocErrors),
+    Slot::U64(Xstat::NextPacketDelay),
+    Slot::U32(Xstat::Flows),
+    Slot::U32(Xstat::InactiveFlows),
+    Slot::U32(Xstat::ThrottledFlows),
+    Slot::AtMostU32(Xstat::Latency),
+    Slot::U64(Xstat::CeMark),
+    Slot::U64(Xstat::HorizonDrops),
+    Slot::U64(Xstat::HorizonCaps),
+    // `fastpath_packets`.
+    Slot::Zero(8),
+    Slot::U64(Xstat::Band0Drops),
+    Slot::U64(Xstat::Band1Drops),
+    Slot::U64(Xstat::Band2Drops),
+    Slot::U32(Xstat::Band0Packets),
+    Slot::U32(Xstat::Band1Packets),
+    Slot::U32(Xstat::Band2Packets),
+    Slot::Zero(4),
+];

@@ -1,10 +1,10 @@
 //! `htb` and its classes (`TCA_HTB_*`).
 
-use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, Xstat};
+use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, Xstat, Xstats};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::rate::{self, RateSpec};
-use super::{ShownClass, ShownQdisc, Values};
+use super::{ShownClass, ShownQdisc};
 use crate::nl::{Attr, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 
@@ -23,7 +23,7 @@ const SHOWN_VERSION: u32 = 0x3_0011;
 /// The default quantum of a class is within these.
 const QUANTUM: std::ops::RangeInclusive<u64> = 1000..=200_000;
 /// The highest `prio`.
-const MAX_PRIO: u8 = 7;
+const MAX_PRIO: u32 = 7;
 
 /// `struct tc_htb_glob`.
 #[derive(FromBytes, Immutable, IntoBytes)]
@@ -89,14 +89,15 @@ pub(super) fn parse(options: Option<Attr<'_>>) -> Result<QdiscSpec, Error> {
 }
 
 pub(super) fn dump(spec: &HtbSpec, qdisc: &ShownQdisc<'_>, out: &mut Message<'_>) {
-    let values = Values::new(qdisc.xstats);
+    let value = |xstats: &Xstats| xstats.value(Xstat::DirectPackets);
     out.nest(TCA_OPTIONS, |out| {
         let init = Global {
             version: SHOWN_VERSION,
             rate2quantum: spec.r2q.max(1),
             defcls: spec.default.into(),
             debug: 0,
-            direct_pkts: values.u32(Xstat::DirectPackets),
+            // The last 32 bits: counters of the kernel come round.
+            direct_pkts: qdisc.xstats.and_then(value).unwrap_or(0) as u32,
         };
         out.put(INIT, &init);
         let direct_qlen = spec.direct_qlen.unwrap_or(qdisc.context.link.tx_queue_len);
@@ -129,7 +130,7 @@ pub(super) fn parse_class(options: Option<Attr<'_>>) -> Result<ClassSpec, Error>
         burst: rate::bucket_of_ticks(parms.buffer, rate),
         cburst: rate::bucket_of_ticks(parms.cbuffer, ceil),
         ticks: Some([parms.buffer, parms.cbuffer]),
-        prio: parms.prio.min(MAX_PRIO.into()) as u8,
+        prio: parms.prio.min(MAX_PRIO),
         quantum: Some(parms.quantum).filter(|&quantum| quantum != 0),
         link,
     }))
@@ -176,7 +177,7 @@ pub(super) fn dump_class(spec: &HtbClassSpec, class: &ShownClass<'_>, out: &mut 
             cbuffer,
             quantum: spec.quantum.unwrap_or_else(|| quantum() as u32),
             level: class.level,
-            prio: spec.prio.min(MAX_PRIO).into(),
+            prio: spec.prio.min(MAX_PRIO),
         };
         out.put(PARMS, &parms);
         if large(spec.rate) {

@@ -17,12 +17,13 @@ mod regular;
 mod tbf;
 #[cfg(all(test, not(miri)))]
 mod tests;
+mod xstats;
 #[cfg(all(test, not(miri)))]
 mod xstats_tests;
 
 use softnet::qdisc::{PRIO_TO_BAND, QdiscStats};
 use softnet_tc::{
-    ClassSpec, ClassStats, Handle, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec, Xstat, Xstats,
+    ClassSpec, ClassStats, Handle, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec, Xstats,
 };
 
 use crate::nl::{Attr, Errno, Error, Message};
@@ -139,35 +140,16 @@ pub fn dump(qdisc: &ShownQdisc<'_>, out: &mut Message<'_>) {
 /// The statistics that a qdisc has because of its kind, as the kernel's structure of it: the
 /// payload of `TCA_STATS_APP` and of `TCA_XSTATS`.
 pub fn xstats(qdisc: &ShownQdisc<'_>) -> Option<Vec<u8>> {
-    let values = || Values::new(qdisc.xstats);
-    match qdisc.spec {
-        QdiscSpec::Codel(_) => Some(codel::xstats(&values())),
-        QdiscSpec::FqCodel(_) => Some(codel::xstats_fq(&values())),
-        QdiscSpec::Fq(_) => Some(fq::xstats(&values())),
-        _ => None,
-    }
+    Some(xstats::bytes(layout(qdisc.spec)?, qdisc.xstats))
 }
 
-/// The statistics of a kind; all 0 where there are none yet.
-struct Values(Vec<(Xstat, u64)>);
-
-impl Values {
-    fn new(xstats: Option<&Xstats>) -> Values {
-        Values(xstats.map_or_else(Vec::new, |xstats| xstats.values().collect()))
-    }
-
-    fn u64(&self, stat: Xstat) -> u64 {
-        let found = self.0.iter().find(|(of, _)| *of == stat);
-        debug_assert!(
-            found.is_some() || self.0.is_empty(),
-            "{stat:?} of another kind"
-        );
-        found.map_or(0, |&(_, value)| value)
-    }
-
-    /// Its last 32 bits: counters of the kernel come round.
-    fn u32(&self, stat: Xstat) -> u32 {
-        self.u64(stat) as u32
+/// The kernel's structure of a kind's statistics, if it has one.
+fn layout(spec: &QdiscSpec) -> Option<&'static [xstats::Slot]> {
+    match spec {
+        QdiscSpec::Codel(_) => Some(codel::XSTATS),
+        QdiscSpec::FqCodel(_) => Some(codel::XSTATS_FQ),
+        QdiscSpec::Fq(_) => Some(fq::XSTATS),
+        _ => None,
     }
 }
 

@@ -286,9 +286,9 @@ fn as_linux_reads_and_shows_them() {
     groups.iter().for_each(|group| run(group));
 }
 
-/// Any prefix of what tc sends is answered.
+/// Any prefix of tc's options is read, or refused with an errno.
 #[test]
-fn truncated_options_do_no_harm() {
+fn truncated_options_are_read_or_refused() {
     let recorded = recorded();
     for case in cases(&recorded).iter().flatten() {
         let Some(options) = &case.options else {

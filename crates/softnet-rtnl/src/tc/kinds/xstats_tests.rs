@@ -1,123 +1,41 @@
-//! Each statistic that a kind of qdisc has is where the kernel's structure has it.
+//! The statistics of each kind of qdisc are in the kernel's structures, and those structures as long
+//! as the kernel's.
 
 use softnet::mem::{Pool, PoolConfig};
-use softnet_tc::{CodelSpec, FqCodelSpec, FqSpec, QdiscEnv, Tree};
+use softnet_tc::{QdiscEnv, Tree, Xstat};
 
+use super::xstats::Slot;
 use super::*;
 
-/// Units of 1,024 ns in a microsecond and more, so that both are whole numbers.
-const TIME: u64 = 1_024_000;
-
-/// The statistics that a kind has, each with a number of its own.
-fn numbered(spec: QdiscSpec) -> Values {
+#[test]
+fn each_statistic_of_a_kind_has_one_place() {
     let config = PoolConfig {
         buffers: 8,
         buffer_size: 2048,
     };
     let env = QdiscEnv::new(&Pool::new(config).unwrap());
-    let tree = Tree::build(spec, &env).unwrap();
-    let xstats = tree.xstats(tree.spec().root().unwrap().handle).unwrap();
-    let stats = xstats.values().map(|(stat, _)| stat);
-    Values(stats.zip((1..).map(|number| number * TIME)).collect())
-}
-
-/// Checks fields of 32 and 64 bits, from the front on: the name, or none where it is 0.
-fn check(values: &Values, bytes: &[u8], fields: &[(usize, &str)], times: &[&str]) {
-    let (mut at, mut seen) = (0, 0);
-    for &(size, name) in fields {
-        let mut number = [0; 8];
-        number[..size].copy_from_slice(&bytes[at..at + size]);
-        let number = u64::from_ne_bytes(number);
-        at += size;
-        if name.is_empty() {
-            assert_eq!(number, 0);
+    let mut sizes = Vec::new();
+    for kind in QDISC_KINDS {
+        let spec = (kind.default)(&LinkDefaults::default());
+        let Some(layout) = layout(&spec) else {
             continue;
+        };
+        let tree = Tree::build(spec, &env).unwrap();
+        let xstats = tree.xstats(tree.spec().root().unwrap().handle).unwrap();
+        let mut own: Vec<Xstat> = xstats.values().map(|(stat, _)| stat).collect();
+        let shown = layout.iter().filter_map(|slot| match slot {
+            Slot::U32(stat) | Slot::U64(stat) => Some(*stat),
+            Slot::AtMostU32(stat) | Slot::Micros(stat, _) => Some(*stat),
+            Slot::Zero(_) => None,
+        });
+        for stat in shown {
+            let at = own.iter().position(|own| *own == stat);
+            own.remove(at.unwrap_or_else(|| panic!("{}: {stat:?}", kind.name)));
         }
-        seen += 1;
-        let of = values.0.iter().find(|(stat, _)| stat.name() == name);
-        let (_, expected) = *of.expect(name);
-        let unit = if times.contains(&name) { 1000 } else { 1 };
-        assert_eq!(number, expected / unit, "{name}");
+        assert_eq!(own, [], "{}", kind.name);
+        sizes.push((kind.name, xstats::bytes(layout, None).len()));
     }
-    assert_eq!(at, bytes.len());
-    assert_eq!(seen, values.0.len(), "all are shown");
-}
-
-#[test]
-fn those_of_codel() {
-    let values = numbered(QdiscSpec::Codel(CodelSpec::default()));
-    let fields = [
-        "maxpacket",
-        "count",
-        "lastcount",
-        "ldelay",
-        "drop_next",
-        "drop_overlimit",
-        "ecn_mark",
-        "dropping",
-        "ce_mark",
-    ];
-    let times = ["ldelay", "drop_next"];
-    check(
-        &values,
-        &codel::xstats(&values),
-        &fields.map(|name| (4, name)),
-        &times,
-    );
-}
-
-#[test]
-fn those_of_fq_codel() {
-    let values = numbered(QdiscSpec::FqCodel(FqCodelSpec::default()));
-    let fields = [
-        "",
-        "maxpacket",
-        "drop_overlimit",
-        "ecn_mark",
-        "new_flow_count",
-        "new_flows_len",
-        "old_flows_len",
-        "ce_mark",
-        "memory_used",
-        "drop_overmemory",
-    ];
-    check(
-        &values,
-        &codel::xstats_fq(&values),
-        &fields.map(|name| (4, name)),
-        &[],
-    );
-}
-
-#[test]
-fn those_of_fq() {
-    let values = numbered(QdiscSpec::Fq(FqSpec::default()));
-    let fields = [
-        (8, "gc"),
-        (8, ""),
-        (8, ""),
-        (8, "throttled"),
-        (8, "flows_plimit"),
-        (8, "pkts_too_long"),
-        (8, "alloc_errors"),
-        (8, "next_packet_delay"),
-        (4, "flows"),
-        (4, "inactive_flows"),
-        (4, "throttled_flows"),
-        (4, "latency"),
-        (8, "ce_mark"),
-        (8, "horizon_drops"),
-        (8, "horizon_caps"),
-        (8, ""),
-        (8, "band0_drops"),
-        (8, "band1_drops"),
-        (8, "band2_drops"),
-        (4, "band0_pkts"),
-        (4, "band1_pkts"),
-        (4, "band2_pkts"),
-        (4, ""),
-    ];
-    check(&values, &fq::xstats(&values), &fields, &[]);
+    assert_eq!(sizes, [("codel", 36), ("fq_codel", 40), ("fq", 152)]);
 }
 
 /// What a class of `htb` has.

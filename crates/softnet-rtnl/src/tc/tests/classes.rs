@@ -146,15 +146,11 @@ fn the_kernels_warnings() {
 #[test]
 fn a_class_with_a_small_burst_is_warned_of() {
     let mut world = World::new();
-    let options = PortOptions {
-        parallel: true,
-        ..PortOptions::default()
-    };
     world
         .control
         .lock()
         .unwrap()
-        .set_options(2, &options)
+        .set_options(2, |port| port.parallel = true)
         .unwrap();
     world.qdisc(ADD, 2, ("root", "1:"), "htb", &htb).unwrap();
     let small = "is too little for 4 queues that share the rate";
@@ -171,12 +167,8 @@ fn a_class_with_a_small_burst_is_warned_of() {
     }
     world.class(ADD, 2, "1:", "1:3", &rate(12_500)).unwrap();
     assert_eq!(world.warning, None, "slow");
-    let mut control = world.control.lock().unwrap();
-    let mtu = Settings {
-        mtu: 9000,
-        ..control.link(2).unwrap().settings.clone()
-    };
-    control.change(2, &mtu).unwrap();
+    let control = world.control.lock().unwrap();
+    control.change(2, |link| link.mtu = 9000).unwrap();
     control.take_changes();
     drop(control);
     world.class(CHANGE, 2, "1:", "1:3", &rate(125)).unwrap();

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
+use super::hostile::assert_refused;
 use super::*;
 
 const ETH_P_IP: u16 = 0x0800;
@@ -294,10 +295,27 @@ fn what_softnet_does_not_have_is_refused() {
     assert!(world.filters(at(1, "", ""), &none).is_empty());
 }
 
+/// Errnos of refused requests.
+const REFUSALS: &[&str] = &[
+    "EEXIST",
+    "EINVAL",
+    "ENODEV",
+    "ENOENT",
+    "ENOSPC",
+    "EOPNOTSUPP",
+    "ERANGE",
+];
+
+impl World {
+    fn chains(&mut self) -> Vec<String> {
+        self.dump(RTM_GETCHAIN, at(1, "", ""), &none)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn anything_may_be_asked(
+    fn refused_filter_requests_change_nothing(
         requests in prop::collection::vec(
             (
                 prop_oneof![
@@ -328,9 +346,13 @@ proptest! {
                 });
                 chain.into_iter().for_each(|chain| out.put_u32(TCA_CHAIN, chain));
             };
-            let _ = world.ask(kind, flags, named(parent, prio, protocol, handle), &body);
-            world.filters(at(1, "", ""), &none);
-            world.dump(RTM_GETCHAIN, at(1, "", ""), &none);
+            let before = (world.filters(at(1, "", ""), &none), world.chains());
+            let header = named(parent, prio, protocol, handle);
+            if let Err(error) = world.ask(kind, flags, header, &body) {
+                assert_refused(&error, REFUSALS);
+                let after = (world.filters(at(1, "", ""), &none), world.chains());
+                prop_assert_eq!(after, before);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that nobody should send: no panic, and what is there is whole.
+//! Requests that nobody should send: they are refused, and change nothing then.
 
 use proptest::prelude::*;
 
@@ -25,10 +25,47 @@ fn body() -> impl Strategy<Value = Vec<(u16, Vec<u8>)>> {
     prop::collection::vec(prop_oneof![kind, any, prio], 0..5)
 }
 
+/// Errnos of refused requests.
+const REFUSALS: &[&str] = &[
+    "E2BIG",
+    "EBUSY",
+    "EEXIST",
+    "EINVAL",
+    "ELOOP",
+    "ENODEV",
+    "ENOENT",
+    "ENOSPC",
+    "EOPNOTSUPP",
+    "ERANGE",
+];
+
+impl World {
+    /// The qdiscs and classes of all links.
+    fn qdiscs_and_classes(&mut self) -> Vec<Vec<String>> {
+        let all = (1..=3).flat_map(|link| [self.show_invisible(link), self.classes(link, "")]);
+        all.collect()
+    }
+}
+
+/// Asserts that a refusal is `TEXT (ERRNO)` or `ERRNO`, with one of `errnos`.
+pub(super) fn assert_refused(error: &str, errnos: &[&str]) {
+    let errno = match error
+        .strip_suffix(')')
+        .and_then(|error| error.rsplit_once(" ("))
+    {
+        Some((text, errno)) => {
+            assert!(!text.trim().is_empty(), "{error}");
+            errno
+        }
+        None => error,
+    };
+    assert!(errnos.contains(&errno), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn anything_may_be_asked(
+    fn refused_qdisc_and_class_requests_change_nothing(
         requests in prop::collection::vec(
             (kind(), any::<u16>(), -1..5, name(), name(), body()),
             1..40,
@@ -42,10 +79,10 @@ proptest! {
                     out.put_bytes(*kind, bytes);
                 }
             };
-            let _ = world.ask(kind, flags, header, &put);
-            for link in 1..=3 {
-                world.show_invisible(link);
-                world.classes(link, "");
+            let before = world.qdiscs_and_classes();
+            if let Err(error) = world.ask(kind, flags, header, &put) {
+                assert_refused(&error, REFUSALS);
+                prop_assert_eq!(world.qdiscs_and_classes(), before);
             }
         }
     }

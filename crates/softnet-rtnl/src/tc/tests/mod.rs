@@ -7,7 +7,7 @@ mod hostile;
 mod qdiscs;
 mod reloads;
 
-use softnet_engine::control::{PortOptions, Settings};
+use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
 use softnet_tc::Handle;
 
@@ -53,10 +53,12 @@ impl World {
     }
 
     fn up(&mut self, link: u32, up: bool) {
-        let mut control = self.control.lock().unwrap();
+        let control = self.control.lock().unwrap();
         let before = control.link(link).unwrap().settings.clone();
         let after = Settings { up, ..before };
-        control.change(link, &after).unwrap();
+        control
+            .change(link, |link| link.clone_from(&after))
+            .unwrap();
         control.take_changes();
     }
 

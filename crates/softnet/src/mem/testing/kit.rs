@@ -1,4 +1,4 @@
-//! What the tests of this room share.
+//! Tools that the tests of this room share.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

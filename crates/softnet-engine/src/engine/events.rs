@@ -1,0 +1,63 @@
+//! Changes that watchers are told of, and what happens to ports by themselves.
+
+use softnet::tx::Features;
+
+use super::change::{Change, Changes, PortEvent};
+use super::devices::Devices;
+use super::life::Engine;
+use crate::rx::Event;
+
+impl<D: Devices> Engine<D> {
+    /// Changes since the last call, in order, and whether there were changes before these that are
+    /// lost: the last 4096 are kept.
+    pub fn take_changes(&self) -> (Vec<Change>, bool) {
+        let Changes { kept, overrun } = std::mem::take(&mut self.state().changes);
+        (kept.into(), overrun)
+    }
+
+    /// There are changes for [`take_changes`](Engine::take_changes) to return.
+    pub fn has_changes(&self) -> bool {
+        !self.state().changes.kept.is_empty()
+    }
+
+    /// Events of ports since the last call. To be called every now and then: it is here that a
+    /// changed MTU, or other features, take effect, for what is sent and for what is queued.
+    pub fn take_events(&self) -> Vec<PortEvent> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut events = Vec::new();
+        while let Ok(event) = state.reports.try_recv() {
+            let (Event::Gone { port, .. } | Event::Link { port }) = event;
+            let Some(known) = state.ports.get_mut(usize::from(port)) else {
+                continue;
+            };
+            let Some(known) = known.as_mut() else {
+                continue;
+            };
+            let index = known.index;
+            let event = match event {
+                Event::Gone { opened, .. } if opened != known.opened => continue,
+                Event::Gone { .. } => PortEvent::Gone(index),
+                Event::Link { .. } => {
+                    let link = known.link.get();
+                    let features = Features {
+                        mtu: link.mtu.unwrap_or(known.features.mtu),
+                        ..link.features.unwrap_or(known.features)
+                    };
+                    if features != known.features {
+                        known.set_features(features);
+                    }
+                    if let Some(mtu) = link.mtu {
+                        state.known_mut(index).settings.mtu = mtu;
+                    }
+                    PortEvent::Link(index, link)
+                }
+            };
+            if !events.contains(&event) {
+                events.push(event);
+                state.changes.note(Change::Link(index));
+            }
+        }
+        events
+    }
+}

@@ -1,0 +1,450 @@
+//! Devices of ports: opened, replaced, exchanged and given up, while packets flow.
+//!
+//! A port's device is given up in this order, so that every packet is sent, or dropped and
+//! counted, and none of its number is left anywhere when the number is used again:
+//! 1. Its receive queues are closed, and every worker processes its backlog, twice: what was
+//!    steered last is then processed by tables that still know the port (INV-RX-8).
+//! 2. Tables without the device are published. After a sync no worker forwards to it, and nothing
+//!    is learnt behind the port.
+//! 3. The device is taken down, which drops what it holds, and its rings are closed.
+//! 4. Actions of other ports reach the device through a weak reference. When the control path
+//!    holds the only strong one, that is given up, and the backlogs are processed once more.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use super::change::Change;
+use super::devices::{DeviceOf, Devices, Opened};
+use super::error::EngineError;
+use super::life::Engine;
+use super::losses::sum;
+use super::spec::{PortOptions, PortSpec, Settings};
+use super::state::{State, TxEvent, WorkerHandle};
+use crate::Device;
+use crate::link::LinkCell;
+use crate::rx::{Backlog, Command, Napi, NapiPlace, RxQueue, TxPort};
+use softnet::mem::{PacketList, Pool};
+use softnet::tx::{DeviceConfig, DeviceStats, Ingress, Notifier, Qdiscs, QueueMap, TxPolicy};
+use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, TreeSpec};
+
+/// A device in place of another, with what goes by its queues.
+struct Exchange<D: Devices> {
+    device: DeviceOf<D>,
+    qdisc: TreeSpec,
+    policy: TxPolicy,
+    map: QueueMap,
+    /// The default qdisc is `noqueue`.
+    no_queue: bool,
+}
+
+/// Takes packets that arrive at a port by an action to the backlog of the worker that receives
+/// there.
+#[derive(Debug)]
+pub(crate) struct ToBacklog {
+    /// Number of the port.
+    pub(crate) port: u16,
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) notifier: Arc<Notifier>,
+}
+
+impl Ingress for ToBacklog {
+    fn receive_later(&self, packets: &mut PacketList) {
+        packets.for_each_mut(|packet| packet.set_port(self.port));
+        *packets = self.backlog.push(packets.take());
+        self.notifier.wake();
+    }
+}
+
+impl<D: Devices> Engine<D> {
+    /// Opens a device for a port to [add](Engine::add_opened), or for one that is to have
+    /// [another](Engine::exchange_device). May block for the kernel to make an interface.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(&self, port: &PortSpec<D::Spec>) -> Result<DeviceOf<D>, EngineError> {
+        self.open_with(&port.settings, &port.options)
+    }
+
+    fn open_with(
+        &self,
+        settings: &Settings,
+        options: &PortOptions<D::Spec>,
+    ) -> Result<DeviceOf<D>, EngineError> {
+        let opened = self.devices.open(&options.device, settings, options.queues);
+        opened.map_err(|source| EngineError::device(settings, source))
+    }
+
+    /// Closes a port's device, which is gone: the port is down until it is opened again.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn close_device(&self, index: u32) -> Result<(), EngineError> {
+        self.replace(index, Vec::new(), Vec::new())
+    }
+
+    /// Opens a port's device again, with the settings that the link has.
+    ///
+    /// # Errors
+    /// If there is no such port, or the device cannot be opened.
+    pub fn reopen_device(&self, index: u32) -> Result<(), EngineError> {
+        let link = self.link(index)?;
+        let named = || EngineError::NoPort(link.settings.name.clone());
+        let options = link.options().ok_or_else(named)?;
+        let Opened { rx, tx, features } = self.open_with(&link.settings, options)?;
+        self.replace(index, rx, tx)?;
+        let mut guard = self.state();
+        guard.port_mut(index)?.set_features(features);
+        guard.changes.note(Change::Link(index));
+        Ok(())
+    }
+
+    /// Gives a port other queues in place of those it has, which are closed. Without transmit
+    /// queues the port is down until it is given some, and what is sent there is dropped.
+    /// Counters, qdisc and bridge stay; the bridge forgets what it learnt behind the port. When
+    /// this returns, no packet of the old queues is in any backlog (INV-RX-8).
+    ///
+    /// With as many transmit queues as before, queued packets stay. With more or fewer, the qdisc
+    /// is built anew, its packets are dropped, and actions that send to the port count from zero.
+    ///
+    /// # Errors
+    /// If there is no such port, its qdisc or its queue map does not fit so many queues, there are
+    /// too many, or a worker cannot watch a receive queue. Nothing is changed then, and the new
+    /// queues are closed.
+    pub fn replace(&self, index: u32, rx: Vec<D::Rx>, tx: Vec<D::Tx>) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let number = state.number(index)?;
+        let known = state.slot(number);
+        if !tx.is_empty() && tx.len() != known.events.len() {
+            return state.resize(number, rx, tx);
+        }
+        let (device, old) = (known.device.clone(), known.opened);
+        let mut files = state.watch_rings(&device.name(), &tx, &known.events)?;
+        if let Err(error) = state.open(number, None, rx) {
+            state.unwatch_rings(files);
+            return Err(error);
+        }
+        let down = tx.is_empty();
+        std::mem::swap(&mut state.slot_mut(number).files, &mut files);
+        let link = state.known_mut(index);
+        link.open = !down;
+        let up = link.settings.up;
+        state.unwatch_rings(files);
+        // First: the last file of the old device is then closed here, not by a worker, whose other
+        // ports would wait until the kernel has unregistered the interface.
+        state.close(old);
+        if down {
+            device.deactivate().expect(super::state::OUTSIDE);
+        }
+        device.replace_rings(tx).expect(super::state::OUTSIDE);
+        if !down && up {
+            device.activate().expect(super::state::OUTSIDE);
+        }
+        state.forget_learnt(number);
+        Ok(())
+    }
+
+    /// Gives a port a device that is [open](Engine::open), of another kind or with other
+    /// parameters, in place of the one that it has, which is closed, with what goes by its queues:
+    /// their number, the tree, the map and the policy of `to`. What is queued is dropped, qdiscs
+    /// and actions that send to the port count from zero; what the port counted stays, and so do
+    /// its name, its bridge with options, VLANs and fixed entries, its group, its actions and its
+    /// limits.
+    ///
+    /// # Errors
+    /// If there is no such port, the qdisc or the map does not fit the queues, there are none or
+    /// too many, or a worker cannot watch one of them. Nothing is changed then, and the new queues
+    /// are closed.
+    pub fn exchange_device(
+        &self,
+        index: u32,
+        to: &PortSpec<D::Spec>,
+        device: DeviceOf<D>,
+    ) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let number = state.number(index)?;
+        let port = state.slot(number);
+        if device.tx.is_empty() {
+            return Err(EngineError::NoQueue(port.device.name().to_string()));
+        }
+        let before = port.tree.spec().clone();
+        let qdisc = TreeSpec::from(to.qdisc.clone());
+        let loses_root = !before.is_empty() && qdisc.is_empty();
+        let exchange = Exchange {
+            device,
+            qdisc,
+            policy: to.options.policy.clone(),
+            map: to.options.map.clone(),
+            no_queue: self.devices.no_queue(&to.options.device),
+        };
+        state.exchange(number, exchange)?;
+        let link = state.known_mut(index);
+        if loses_root {
+            link.has_default = link.settings.up;
+        }
+        if let Some(options) = link.options_mut() {
+            options.device = to.options.device.clone();
+            options.queues = to.options.queues;
+            options.policy = to.options.policy.clone();
+            options.map = to.options.map.clone();
+        }
+        state.changes.note(Change::Link(index));
+        state.changes.note_tree(index, before);
+        Ok(())
+    }
+}
+
+impl<D: Devices> State<D> {
+    /// Gives a port as many queues as there are, in place of those that it has.
+    fn resize(&mut self, number: u16, rx: Vec<D::Rx>, tx: Vec<D::Tx>) -> Result<(), EngineError> {
+        let (port, queues) = (self.slot(number), tx.len());
+        let index = port.index;
+        let to = Exchange {
+            device: Opened {
+                rx,
+                tx,
+                features: port.features,
+            },
+            qdisc: port.tree.spec().clone(),
+            policy: self.policy(number),
+            map: port.device.queue_map(),
+            no_queue: port.tree.env().no_queue,
+        };
+        self.exchange(number, to)?;
+        if let Some(options) = self.known_mut(index).options_mut() {
+            options.queues = queues;
+        }
+        Ok(())
+    }
+
+    fn policy(&self, number: u16) -> TxPolicy {
+        let options = self.link_at(number).and_then(|link| link.options());
+        options.map_or_else(TxPolicy::default, |options| options.policy.clone())
+    }
+
+    fn exchange(&mut self, number: u16, to: Exchange<D>) -> Result<(), EngineError> {
+        let port = self.slot(number);
+        let (index, first, old, before) =
+            (port.index, port.first, port.opened, port.device.clone());
+        let Exchange {
+            device: Opened { rx, tx, features },
+            qdisc,
+            policy,
+            map,
+            no_queue,
+        } = to;
+        let config = DeviceConfig {
+            name: before.name().to_string(),
+            features,
+            policy,
+        };
+        let env = QdiscEnv {
+            mtu: features.mtu,
+            no_queue,
+            ..port.tree.env().clone()
+        };
+        let (tree, qdiscs) = DeviceTree::new(qdisc, tx.len(), &env)?;
+        map.check(tx.len())?;
+        let (events, mut files) = self.attach(&config.name, &tx, first, tx.len())?;
+        let device = self.make_device(config, tx, qdiscs, &events, number);
+        device.set_queue_map(&map)?;
+        if let Err(error) = self.open(number, Some(&device), rx) {
+            self.detach(&events, files);
+            return Err(error);
+        }
+        self.serve(number, &device, &events);
+        let link = self.known_mut(index);
+        link.open = true;
+        if !link.settings.up {
+            device.deactivate().expect(super::state::OUTSIDE);
+        }
+        let port = self.slot_mut(number);
+        port.device = device;
+        port.tree = tree;
+        port.features = features;
+        let served = std::mem::replace(&mut port.events, events);
+        std::mem::swap(&mut port.files, &mut files);
+        self.unwatch_rings(files);
+        self.apply_actions(number);
+        self.close(old);
+        self.publish();
+        let counted = self.retire(before, &served);
+        self.forget_learnt(number);
+        sum(&mut self.slot_mut(number).before, &counted);
+        Ok(())
+    }
+
+    pub(super) fn make_device(
+        &self,
+        config: DeviceConfig,
+        rings: Vec<D::Tx>,
+        qdiscs: Qdiscs<AnyQdisc>,
+        events: &[TxEvent],
+        port: u16,
+    ) -> Arc<Device<D::Tx>> {
+        let notifier = |&(worker, event): &TxEvent| {
+            let notifier: &Arc<_> = &self.workers[worker].shared.notifier;
+            (notifier.clone(), event)
+        };
+        let workers: Vec<_> = events.iter().map(notifier).collect();
+        let device = Device::new(config, rings, qdiscs, &self.pool, &workers);
+        let receiver = &self.workers[events[0].0].shared;
+        device.set_ingress(Box::new(ToBacklog {
+            port,
+            backlog: receiver.backlog.clone(),
+            notifier: receiver.notifier.clone(),
+        }));
+        device.measure(self.clock.clone());
+        Arc::new(device)
+    }
+
+    /// Spreads receive queues over the workers, from the port's first one on, in place of those
+    /// that the port has; who calls this closes those. They count at `device`, else at the port's.
+    /// Waits for the workers' rounds. If a worker cannot watch one of them, all are closed, and the
+    /// port has those that it had.
+    pub(super) fn open(
+        &mut self,
+        number: u16,
+        device: Option<&Arc<Device<D::Tx>>>,
+        rx: Vec<D::Rx>,
+    ) -> Result<(), EngineError> {
+        let opened = self.next_serial();
+        let known = self.slot(number);
+        let device = device.unwrap_or(&known.device).clone();
+        // Workers need not know of a port that neither receives nor did.
+        let is_quiet = rx.is_empty() && known.napis.is_empty();
+        let link = rx.iter().find_map(D::Rx::link);
+        let pools: Vec<Pool> = rx.iter().flat_map(D::Rx::pools).cloned().collect();
+        let cell = Arc::new(LinkCell::new());
+        let options = self.link_at(number).and_then(|link| link.options());
+        let group = options.and_then(|options| options.rate_group.as_deref());
+        let group = self.limits(group)?;
+        let mut napis = Vec::new();
+        for (queue, place) in rx.into_iter().zip(known.first..) {
+            let worker = place % self.workers.len();
+            let place = NapiPlace {
+                device: device.clone(),
+                port: number,
+                opened,
+                worker,
+                notifier: self.workers[worker].shared.notifier.clone(),
+                link: cell.clone(),
+                flows: self.flows.clone(),
+            };
+            let napi = Napi::new(queue, place);
+            if let Some(options) = options {
+                napi.set_steering(&options.steering);
+            }
+            napi.set_limit(group.map(|group| group.from.join()));
+            napis.push(Arc::new(napi));
+        }
+        let mut parts = (napis, pools, opened, cell);
+        let mut exchange = |state: &mut State<D>| {
+            let known = state.slot_mut(number);
+            std::mem::swap(&mut known.napis, &mut parts.0);
+            std::mem::swap(&mut known.pools, &mut parts.1);
+            std::mem::swap(&mut known.opened, &mut parts.2);
+            std::mem::swap(&mut known.link, &mut parts.3);
+            if is_quiet && state.held.depth > 0 {
+                state.held.stale = true;
+            } else {
+                state.publish();
+            }
+        };
+        exchange(self);
+        match self.watch(number) {
+            Ok(()) => {
+                self.slot_mut(number).losses.open(link);
+                Ok(())
+            }
+            Err(source) => {
+                let (refused, port) = (self.slot(number).opened, device.name().to_string());
+                exchange(self);
+                self.close(refused);
+                Err(EngineError::Watch { port, source })
+            }
+        }
+    }
+
+    /// Has the workers watch a port's receive queues.
+    fn watch(&self, number: u16) -> io::Result<()> {
+        let (watched, results) = channel();
+        for napi in &self.slot(number).napis {
+            let add = Command::AddRx(napi.clone(), watched.clone());
+            self.workers[napi.worker()].tell(add);
+        }
+        drop(watched);
+        // Ends early if a worker has died, which its thread reports when joined.
+        results.iter().collect()
+    }
+
+    /// Tells the workers of a port's receive queues something of each, and waits until they know.
+    pub(super) fn tell_napis(
+        &self,
+        number: u16,
+        command: impl Fn(Arc<Napi<D::Rx, D::Tx>>) -> Command<D::Rx, D::Tx>,
+    ) {
+        for napi in &self.slot(number).napis {
+            self.workers[napi.worker()].tell(command(napi.clone()));
+        }
+        self.sync();
+    }
+
+    /// Closes receive queues. When this returns, nothing that they received is in any backlog.
+    pub(super) fn close(&self, opened: u32) {
+        self.tell_all(|| Command::RemoveRx(opened));
+        // Twice: when nobody receives any more, what was steered last is still to be processed.
+        self.sync();
+        self.sync();
+    }
+
+    /// Has the workers serve a device's transmit queues.
+    pub(super) fn serve(&self, port: u16, device: &Arc<Device<D::Tx>>, events: &[TxEvent]) {
+        for (queue, &(worker, event)) in events.iter().enumerate() {
+            let device = device.clone();
+            let served = TxPort {
+                device,
+                queue,
+                port,
+            };
+            self.workers[worker].tell(Command::SetTx(event, Some(served)));
+        }
+    }
+
+    /// Gives up a device that is in no published table any more, and its transmit queues' events.
+    /// Returns what it counted, which is final.
+    ///
+    /// Waits for workers that hold the device because an action sends there: each holds it for one
+    /// call of the device, which is down, so it ends at once. Nobody else has a strong reference.
+    pub(super) fn retire(
+        &mut self,
+        mut device: Arc<Device<D::Tx>>,
+        events: &[TxEvent],
+    ) -> DeviceStats {
+        for &(worker, event) in events {
+            self.workers[worker].tell(Command::SetTx(event, None));
+        }
+        self.sync();
+        self.free_events(events);
+        device.deactivate().expect(super::state::OUTSIDE);
+        device
+            .replace_rings(Vec::new())
+            .expect(super::state::OUTSIDE);
+        // Whoever sends there by an action is in the middle of a round.
+        let died = |w: &WorkerHandle<D::Rx, D::Tx>| {
+            w.thread.as_ref().is_none_or(|thread| thread.is_finished())
+        };
+        let device = loop {
+            match Arc::try_unwrap(device) {
+                Ok(device) => break device,
+                Err(shared) if self.workers.iter().any(died) => return shared.stats(),
+                Err(shared) => device = shared,
+            }
+            std::thread::yield_now();
+        };
+        self.sync();
+        device.stats()
+    }
+}

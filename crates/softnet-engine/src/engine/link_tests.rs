@@ -1,0 +1,615 @@
+//! Links with devices in memory.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::change::KEPT;
+use super::links::random_address;
+use super::*;
+use crate::forward::{MirredDir, MirredMode};
+use crate::testing::{CondSleeper, FedDevices, wait};
+use softnet::mem::Pool;
+use softnet::stats::DropReason;
+use softnet::testing::{frame, pool};
+use softnet::time::Clock;
+use softnet::tx::{QueueMap, TcQueues};
+use softnet::wire::EthernetAddress;
+use softnet_tc::{EstimatorSpec, Handle, PrioSpec, QdiscSpec, Rate};
+
+pub(super) fn engine() -> (Engine<FedDevices>, FedDevices, Pool) {
+    let pool = pool(256);
+    let sleepers = vec![CondSleeper::default()];
+    let devices = FedDevices::default();
+    let engine = Engine::start(sleepers, pool.clone(), Clock::monotonic(), devices.clone());
+    (engine.unwrap(), devices, pool)
+}
+
+pub(super) fn port(name: &str, master: Option<&str>) -> PortSpec<&'static str> {
+    let mut port = PortSpec {
+        settings: Settings::new(name),
+        master: master.map(str::to_owned),
+        ..PortSpec::default()
+    };
+    port.options.device = "tun";
+    port
+}
+
+fn with_queues(queues: usize, mut port: PortSpec<&'static str>) -> PortSpec<&'static str> {
+    port.options.queues = queues;
+    port
+}
+
+fn names(engine: &Engine<FedDevices>) -> Vec<(u32, String)> {
+    let links = engine.links();
+    let links = links.values();
+    links
+        .map(|link| (link.index, link.settings.name.clone()))
+        .collect()
+}
+
+#[test]
+fn ports_are_added_all_or_none() {
+    let (engine, devices, _) = engine();
+    let bridge = engine.add_bridge(Settings::new("br0")).unwrap();
+    for bad in [
+        port("a", None),
+        port("br0", None),
+        port("a/b", None),
+        port("", None),
+        port("..", None),
+        port("sixteen-byte-name", None),
+        port("c", Some("br9")),
+        PortSpec {
+            settings: Settings {
+                mtu: 9001,
+                ..Settings::new("c")
+            },
+            ..port("c", None)
+        },
+    ] {
+        let ports = vec![port("a", Some("br0")), port("b", None), bad];
+        let (place, _) = engine.add_ports(ports).unwrap_err();
+        assert_eq!(place, 2);
+        assert_eq!(names(&engine), [(bridge, "br0".to_owned())]);
+        assert!(engine.stats().ports.is_empty());
+        let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
+        assert!(opened.iter().all(|(_, queue, _)| queue.is_closed()));
+    }
+    let added = engine.add_ports(vec![port("a", Some("br0")), port("b", Some("br0"))]);
+    let added = added.unwrap();
+    assert!(added[0] > bridge, "a number is never used again");
+    let member = |index| engine.link(index).unwrap().master;
+    assert_eq!(
+        added.iter().map(|&i| member(i)).collect::<Vec<_>>(),
+        [Some(bridge); 2]
+    );
+}
+
+#[test]
+fn settings_change_together_or_not_at_all() {
+    let (engine, devices, _) = engine();
+    let a = engine.add_port(port("a", None)).unwrap();
+    engine.add_port(port("b", None)).unwrap();
+    engine.take_changes();
+    let before = engine.link(a).unwrap().settings.clone();
+    let change = |f: fn(&mut Settings)| {
+        let mut after = before.clone();
+        (after.alias, after.group) = ("other".into(), 7);
+        f(&mut after);
+        after
+    };
+    for (bad, why) in [
+        (
+            change(|s| s.name = "b".into()),
+            "there is already a link named `b`",
+        ),
+        (change(|s| s.mtu = 67), "mtu less than device minimum"),
+        (change(|s| s.mtu = 9001), "mtu greater than device maximum"),
+        (
+            change(|s| s.address = Some(EthernetAddress([1; 6]))),
+            "a link's address must be a unicast address",
+        ),
+    ] {
+        assert_eq!(
+            engine
+                .change(a, |link| link.clone_from(&bad))
+                .unwrap_err()
+                .to_string(),
+            why
+        );
+        assert_eq!(engine.link(a).unwrap().settings, before);
+    }
+    devices.refuses.store(true, Ordering::SeqCst);
+    let good = change(|s| (s.mtu, s.name) = (1400, "c".into()));
+    engine.change(a, |link| link.clone_from(&good)).unwrap_err();
+    assert_eq!(engine.link_named("a").unwrap().settings, before);
+    assert_eq!(engine.take_changes().0, []);
+    devices.refuses.store(false, Ordering::SeqCst);
+    engine.change(a, |link| link.clone_from(&good)).unwrap();
+    assert_eq!(engine.link_named("c").unwrap().settings, good);
+    assert_eq!(*devices.changed.lock().unwrap(), [good]);
+    assert_eq!(engine.stats().ports[0].name, "c");
+    assert_eq!(engine.take_changes().0, [Change::Link(a)]);
+    assert!(engine.change(99, |link| link.clone_from(&before)).is_err());
+}
+
+/// What is deleted is gone from the links that were part of it. An action to it stays, as in the
+/// kernel, and drops what it gets.
+#[test]
+fn deleting_a_link_leaves_no_trace() {
+    let (engine, devices, _) = engine();
+    let bridge = engine.add_bridge(Settings::new("br0")).unwrap();
+    let a = engine.add_port(port("a", Some("br0"))).unwrap();
+    let b = engine.add_port(port("b", Some("br0"))).unwrap();
+    assert!(engine.set_master(a, Some(b)).is_err());
+    assert!(engine.set_master(bridge, Some(bridge)).is_err());
+    let action = ActionSpec {
+        mode: MirredMode::Mirror,
+        dir: MirredDir::Egress,
+        to: b,
+    };
+    engine.set_actions(a, &[action]).unwrap();
+    assert!(
+        engine
+            .set_actions(a, &[ActionSpec { to: 99, ..action }])
+            .is_err()
+    );
+    engine.take_changes();
+    engine.delete(bridge).unwrap();
+    let left = |port, name: &str| Change::Left {
+        port,
+        name: name.into(),
+        bridge,
+    };
+    let changes = [
+        left(a, "a"),
+        Change::Link(a),
+        left(b, "b"),
+        Change::Link(b),
+        Change::LinkGone(bridge, "br0".into()),
+    ];
+    assert_eq!(engine.take_changes().0, changes);
+    assert_eq!(engine.link(a).unwrap().master, None);
+    engine.delete(b).unwrap();
+    let opened: Vec<_> = devices.opened.lock().unwrap().drain(..).collect();
+    assert!(
+        opened
+            .iter()
+            .any(|(name, queue, _)| name == "b" && queue.is_closed())
+    );
+    assert!(engine.delete(b).is_err());
+    engine.add_port(port("b", None)).unwrap();
+    assert!(engine.link(b).is_err(), "its number is not used again");
+    let actions = |engine: &Engine<FedDevices>| engine.link(a).unwrap().actions().to_vec();
+    assert_eq!(actions(&engine), [action]);
+    let attached = |engine: &Engine<FedDevices>| {
+        let stats = engine.port_stats(a).unwrap();
+        stats.device.actions.into_iter().map(|stats| stats.action)
+    };
+    assert!(attached(&engine).eq(["mirred egress mirror dev a device that is gone"]));
+    engine.set_actions(a, &[]).unwrap();
+    assert_eq!(
+        (actions(&engine), attached(&engine).count()),
+        (Vec::new(), 0)
+    );
+}
+
+/// A link whose device is gone is changed all the same: what bears the name of its interface by
+/// then is not its own. The next device is opened with the settings of that time.
+#[test]
+fn a_link_without_a_device_changes() {
+    let (engine, devices, _) = engine();
+    let a = engine.add_port(port("a", None)).unwrap();
+    engine.close_device(a).unwrap();
+    let after = Settings {
+        mtu: 1400,
+        ..engine.link(a).unwrap().settings.clone()
+    };
+    engine.change(a, |link| link.clone_from(&after)).unwrap();
+    assert_eq!(engine.link(a).unwrap().settings, after);
+    assert_eq!(*devices.changed.lock().unwrap(), []);
+    let bad = Settings {
+        mtu: 9001,
+        ..after.clone()
+    };
+    engine.change(a, |link| link.clone_from(&bad)).unwrap_err();
+    devices.refuses.store(true, Ordering::SeqCst);
+    engine.reopen_device(a).unwrap_err();
+    devices.refuses.store(false, Ordering::SeqCst);
+    engine.change(a, |link| link.mtu = 1300).unwrap();
+    assert_eq!(*devices.changed.lock().unwrap(), []);
+    engine.reopen_device(a).unwrap();
+    engine.change(a, |link| link.clone_from(&after)).unwrap();
+    assert_eq!(*devices.changed.lock().unwrap(), [after]);
+}
+
+/// A port that is down neither receives nor sends, and its tree is there when it is up again.
+#[test]
+fn ports_and_bridges_that_are_down_forward_nothing() {
+    let (engine, devices, pool) = engine();
+    let bridge = engine.add_bridge(Settings::new("br0")).unwrap();
+    let ports = ["a", "b"].map(|name| port(name, Some("br0")));
+    let ports = engine.add_ports(ports.into()).unwrap();
+    let prio = QdiscSpec::Prio(PrioSpec::default());
+    engine
+        .edit_tree(ports[1], |live| {
+            live.add(Handle::ROOT, Handle::new(1, 0), prio)
+        })
+        .unwrap();
+    let (from, _) = devices.last("a");
+    let (_, to) = devices.last("b");
+    let send = |mark| from.feed().packets.push_back(frame(&pool, 2, 1, 60, mark));
+    let drops = |engine: &Engine<_>| engine.stats().drops();
+    let set_up = |engine: &Engine<_>, index, up| {
+        let settings = Settings {
+            up,
+            ..engine.link(index).unwrap().settings.clone()
+        };
+        engine
+            .change(index, |link| link.clone_from(&settings))
+            .unwrap();
+    };
+    for (lost, down) in (1..).zip([ports[0], ports[1], bridge]) {
+        set_up(&engine, down, false);
+        send(1);
+        wait("the drop", || {
+            drops(&engine) == [(DropReason::NoForward, lost)]
+        });
+        set_up(&engine, down, true);
+    }
+    send(2);
+    wait("the packet", || to.marks() == [2]);
+    let root = engine.read_tree(ports[1], |tree, _| tree.spec().root().map(|r| r.handle));
+    assert_eq!(root.unwrap(), Some(Handle::new(1, 0)));
+    let stats = engine.stop(Duration::ZERO);
+    assert!(stats.conservation().holds());
+}
+
+/// `txqueuelen` reaches the default qdiscs; a link of the kind `dummy` has none at first.
+#[test]
+fn the_queue_length_reaches_default_qdiscs() {
+    let (engine, _, _) = engine();
+    let mut dummy = port("d", None);
+    dummy.options.device = "dummy";
+    let dummy = engine.add_port(dummy).unwrap();
+    let kind = |engine: &Engine<_>, index| engine.classes(index)[0].kind;
+    assert_eq!(kind(&engine, dummy), "noqueue");
+    let wide = with_queues(2, port("w", None));
+    let wide = engine.add_port(wide).unwrap();
+    assert_eq!(kind(&engine, wide), "mq");
+    let longer = Settings {
+        tx_queue_len: 5000,
+        ..engine.link(wide).unwrap().settings.clone()
+    };
+    engine
+        .change(wide, |link| link.clone_from(&longer))
+        .unwrap();
+    let limit = engine.read_tree(wide, |tree, _| tree.env().txqueuelen);
+    assert_eq!(limit.unwrap(), 5000);
+}
+
+/// Numbers are chosen once each over all links before one comes again, and none that is in use.
+#[test]
+fn handles_are_chosen_in_turn() {
+    let (engine, ..) = engine();
+    let ports = vec![port("a", None), port("b", None)];
+    let links = engine.add_ports(ports).unwrap();
+    let next = |engine: &Engine<FedDevices>, link: usize| {
+        engine.choose_handle(links[link]).unwrap().major()
+    };
+    assert_eq!(next(&engine, 0), 0x8001);
+    assert_eq!(next(&engine, 1), 0x8002);
+    for major in [0x8003, 0x8004] {
+        let add = engine.edit_tree(links[0], |tree| {
+            let prio = QdiscSpec::Prio(PrioSpec::default());
+            let pfifo = QdiscSpec::Pfifo { limit: 1 };
+            let (at, qdisc) = match tree.spec().root() {
+                None => (Handle::ROOT, prio),
+                Some(root) => (root.handle.class(1), pfifo),
+            };
+            tree.add(at, Handle::new(major, 0), qdisc)
+        });
+        add.unwrap();
+    }
+    assert_eq!(next(&engine, 0), 0x8005, "3 and 4 are in use");
+    let last = (0x8006..=0xfffe).map(|_| next(&engine, 1)).last();
+    assert_eq!(last, Some(0xfffe));
+    assert_eq!(next(&engine, 0), 0x8001);
+    assert_eq!(next(&engine, 1), 0x8002);
+    assert_eq!(next(&engine, 1), 0x8003, "free there");
+    assert!(engine.choose_handle(99).is_err());
+}
+
+/// As `dev_activate`: a link that was never up has no default qdisc, nor one that lost its root
+/// while it was down.
+#[test]
+fn the_default_qdisc_comes_with_the_link() {
+    let (engine, ..) = engine();
+    let down = Settings {
+        up: false,
+        ..Settings::new("a")
+    };
+    let mut new = port("a", None);
+    new.settings = down.clone();
+    new.options.device = "dummy";
+    let link = engine.add_port(new).unwrap();
+    let up = Settings {
+        up: true,
+        ..down.clone()
+    };
+    let has = |engine: &Engine<FedDevices>| engine.link(link).unwrap().has_default;
+    let kind = |engine: &Engine<FedDevices>| {
+        let kind = engine.read_tree(link, |tree, stats| tree.classes(stats)[0].kind);
+        kind.unwrap()
+    };
+    assert!(!has(&engine));
+    assert_eq!(kind(&engine), "noqueue");
+    engine.change(link, |link| link.clone_from(&up)).unwrap();
+    assert!(has(&engine));
+    engine.change(link, |link| link.clone_from(&down)).unwrap();
+    assert!(has(&engine));
+    let root = Handle::new(1, 0);
+    let pfifo = QdiscSpec::Pfifo { limit: 1 };
+    let add = engine.edit_tree(link, |tree| tree.add(Handle::ROOT, root, pfifo.clone()));
+    add.unwrap();
+    assert_eq!(kind(&engine), "pfifo");
+    engine.edit_tree(link, |tree| tree.delete(root)).unwrap();
+    assert!(!has(&engine));
+    assert_eq!(kind(&engine), "noqueue");
+    engine.change(link, |link| link.clone_from(&up)).unwrap();
+    assert!(has(&engine));
+    let add = engine.edit_tree(link, |tree| tree.add(Handle::ROOT, root, pfifo));
+    add.unwrap();
+    engine.edit_tree(link, |tree| tree.delete(root)).unwrap();
+    assert!(has(&engine));
+}
+
+/// Rates are sampled when they are due, and read from the tree.
+#[test]
+fn rates_are_sampled() {
+    let (engine, _, _) = engine();
+    let index = engine.add_port(port("a", None)).unwrap();
+    assert_eq!(engine.sample_rates(), None);
+    let spec = EstimatorSpec::new(0, 3).unwrap();
+    let root = Handle::new(1, 0);
+    let set = engine.edit_tree(index, |tree| {
+        tree.replace(Handle::ROOT, root, QdiscSpec::Prio(PrioSpec::default()))?;
+        tree.set_estimator(root, spec)
+    });
+    set.unwrap();
+    let rate = |engine: &Engine<_>| engine.read_tree(index, |tree, _| tree.rate(root)).unwrap();
+    assert_eq!(rate(&engine), Some(Rate::default()));
+    assert_eq!(engine.sample_rates(), Some(spec.period()));
+    let due = engine.sample_rates().unwrap();
+    assert!(due <= spec.period(), "the time goes on");
+    let gone = engine.edit_tree(index, |tree| tree.delete(root));
+    gone.unwrap();
+    assert_eq!(engine.sample_rates(), None);
+    assert_eq!(rate(&engine), None);
+}
+
+/// Ports of a bridge have the smallest numbers that are free.
+#[test]
+fn ports_of_a_bridge_are_numbered() {
+    let (engine, ..) = engine();
+    engine.add_bridge(Settings::new("br0")).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| engine.add_port(port(name, Some("br0"))).unwrap());
+    let number = |engine: &Engine<_>, index| engine.link(index).unwrap().port_number;
+    assert_eq!([a, b, c].map(|index| number(&engine, index)), [1, 2, 3]);
+    engine.set_master(b, None).unwrap();
+    let d = engine.add_port(port("d", Some("br0"))).unwrap();
+    assert_eq!(
+        [a, b, c, d].map(|index| number(&engine, index)),
+        [1, 0, 3, 2]
+    );
+}
+
+#[test]
+fn random_addresses_are_local_unicast_and_differ() {
+    let (one, other) = (random_address(), random_address());
+    assert_eq!(one.0[0] & 0x03, 0x02);
+    assert_ne!(one, other);
+}
+
+/// A port's tree runs at all of its queues, or at one, as its options say, and so it does when
+/// another device takes the place of its own.
+#[test]
+fn a_tree_runs_at_every_queue_of_a_parallel_port() {
+    let (engine, devices, pool) = engine();
+    engine.add_bridge(Settings::new("br0")).unwrap();
+    let class = |offset| TcQueues { count: 1, offset };
+    let options = |parallel| PortOptions {
+        device: "tun",
+        queues: 2,
+        parallel,
+        map: QueueMap {
+            prio_tc_map: std::array::from_fn(|priority| u8::from(priority == 4)),
+            classes: vec![class(0), class(1)],
+        },
+        ..PortOptions::default()
+    };
+    let wide = PortSpec {
+        qdisc: QdiscSpec::Prio(PrioSpec::default()),
+        options: options(true),
+        ..port("a", Some("br0"))
+    };
+    let ports = engine.add_ports(vec![wide, port("b", Some("br0"))]);
+    let a = ports.unwrap()[0];
+    let (from, _) = devices.last("b");
+    let counted = |engine: &Engine<FedDevices>| {
+        let read = engine.read_tree(a, |tree, queues| {
+            let band = tree.spec().root().unwrap().handle.class(2);
+            let sum = tree.stats_at(band, queues).unwrap().packets;
+            let queues: Vec<u64> = queues.iter().map(|queue| queue.packets).collect();
+            (sum, queues)
+        });
+        read.unwrap()
+    };
+    let sends = |engine: &Engine<FedDevices>, expected: [u64; 2]| {
+        for priority in [0, 4] {
+            let mut packet = frame(&pool, 2, 1, 60, 1);
+            packet.set_priority(priority);
+            from.feed().packets.push_back(packet);
+        }
+        wait("the packets", || counted(engine) == (2, expected.into()));
+    };
+    sends(&engine, [1, 1]);
+    for (parallel, expected) in [(false, [2, 0]), (true, [1, 1])] {
+        engine
+            .set_options(a, |port| port.clone_from(&options(parallel)))
+            .unwrap();
+        assert_eq!(counted(&engine), (0, vec![0, 0]));
+        sends(&engine, expected);
+    }
+    engine.close_device(a).unwrap();
+    engine.reopen_device(a).unwrap();
+    sends(&engine, [1, 1]);
+    let stats = engine.stop(Duration::ZERO);
+    assert!(stats.conservation().holds());
+}
+
+/// INV-MQ-2: `mqprio` chooses the queues of a port that was added with it, and goes on to when the
+/// port's own map changes.
+#[test]
+fn inv_mq_2_a_port_added_with_mqprio_has_its_classes() {
+    let (engine, devices, pool) = engine();
+    engine.add_bridge(Settings::new("br0")).unwrap();
+    let class = |count, offset| TcQueues { count, offset };
+    let mqprio = QueueMap {
+        prio_tc_map: [0; 16],
+        classes: vec![class(1, 0), class(3, 1)],
+    };
+    let mut wide = with_queues(4, port("a", Some("br0")));
+    wide.qdisc = QdiscSpec::Mqprio(mqprio);
+    let ports = engine.add_ports(vec![wide, port("b", Some("br0"))]);
+    let a = ports.unwrap()[0];
+    let (from, _) = devices.last("b");
+    let mut after = PortOptions::default();
+    for rounds in 1..=2 {
+        for flow in 0..20u32 {
+            let mut packet = frame(&pool, 2, 1, 60, 1);
+            packet.set_flow_hash(flow.wrapping_mul(0x9E37_79B9));
+            from.feed().packets.push_back(packet);
+        }
+        let queues = |engine: &Engine<_>| {
+            let read = engine.read_tree(a, |_, queues| {
+                queues.iter().map(|queue| queue.packets).collect::<Vec<_>>()
+            });
+            read.unwrap()
+        };
+        wait("the packets", || {
+            queues(&engine).iter().sum::<u64>() == 20 * rounds
+        });
+        assert_eq!(queues(&engine), [20 * rounds, 0, 0, 0]);
+        after.map.classes = vec![class(2, 0)];
+        engine
+            .set_options(a, |port| port.clone_from(&after))
+            .unwrap();
+    }
+    engine.stop(Duration::ZERO);
+}
+
+/// Options of which one cannot be had leave all of them as they were.
+#[test]
+fn options_with_an_unknown_rate_group_change_nothing() {
+    let (engine, devices, pool) = engine();
+    engine.add_bridge(Settings::new("br0")).unwrap();
+    let wide = with_queues(2, port("a", Some("br0")));
+    let ports = engine.add_ports(vec![wide, port("b", Some("br0"))]);
+    let a = ports.unwrap()[0];
+    let mut after = PortOptions::default();
+    after.map.classes = vec![TcQueues {
+        count: 1,
+        offset: 1,
+    }];
+    after.rate_group = Some("nobody".into());
+    engine
+        .set_options(a, |port| port.clone_from(&after))
+        .unwrap_err();
+    let mut packet = frame(&pool, 2, 1, 60, 1);
+    packet.set_queue(Some(0));
+    devices.last("b").0.feed().packets.push_back(packet);
+    let queues = || {
+        let read = engine.read_tree(a, |_, queues| [queues[0].packets, queues[1].packets]);
+        read.unwrap()
+    };
+    wait("the packet", || queues() != [0, 0]);
+    assert_eq!(queues(), [1, 0]);
+    engine.stop(Duration::ZERO);
+}
+
+/// Of too many changes the oldest are lost: what happened last is told.
+#[test]
+fn of_too_many_changes_the_newest_are_kept_and_the_loss_is_told() {
+    let (engine, ..) = engine();
+    for index in 0..KEPT as u32 {
+        engine.state().changes.note(Change::Link(index));
+    }
+    let (changes, lost) = engine.take_changes();
+    assert!((0..KEPT as u32).map(Change::Link).eq(changes) && !lost);
+    for index in 0..=KEPT as u32 {
+        engine.state().changes.note(Change::Link(index));
+    }
+    let (changes, lost) = engine.take_changes();
+    assert!((1..=KEPT as u32).map(Change::Link).eq(changes) && lost);
+    assert_eq!(engine.take_changes(), (Vec::new(), false));
+    engine.stop(Duration::ZERO);
+}
+
+/// Links are found by their names and ports whatever became of others.
+#[test]
+fn links_are_found_after_others_were_renamed_and_deleted() {
+    let (engine, ..) = engine();
+    let bridge = engine.add_bridge(Settings::new("br0")).unwrap();
+    let other = engine.add_bridge(Settings::new("br1")).unwrap();
+    let a = engine.add_port(port("a", Some("br1"))).unwrap();
+    let b = engine.add_port(port("b", None)).unwrap();
+    let rename = |engine: &Engine<_>, index, name: &str| {
+        let mut settings = engine.link(index).unwrap().settings.clone();
+        settings.name = name.into();
+        engine
+            .change(index, |link| link.clone_from(&settings))
+            .unwrap();
+    };
+    let found = |engine: &Engine<FedDevices>| {
+        let found = |name| engine.link_named(name).ok().map(|link| link.index);
+        ["a", "b", "c", "br0", "br1"].map(found)
+    };
+    rename(&engine, a, "c");
+    rename(&engine, b, "a");
+    rename(&engine, bridge, "b");
+    let all = [Some(b), Some(bridge), Some(a), None, Some(other)];
+    assert_eq!(found(&engine), all);
+    assert_eq!(engine.bridge(other).unwrap().ports, [a]);
+    engine.delete(b).unwrap();
+    engine.delete(bridge).unwrap();
+    assert_eq!(found(&engine), [None, None, Some(a), None, Some(other)]);
+    assert!(engine.bridge(bridge).is_err());
+    // A name that is free again.
+    let again = engine.add_port(port("a", None)).unwrap();
+    assert_eq!(found(&engine)[0], Some(again));
+    engine.stop(Duration::ZERO);
+}
+
+#[test]
+fn a_dump_of_links_is_interrupted_by_links_that_come_or_go_alone() {
+    let (engine, ..) = engine();
+    let mut last = engine.generation();
+    let mut differs = |engine: &Engine<FedDevices>| {
+        let before = std::mem::replace(&mut last, engine.generation());
+        before != last
+    };
+    engine.add_bridge(Settings::new("br0")).unwrap();
+    assert!(differs(&engine));
+    let a = engine.add_port(port("a", Some("br0"))).unwrap();
+    assert!(differs(&engine));
+    let mut settings = engine.link(a).unwrap().settings.clone();
+    (settings.name, settings.mtu) = ("b".into(), 1400);
+    engine.change(a, |link| link.clone_from(&settings)).unwrap();
+    engine.edit_tree(a, |_| Ok(())).unwrap();
+    engine.set_master(a, None).unwrap();
+    assert!(!differs(&engine));
+    engine.delete(a).unwrap();
+    assert!(differs(&engine));
+    engine.stop(Duration::ZERO);
+}

@@ -1,0 +1,339 @@
+//! Ports: added, given other options, and removed, while packets flow.
+
+use std::sync::Arc;
+
+use super::devices::{DeviceOf, Devices, Opened};
+use super::error::EngineError;
+use super::info::LinkKind;
+use super::life::Engine;
+use super::links::random_address;
+use super::losses::{Losses, sum};
+use super::spec::{PortOptions, PortSpec};
+use super::state::{Port, State};
+use crate::forward::{Guard, Member};
+use crate::link::LinkCell;
+use crate::rx::{Command, SteeringSpec};
+use softnet::tx::{DeviceConfig, DeviceStats, Features};
+use softnet_tc::{DeviceTree, QdiscEnv, QdiscSpec, TreeSpec};
+
+/// A port to add, and its device if that is open.
+pub type OpenPort<D> = (PortSpec<<D as Devices>::Spec>, Option<DeviceOf<D>>);
+
+impl<D: Devices> Engine<D> {
+    /// Opens devices, and adds their ports, all or none. They receive when all of them are in their
+    /// bridges, so that what hosts send first finds its way. Waits for the workers' rounds.
+    ///
+    /// # Errors
+    /// The first port that cannot be added, by its place in the list, and why: its name is not
+    /// valid or is taken, its device cannot be opened, the qdisc's parameters are wrong, a map does
+    /// not fit its queues, there are none or too many of them, or a worker cannot watch one.
+    /// Nothing is changed then.
+    pub fn add_ports(
+        &self,
+        ports: Vec<PortSpec<D::Spec>>,
+    ) -> Result<Vec<u32>, (usize, EngineError)> {
+        let mut opened = Vec::with_capacity(ports.len());
+        for (place, mut port) in ports.into_iter().enumerate() {
+            let address = &mut port.settings.address;
+            address.get_or_insert_with(random_address);
+            let checked = self.check_new(&self.state(), &port);
+            let device = checked.and_then(|_| self.open(&port));
+            opened.push((port, Some(device.map_err(|error| (place, error))?)));
+        }
+        self.add_opened(opened)
+    }
+
+    /// As [`add_ports`](Engine::add_ports), with devices that are [open](Engine::open). A port
+    /// without one is down until it is [opened](Engine::reopen_device), and what is sent there is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As there. The queues are closed then.
+    pub fn add_opened(&self, ports: Vec<OpenPort<D>>) -> Result<Vec<u32>, (usize, EngineError)> {
+        self.at_once(|engine| {
+            let (mut added, mut receivers) = (Vec::new(), Vec::new());
+            let result = engine.try_add(ports, &mut added, &mut receivers);
+            if result.is_err() {
+                for &index in &added {
+                    // It is there: nobody else changes links.
+                    let _ = engine.delete(index);
+                }
+            }
+            result.map(|()| added)
+        })
+    }
+
+    /// As [`add_ports`](Engine::add_ports), for one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_port(&self, port: PortSpec<D::Spec>) -> Result<u32, EngineError> {
+        let added = self.add_ports(vec![port]).map_err(|(_, error)| error)?;
+        added.first().copied().ok_or(EngineError::NoLink(0))
+    }
+
+    /// As [`add_opened`](Engine::add_opened), for one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_port_with(
+        &self,
+        port: PortSpec<D::Spec>,
+        device: DeviceOf<D>,
+    ) -> Result<u32, EngineError> {
+        let added = self.add_opened(vec![(port, Some(device))]);
+        let added = added.map_err(|(_, error)| error)?;
+        added.first().copied().ok_or(EngineError::NoLink(0))
+    }
+
+    fn try_add(
+        &self,
+        ports: Vec<OpenPort<D>>,
+        added: &mut Vec<u32>,
+        receivers: &mut Vec<Vec<D::Rx>>,
+    ) -> Result<(), (usize, EngineError)> {
+        let mut actions = Vec::with_capacity(ports.len());
+        for (place, (mut port, device)) in ports.into_iter().enumerate() {
+            actions.push(std::mem::take(&mut port.actions));
+            let prepared = self.prepare(port, device, added);
+            receivers.push(prepared.map_err(|error| (place, error))?);
+        }
+        for (place, (&index, actions)) in added.iter().zip(&actions).enumerate() {
+            let set = self.set_action_specs(index, actions);
+            set.map_err(|error| (place, error))?;
+        }
+        for (place, (&index, rx)) in added.iter().zip(receivers).enumerate() {
+            let mut guard = self.state();
+            let opened = guard.number(index);
+            let opened = opened.and_then(|number| guard.open(number, None, std::mem::take(rx)));
+            opened.map_err(|error| (place, error))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a port without receive queues, which are returned. Its number is in `added` as soon as
+    /// it is there.
+    fn prepare(
+        &self,
+        new: PortSpec<D::Spec>,
+        device: Option<DeviceOf<D>>,
+        added: &mut Vec<u32>,
+    ) -> Result<Vec<D::Rx>, EngineError> {
+        let mut guard = self.state();
+        let master = self.check_new(&guard, &new)?;
+        let (index, rx) = guard.add(&self.devices, &new, device)?;
+        added.push(index);
+        if new.qdisc != QdiscSpec::Default {
+            guard.changes.note_tree(index, TreeSpec::new());
+        }
+        drop(guard);
+        self.set_master_as(index, master, new.member.options)?;
+        self.set_member(index, &new.member, &[])?;
+        Ok(rx)
+    }
+
+    /// Checks what a new port is to be, before its device is opened. Returns its bridge.
+    fn check_new(
+        &self,
+        state: &State<D>,
+        new: &PortSpec<D::Spec>,
+    ) -> Result<Option<u32>, EngineError> {
+        self.check(state, &new.settings, None, Some(&new.options.device))?;
+        let Some(name) = &new.master else {
+            return Ok(None);
+        };
+        let master = state.names.get(name).copied();
+        let master = master.ok_or_else(|| EngineError::NoLinkNamed(name.clone()))?;
+        state.bridge(master).map(|_| Some(master))
+    }
+
+    /// Changes options of a port, all or none: the way to share out its transmit queues and what it
+    /// receives, the group whose rates it shares, what it may send into a bridge, and whether its
+    /// tree runs at all of its queues or at one. When this returns, every worker knows. Device,
+    /// queues and policy stay as they are: they are [exchanged](Engine::exchange_device) together.
+    ///
+    /// Packets of a flow stay in order when they are steered in another way. What is over a group's
+    /// rates waits: in the port's qdiscs, whichever they are, and where its driver has what it
+    /// received. Limits of rates, and of source addresses at a time, start anew when one changes.
+    ///
+    /// # Errors
+    /// If there is no such port, a map does not fit it, or there is no such worker or group.
+    pub fn set_options(
+        &self,
+        index: u32,
+        f: impl FnOnce(&mut PortOptions<D::Spec>),
+    ) -> Result<(), EngineError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let number = state.number(index)?;
+        let link = state.link(index)?.clone();
+        let Some(before) = link.options() else {
+            return Ok(());
+        };
+        let mut after = before.clone();
+        f(&mut after);
+        let PortOptions {
+            device,
+            queues,
+            policy,
+            map,
+            steering,
+            rate_group,
+            security,
+            parallel,
+        } = &mut after;
+        device.clone_from(&before.device);
+        *queues = before.queues;
+        policy.clone_from(&before.policy);
+        // Before anything is changed: what may fail.
+        state.limits(rate_group.as_deref())?;
+        state.check_steering(steering)?;
+        if before.map != *map {
+            state.slot(number).device.set_queue_map(map)?;
+        }
+        let clock = state.clock.clone();
+        let port = state.slot_mut(number);
+        if before.parallel != *parallel {
+            let mut tree = port.tree.on((&*port.device, &clock));
+            tree.set_parallel(*parallel);
+        }
+        let guarded = before.security != *security;
+        if guarded {
+            port.guard = Guard::new(security).map(Arc::new);
+        }
+        let steered = (before.steering != *steering).then(|| steering.clone());
+        let regrouped = before.rate_group != *rate_group;
+        if let Some(options) = state.known_mut(index).options_mut() {
+            *options = after;
+        }
+        if guarded {
+            state.publish_soon();
+        }
+        if let Some(steering) = steered {
+            // Every worker that packets may be steered to must know the port first.
+            state.sync();
+            state.tell_napis(number, |napi| Command::Steer(napi, steering.clone()));
+        }
+        if regrouped {
+            state.limit(number);
+        }
+        Ok(())
+    }
+}
+
+impl<D: Devices> State<D> {
+    /// Adds a port without receive queues, which are returned, and its link.
+    fn add(
+        &mut self,
+        devices: &D,
+        new: &PortSpec<D::Spec>,
+        device: Option<DeviceOf<D>>,
+    ) -> Result<(u32, Vec<D::Rx>), EngineError> {
+        let PortSpec {
+            settings, options, ..
+        } = new;
+        let is_open = device.is_some();
+        let device = device.unwrap_or_else(|| Opened {
+            rx: Vec::new(),
+            tx: Vec::new(),
+            features: Features {
+                mtu: settings.mtu,
+                ..Features::default()
+            },
+        });
+        let Opened { rx, tx, features } = device;
+        let queues = if is_open { tx.len() } else { options.queues };
+        if queues == 0 {
+            return Err(EngineError::NoQueue(settings.name.clone()));
+        }
+        self.check_steering(&options.steering)?;
+        options.map.check(queues)?;
+        let limits = self.limits(options.rate_group.as_deref())?;
+        let length = QdiscSpec::PfifoFast {
+            limit: settings.tx_queue_len,
+        };
+        length.check()?;
+        let env = QdiscEnv {
+            mtu: features.mtu,
+            txqueuelen: settings.tx_queue_len,
+            no_queue: devices.no_queue(&options.device),
+            parallel: options.parallel,
+            group: limits.map(|limits| limits.to.clone()),
+            ..QdiscEnv::new(&self.pool)
+        };
+        let (tree, qdiscs) = DeviceTree::new(new.qdisc.clone(), queues, &env)?;
+        let config = DeviceConfig {
+            name: settings.name.clone(),
+            features,
+            policy: options.policy.clone(),
+        };
+        let (number, first) = (self.free_number()?, self.next_worker);
+        let (events, files) = self.attach(&config.name, &tx, first, queues)?;
+        let device = self.make_device(config, tx, qdiscs, &events, number);
+        device.set_queue_map(&options.map)?;
+        if !is_open || !settings.up {
+            device.deactivate().expect(super::state::OUTSIDE);
+        }
+        let place = usize::from(number);
+        if place == self.ports.len() {
+            self.ports.push(None);
+        }
+        let mut options = Box::new(options.clone());
+        options.queues = queues;
+        let kind = LinkKind::Port {
+            options,
+            actions: Vec::new(),
+        };
+        let index = self.insert(settings.clone(), kind, number, is_open);
+        self.ports[place] = Some(Port {
+            index,
+            device: device.clone(),
+            first,
+            events: events.clone(),
+            files,
+            napis: Vec::new(),
+            opened: self.next_serial(),
+            pools: Vec::new(),
+            member: Member::default(),
+            link: Arc::new(LinkCell::new()),
+            guard: Guard::new(&new.options.security).map(Arc::new),
+            features,
+            tree,
+            losses: Losses::default(),
+            before: DeviceStats::default(),
+        });
+        self.next_worker = (first + queues.max(rx.len())) % self.workers.len();
+        self.serve(number, &device, &events);
+        self.publish_soon();
+        Ok((index, rx))
+    }
+
+    /// Removes a port and its link. Returns what it counted.
+    pub(super) fn remove_port(&mut self, number: u16) -> DeviceStats {
+        self.close(self.slot(number).opened);
+        let bridge = self.unlist(number);
+        let removed = self.ports[usize::from(number)].take();
+        let removed = removed.expect("the port of a number in use");
+        self.strike(removed.index);
+        self.publish();
+        self.unwatch_rings(removed.files);
+        let mut counted = removed.before;
+        drop(removed.napis);
+        sum(&mut counted, &self.retire(removed.device, &removed.events));
+        if let Some(bridge) = bridge {
+            bridge.fdb().forget_port(number);
+        }
+        sum(&mut self.removed, &counted);
+        self.publish();
+        counted
+    }
+
+    /// Checks that the workers are there to which packets are to be steered.
+    fn check_steering(&self, spec: &SteeringSpec) -> Result<(), EngineError> {
+        let workers = self.workers.len();
+        match spec.rps.iter().find(|&&worker| worker >= workers) {
+            Some(&worker) => Err(EngineError::NoSuchWorker { worker, workers }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The contract of a driver with a configuration.
+
+use std::error::Error;
+use std::fmt::Debug;
+
+use softnet::tx::TxRing;
+use softnet_engine::rx::RxQueue;
+use softnet_engine::{Opened, Settings};
+
+use crate::Buffers;
+
+/// Smallest and largest MTU of an Ethernet device: the longest IP packet of a frame of 65,535
+/// bytes.
+pub const ETHERNET_MTUS: (u32, u32) = (68, 65_521);
+
+/// A driver: a value is one device with its parameters.
+pub trait Driver: Clone + Debug + PartialEq + Send {
+    /// Receive queues.
+    type Rx: RxQueue;
+    /// Transmit queues.
+    type Tx: TxRing;
+    /// Reason why a device cannot be opened or changed.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Kind of link that it stands for, as `ip link` names it; `None` for one that `ip` knows no
+    /// kind for.
+    const KIND: Option<&'static str>;
+    /// Opening a device makes one that programs of the host see and may use.
+    const IS_OF_HOST: bool;
+    /// A link has no queue of its own until it is given a qdisc (`IFF_NO_QUEUE`: `noqueue` is its
+    /// default).
+    const NO_QUEUE: bool;
+    /// Smallest and largest MTU.
+    const MTUS: (u32, u32);
+
+    /// Opens a device with so many queues each way. May block for the kernel to make an interface.
+    ///
+    /// # Errors
+    /// If it cannot be opened; it does not exist then.
+    fn open(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+    ) -> Result<Opened<Self::Rx, Self::Tx>, Self::Error>;
+
+    /// Has an open device follow the settings of its link, as far as it has such settings.
+    ///
+    /// # Errors
+    /// If it cannot follow; it has the settings that it had before then.
+    fn change(&self, before: &Settings, after: &Settings) -> Result<(), Self::Error>;
+
+    /// The two devices cannot be there at once: interfaces of a name in one namespace, sockets of a
+    /// path.
+    fn conflicts(&self, other: &Self) -> bool;
+
+    /// The device behind a link that `ip link add NAME type KIND` makes.
+    fn of_kind(kind: &str, name: &str) -> Option<Self>;
+}

@@ -1,0 +1,247 @@
+//! The list of drivers, and the types that stand for any of them.
+//!
+//! A driver is a folder with its [`Driver`] (the parameters that are its own, and how a device is
+//! opened and changed) and its queues, and a line of `drivers!` here. [`PortRx`] and [`PortTx`] are
+//! chosen by `match`: no indirect call on the packet path.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use softnet::mem::{PacketList, Pool};
+use softnet::time::Time;
+use softnet::tx::{RingFile, RingWaker, Sent, TxRing, Xmit};
+use softnet_engine::rx::{Polled, Receive, RxQueue};
+use softnet_engine::{Devices, Link, Opened, Settings};
+
+use crate::Buffers;
+use crate::driver::Driver;
+use crate::null::{NullRx, NullSpec, NullTx};
+use crate::tap::{TapRx, TapSpec, TapTx};
+use crate::vhost_user::{VhostUserRx, VhostUserSpec, VhostUserTx};
+
+/// Makes of the list of drivers the types that stand for any of them.
+macro_rules! drivers {
+    ($($(#[$doc:meta])* $driver:ident($spec:ty, $rx:ty, $tx:ty),)*) => {
+        /// A driver and its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum DeviceSpec {
+            $($(#[$doc])* $driver($spec),)*
+        }
+
+        /// A device cannot be opened or changed.
+        #[derive(Debug, thiserror::Error)]
+        pub enum DeviceError {
+            $($(#[$doc])* #[error(transparent)] $driver(<$spec as Driver>::Error),)*
+        }
+
+        /// The receive queue of any driver.
+        #[derive(Debug)]
+        pub enum PortRx {
+            $($(#[$doc])* $driver($rx),)*
+        }
+
+        /// The transmit queue of any driver.
+        #[derive(Debug)]
+        pub enum PortTx {
+            $($(#[$doc])* $driver($tx),)*
+        }
+
+        $(
+            impl From<$spec> for DeviceSpec {
+                fn from(spec: $spec) -> Self {
+                    DeviceSpec::$driver(spec)
+                }
+            }
+
+            impl From<$rx> for PortRx {
+                fn from(queue: $rx) -> Self {
+                    PortRx::$driver(queue)
+                }
+            }
+
+            impl From<$tx> for PortTx {
+                fn from(queue: $tx) -> Self {
+                    PortTx::$driver(queue)
+                }
+            }
+        )*
+
+        #[deny(clippy::missing_trait_methods)]
+        impl RxQueue for PortRx {
+            fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+                match self {
+                    $(PortRx::$driver(queue) => queue.poll(rx),)*
+                }
+            }
+
+            fn arm(&mut self) -> bool {
+                match self {
+                    $(PortRx::$driver(queue) => queue.arm(),)*
+                }
+            }
+
+            fn peek(&mut self) -> bool {
+                match self {
+                    $(PortRx::$driver(queue) => queue.peek(),)*
+                }
+            }
+
+            fn pools(&self) -> Vec<&Pool> {
+                match self {
+                    $(PortRx::$driver(queue) => queue.pools(),)*
+                }
+            }
+
+            fn link(&self) -> Option<Arc<dyn Link>> {
+                match self {
+                    $(PortRx::$driver(queue) => queue.link(),)*
+                }
+            }
+
+            fn fd(&self) -> Option<BorrowedFd<'_>> {
+                match self {
+                    $(PortRx::$driver(queue) => queue.fd(),)*
+                }
+            }
+        }
+
+        #[deny(clippy::missing_trait_methods)]
+        impl TxRing for PortTx {
+            fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+                match self {
+                    $(PortTx::$driver(queue) => queue.xmit(packets, sent),)*
+                }
+            }
+
+            fn available(&mut self, now: Time) -> Option<u64> {
+                match self {
+                    $(PortTx::$driver(queue) => queue.available(now),)*
+                }
+            }
+
+            fn restart(&mut self, now: Time) {
+                match self {
+                    $(PortTx::$driver(queue) => queue.restart(now),)*
+                }
+            }
+
+            fn bind(&mut self, waker: RingWaker) {
+                match self {
+                    $(PortTx::$driver(queue) => queue.bind(waker),)*
+                }
+            }
+
+            fn file(&self) -> io::Result<Option<RingFile>> {
+                match self {
+                    $(PortTx::$driver(queue) => queue.file(),)*
+                }
+            }
+        }
+
+        impl Devices for PortDevices {
+            type Rx = PortRx;
+            type Tx = PortTx;
+            type Spec = DeviceSpec;
+            type Error = DeviceError;
+
+            fn open(
+                &self,
+                spec: &DeviceSpec,
+                settings: &Settings,
+                queues: usize,
+            ) -> Result<Opened<PortRx, PortTx>, DeviceError> {
+                match spec {
+                    $(DeviceSpec::$driver(spec) => {
+                        let opened = spec.open(settings, queues, &self.buffers);
+                        opened.map(any).map_err(DeviceError::$driver)
+                    })*
+                }
+            }
+
+            fn change(
+                &self,
+                spec: &DeviceSpec,
+                before: &Settings,
+                after: &Settings,
+            ) -> Result<(), DeviceError> {
+                match spec {
+                    $(DeviceSpec::$driver(spec) => {
+                        spec.change(before, after).map_err(DeviceError::$driver)
+                    })*
+                }
+            }
+
+            fn conflict(&self, one: &DeviceSpec, other: &DeviceSpec) -> bool {
+                match (one, other) {
+                    $((DeviceSpec::$driver(one), DeviceSpec::$driver(other)) => {
+                        one.conflicts(other)
+                    })*
+                    _ => false,
+                }
+            }
+
+            fn of_kind(&self, kind: &str, name: &str) -> Option<DeviceSpec> {
+                let none = None::<DeviceSpec>;
+                $(let none = none.or_else(|| <$spec>::of_kind(kind, name).map(Into::into));)*
+                none
+            }
+
+            fn is_of_host(&self, spec: &DeviceSpec) -> bool {
+                match spec {
+                    $(DeviceSpec::$driver(_) => <$spec>::IS_OF_HOST,)*
+                }
+            }
+
+            fn kind(&self, spec: &DeviceSpec) -> Option<&'static str> {
+                match spec {
+                    $(DeviceSpec::$driver(_) => <$spec>::KIND,)*
+                }
+            }
+
+            fn no_queue(&self, spec: &DeviceSpec) -> bool {
+                match spec {
+                    $(DeviceSpec::$driver(_) => <$spec>::NO_QUEUE,)*
+                }
+            }
+
+            fn mtus(&self, spec: &DeviceSpec) -> (u32, u32) {
+                match spec {
+                    $(DeviceSpec::$driver(_) => <$spec>::MTUS,)*
+                }
+            }
+        }
+    };
+}
+
+drivers! {
+    /// A kernel TAP device.
+    Tap(TapSpec, TapRx, TapTx),
+    /// A virtual machine's network device.
+    VhostUser(VhostUserSpec, VhostUserRx, VhostUserTx),
+    /// No device: swallows what is sent, receives nothing.
+    Null(NullSpec, NullRx, NullTx),
+}
+
+impl Default for DeviceSpec {
+    fn default() -> DeviceSpec {
+        DeviceSpec::Null(NullSpec)
+    }
+}
+
+/// Devices of every driver of this crate.
+#[derive(Debug)]
+pub struct PortDevices {
+    /// Pools that received frames go to.
+    pub buffers: Buffers,
+}
+
+/// The queues of a driver as those of any.
+fn any<Q: Into<PortRx>, R: Into<PortTx>>(opened: Opened<Q, R>) -> Opened<PortRx, PortTx> {
+    let Opened { rx, tx, features } = opened;
+    Opened {
+        rx: rx.into_iter().map(Into::into).collect(),
+        tx: tx.into_iter().map(Into::into).collect(),
+        features,
+    }
+}

@@ -1,0 +1,94 @@
+//! The driver `vhost_user` in an engine.
+
+use std::path::PathBuf;
+
+use softnet_engine::{Opened, Settings};
+
+use super::memory::MemoryLimits;
+use super::{VhostUser, VhostUserError, VhostUserRx, VhostUserTx};
+use crate::Buffers;
+use crate::driver::{Driver, ETHERNET_MTUS};
+
+/// Socket to a port's front end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketSpec {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// The socket is ours, and the front end connects to it; else it is the front end's.
+    pub server: bool,
+    /// Mode of our socket: who may connect.
+    pub mode: u32,
+    /// Group of our socket, by name or number; none: the process's own.
+    pub group: Option<String>,
+}
+
+/// Limits of a port's guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestSpec {
+    /// Limits of its memory.
+    pub memory: MemoryLimits,
+    /// The guest is offered large frames and frames with a missing checksum. A guest that
+    /// has taken the offer and then switches it off cannot tell this side.
+    pub offloads: bool,
+}
+
+impl Default for GuestSpec {
+    /// As much as most guests need.
+    fn default() -> GuestSpec {
+        GuestSpec {
+            memory: MemoryLimits::default(),
+            offloads: true,
+        }
+    }
+}
+
+/// A port for a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUserSpec {
+    /// Socket to its front end.
+    pub socket: SocketSpec,
+    /// Limits of the guest.
+    pub guest: GuestSpec,
+}
+
+impl From<SocketSpec> for VhostUserSpec {
+    fn from(socket: SocketSpec) -> VhostUserSpec {
+        VhostUserSpec {
+            socket,
+            guest: GuestSpec::default(),
+        }
+    }
+}
+
+impl Driver for VhostUserSpec {
+    type Rx = VhostUserRx;
+    type Tx = VhostUserTx;
+    type Error = VhostUserError;
+
+    const KIND: Option<&'static str> = None;
+    const IS_OF_HOST: bool = false;
+    const NO_QUEUE: bool = false;
+    const MTUS: (u32, u32) = ETHERNET_MTUS;
+
+    fn open(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+    ) -> Result<Opened<VhostUserRx, VhostUserTx>, VhostUserError> {
+        let VhostUser { rx, tx, features } = VhostUser::open(self, queues, settings.mtu, buffers)?;
+        Ok(Opened { rx, tx, features })
+    }
+
+    fn change(&self, _: &Settings, _: &Settings) -> Result<(), VhostUserError> {
+        Ok(())
+    }
+
+    fn conflicts(&self, other: &VhostUserSpec) -> bool {
+        self.socket.path == other.socket.path
+    }
+
+    fn of_kind(_: &str, _: &str) -> Option<VhostUserSpec> {
+        None
+    }
+}

@@ -1,0 +1,607 @@
+//! Drivers and qdiscs that break their contracts, and those that keep them, under
+//! [`Checked`](softnet_io::middleware::Checked). Each breach is reported with its author's name.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use softnet::mem::{POISON, Packet, PacketList, Pool, PoolConfig};
+use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict};
+use softnet::stats::{DropCounters, DropReason};
+use softnet::time::{Clock, Time};
+use softnet::tx::{Sender, Sent, TxRing, Xmit};
+use softnet_engine::rx::{Polled, Receive, RxQueue};
+use softnet_io::Null;
+use softnet_io::middleware::{Checked, FaultInjector};
+use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec, TbfSpec};
+
+fn pool() -> Pool {
+    Pool::new(PoolConfig {
+        buffers: 256,
+        buffer_size: 2048,
+    })
+    .unwrap()
+}
+
+/// Frames of 60 bytes.
+fn frames(pool: &Pool, count: usize) -> PacketList {
+    let frame = |_| {
+        let mut packet = pool.alloc().unwrap();
+        assert!(packet.append(&[2; 60]));
+        packet
+    };
+    (0..count).map(frame).collect()
+}
+
+/// The message that `run` panics with.
+fn breach(run: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err("the breach is reported");
+    *panic.downcast::<String>().expect("a message")
+}
+
+/// A second handle to a packet: the mistake of a driver with `unsafe` code.
+fn second_handle(packet: &Packet) -> Packet {
+    // SAFETY: none. The buffer outlives the test, and the pool is to find the second handle.
+    unsafe { std::ptr::read(packet) }
+}
+
+/// The same for a list.
+fn second_list(packets: &PacketList) -> PacketList {
+    // SAFETY: as above.
+    unsafe { std::ptr::read(packets) }
+}
+
+/// A transmit ring that does what its function does.
+struct Toy<F>(F);
+
+impl<F: FnMut(&mut PacketList, &mut Sent) -> Xmit + Send> TxRing for Toy<F> {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        (self.0)(packets, sent)
+    }
+}
+
+/// The report about a ring that is offered three packets, and may send one of them first.
+fn breach_of_ring(
+    xmit: impl FnMut(&mut PacketList, &mut Sent) -> Xmit + Send,
+    slots: Option<usize>,
+) -> String {
+    let pool = pool();
+    let mut packets = frames(&pool, 3);
+    let report = breach(|| {
+        let mut ring = Checked::driver("toy", Toy(xmit));
+        if let Some(slots) = slots {
+            ring = ring.slots(slots);
+        }
+        ring.xmit(&mut packets, &mut Sent::default());
+    });
+    // It may hold a packet that is free.
+    std::mem::forget(packets);
+    report
+}
+
+/// Sends the first packet: counts it and frees it.
+fn send_one(packets: &mut PacketList, sent: &mut Sent) {
+    sent.count(&packets.pop_front().unwrap());
+}
+
+#[test]
+fn complete_with_packets_left_is_reported() {
+    let report = breach_of_ring(
+        |packets, sent| {
+            send_one(packets, sent);
+            Xmit::Complete
+        },
+        None,
+    );
+    assert_eq!(report, "driver toy: said Complete and left packets: 2");
+}
+
+#[test]
+fn count_of_more_than_was_given_is_reported() {
+    let report = breach_of_ring(
+        |packets, sent| {
+            send_one(packets, sent);
+            sent.packets += 2;
+            Xmit::Busy
+        },
+        None,
+    );
+    let expected = "driver toy: reports more wire packets sent or dropped than it took: 2";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn packets_taken_without_a_count_are_reported() {
+    let report = breach_of_ring(
+        |packets, sent| {
+            drop(packets.pop_front());
+            send_one(packets, sent);
+            Xmit::Busy
+        },
+        None,
+    );
+    let expected = "driver toy: took wire packets that it reports neither sent nor dropped: 1";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn wrong_bytes_are_reported() {
+    let report = breach_of_ring(
+        |packets, sent| {
+            send_one(packets, sent);
+            sent.bytes += 4;
+            Xmit::Busy
+        },
+        None,
+    );
+    let expected = "driver toy: reports other bytes than those of what it took";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn freed_packet_left_in_the_list_is_reported() {
+    let report = breach_of_ring(
+        |packets, _| {
+            drop(second_handle(packets.front().unwrap()));
+            Xmit::Busy
+        },
+        None,
+    );
+    assert_eq!(report, "driver toy: left a freed packet in a list");
+}
+
+#[test]
+fn wrong_count_of_a_list_is_reported() {
+    let report = breach_of_ring(
+        |packets, _| {
+            let mut second = second_list(packets);
+            let first = second.pop_front().unwrap();
+            std::mem::forget(second);
+            // Its own list: the packet's link to the others is cut.
+            std::mem::forget(PacketList::from(first));
+            Xmit::Busy
+        },
+        None,
+    );
+    assert_eq!(report, "driver toy: left a list with a wrong count");
+}
+
+#[test]
+fn changed_order_is_reported() {
+    let report = breach_of_ring(
+        |packets, _| {
+            let first = packets.pop_front().unwrap();
+            packets.push_back(first);
+            Xmit::Busy
+        },
+        None,
+    );
+    let expected = "driver toy: left other packets than the last that it was offered, in order";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn packet_of_another_pool_handed_back_is_reported() {
+    let other = pool();
+    let report = breach_of_ring(
+        |packets, _| {
+            drop(packets.pop_front());
+            packets.push_front(frames(&other, 1).pop_front().unwrap());
+            Xmit::Busy
+        },
+        None,
+    );
+    let expected = "driver toy: left other packets than the last that it was offered, in order";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn packet_freed_twice_is_reported() {
+    let report = breach_of_ring(
+        |packets, sent| {
+            drop(second_handle(packets.front().unwrap()));
+            send_one(packets, sent);
+            Xmit::Busy
+        },
+        None,
+    );
+    assert_eq!(report, "driver toy: freed a packet twice");
+}
+
+#[test]
+fn packets_kept_past_completion_are_reported() {
+    let mut kept = Vec::new();
+    let report = breach_of_ring(
+        |packets, sent| {
+            while let Some(packet) = packets.pop_front() {
+                sent.count(&packet);
+                kept.push(packet);
+            }
+            Xmit::Complete
+        },
+        Some(1),
+    );
+    let expected = "driver toy: kept packets past their completion: 2";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn packets_held_at_the_end_are_reported() {
+    let report = breach_of_ring(
+        |packets, sent| {
+            let packet = packets.pop_front().unwrap();
+            sent.count(&packet);
+            std::mem::forget(packet);
+            Xmit::Busy
+        },
+        None,
+    );
+    assert_eq!(report, "driver toy: ended and holds packets: 1");
+}
+
+/// A driver that goes on using a buffer after it freed the packet: reads find the pattern, and a
+/// write is found when the buffer is allocated again.
+#[test]
+fn use_after_return_finds_the_pattern_and_a_write_is_reported() {
+    let pool = pool();
+    let mut packets = frames(&pool, 1);
+    let address = packets.front().unwrap().data().as_ptr().cast_mut();
+    let mut ring = Checked::driver(
+        "late",
+        Toy(|packets: &mut PacketList, sent: &mut Sent| {
+            send_one(packets, sent);
+            Xmit::Complete
+        }),
+    );
+    ring.xmit(&mut packets, &mut Sent::default());
+    // SAFETY: none for the pool's contract; the memory is mapped as long as the pool lives, and
+    // this thread is the only one.
+    let read = unsafe { address.read() };
+    assert_eq!(read, POISON);
+    // SAFETY: as above.
+    unsafe { address.write(7) };
+    let report = breach(|| drop(frames(&pool, 256)));
+    let expected = "driver late: wrote byte 256 of a buffer after its return";
+    assert_eq!(report, expected);
+}
+
+/// A receive queue that does what its function does.
+struct ToyRx<F>(F, Vec<Pool>);
+
+impl<F: FnMut(&mut Receive<'_>) + Send> RxQueue for ToyRx<F> {
+    fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
+        (self.0)(rx);
+        Polled::default()
+    }
+
+    fn pools(&self) -> Vec<&Pool> {
+        self.1.iter().collect()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn breaches_of_a_receive_queue_are_reported() {
+    let (own, other) = (pool(), pool());
+    let poll = |poll: &mut (dyn FnMut(&mut Receive<'_>) + Send)| {
+        let (mut packets, drops) = (PacketList::new(), DropCounters::new());
+        let mut queue = Checked::driver("toy", ToyRx(poll, vec![own.clone()]));
+        let report = breach(|| {
+            queue.poll(&mut Receive::new(2, Time(1), &mut packets, &drops));
+        });
+        // The list may hold a packet that is free.
+        std::mem::forget((packets, queue));
+        report
+    };
+    let report = poll(&mut |rx| rx.extend(frames(&own, 3)));
+    let expected = "driver toy: pushed packets after its budget was used up";
+    assert_eq!(report, expected);
+    let report = poll(&mut |rx| rx.push(own.alloc().unwrap()));
+    let expected = "driver toy: pushed a frame shorter than an Ethernet header";
+    assert_eq!(report, expected);
+    let report = poll(&mut |rx| rx.extend(frames(&other, 1)));
+    let expected = "driver toy: pushed a packet of a pool that it does not name";
+    assert_eq!(report, expected);
+    let report = poll(&mut |rx| {
+        let packets = frames(&own, 1);
+        drop(second_handle(packets.front().unwrap()));
+        rx.extend(packets);
+    });
+    assert_eq!(report, "driver toy: left a freed packet in a list");
+}
+
+/// The mistake of a [`Wrong`] qdisc.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mistake {
+    None,
+    LeavesInList,
+    Loses,
+    LosesInSilence,
+    Copies,
+    Duplicates,
+    SaysIdle,
+    CountsTwiceAsSent,
+    KeepsWhenDrained,
+    ClaimsDrop,
+}
+
+/// A FIFO of one band with a mistake.
+#[derive(Debug)]
+struct Wrong {
+    queue: VecDeque<Packet>,
+    stats: QdiscStats,
+    mistake: Mistake,
+}
+
+impl Qdisc for Wrong {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        while let Some(packet) = packets.pop_front() {
+            match self.mistake {
+                Mistake::LeavesInList if packets.is_empty() => {
+                    packets.push_back(packet);
+                    break;
+                }
+                Mistake::Loses if self.stats.qlen == 1 => continue,
+                Mistake::LosesInSilence if self.stats.qlen == 1 => {
+                    self.stats.count_queued(&packet);
+                    continue;
+                }
+                Mistake::Copies => {
+                    let copy = packet.copy(&cx.pool).unwrap();
+                    self.stats.count_queued(&copy);
+                    self.queue.push_back(copy);
+                }
+                Mistake::ClaimsDrop => verdict = Verdict::Dropped,
+                _ => {}
+            }
+            self.stats.count_queued(&packet);
+            self.queue.push_back(packet);
+        }
+        verdict
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        for _ in 0..budget {
+            let Some(packet) = self.queue.pop_front() else {
+                return Next::Idle;
+            };
+            self.stats.count_dequeued(&packet);
+            if self.mistake == Mistake::CountsTwiceAsSent {
+                self.stats.packets += 1;
+            }
+            if self.mistake == Mistake::Duplicates {
+                out.push_back(packet.copy(&cx.pool).unwrap());
+                out.push_back(packet.copy(&cx.pool).unwrap());
+            }
+            out.push_back(packet);
+        }
+        if self.queue.is_empty() || self.mistake == Mistake::SaysIdle {
+            Next::Idle
+        } else {
+            Next::Ready
+        }
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.stats.count_drained();
+        out.extend(self.queue.drain(..));
+        if self.mistake == Mistake::KeepsWhenDrained {
+            self.queue.extend(out.pop_front());
+        }
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
+    }
+}
+
+/// Enqueues two packets, dequeues one, drains.
+fn use_qdisc(mistake: Mistake) {
+    let pool = pool();
+    let mut cx = Cx::new(&pool);
+    let wrong = Wrong {
+        queue: VecDeque::new(),
+        stats: QdiscStats::default(),
+        mistake,
+    };
+    let mut qdisc = Checked::qdisc("wrong", wrong);
+    qdisc.enqueue(&mut frames(&pool, 2), &mut cx);
+    let mut out = PacketList::new();
+    qdisc.dequeue(
+        if mistake == Mistake::Duplicates { 3 } else { 1 },
+        &mut out,
+        &mut cx,
+    );
+    qdisc.drain(&mut out);
+    assert_eq!(out.len(), 2);
+}
+
+#[test]
+fn breaches_of_a_qdisc_are_reported() {
+    use_qdisc(Mistake::None);
+    for (mistake, deed) in [
+        (
+            Mistake::LeavesInList,
+            "left packets in the list that it was to enqueue: 1",
+        ),
+        (
+            Mistake::Loses,
+            "lost wire packets: neither queued, sent nor dropped: 1",
+        ),
+        (
+            Mistake::LosesInSilence,
+            "holds 1 packets and counts 2 queued",
+        ),
+        (
+            Mistake::Copies,
+            "made wire packets: queued, sent and dropped are more than it was given: 2",
+        ),
+        (Mistake::Duplicates, "dequeued after the budget was used up"),
+        (Mistake::SaysIdle, "says Idle with wire packets queued: 1"),
+        (
+            Mistake::CountsTwiceAsSent,
+            "counts other packets or bytes as sent than it dequeued",
+        ),
+        (
+            Mistake::KeepsWhenDrained,
+            "lost wire packets when it was drained: 1",
+        ),
+        (
+            Mistake::ClaimsDrop,
+            "says that it dropped packets, and dropped none",
+        ),
+    ] {
+        let report = breach(|| use_qdisc(mistake));
+        assert_eq!(report, format!("qdisc wrong: {deed}"), "{mistake:?}");
+    }
+}
+
+/// Random calls of a qdisc: no breach, and every buffer is free in the end.
+fn random_calls(name: &str, pool: &Pool, qdisc: AnyQdisc, seed: u32) {
+    let mut cx = Cx::new(pool);
+    let mut random = seed;
+    let mut below = |limit: u32| {
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        random % limit
+    };
+    let mut qdisc = Checked::qdisc(name, qdisc);
+    let (mut now, drops) = (Time::ZERO, DropCounters::new());
+    for _ in 0..2000 {
+        now.0 += u64::from(below(200_000));
+        let cx = cx.at(now);
+        // Some wait long for their rate, in queues with high limits.
+        let call = if pool.stats().free < 16 { 3 } else { below(5) };
+        match call {
+            0 | 1 => {
+                let mut packets = frames(pool, below(4) as usize);
+                packets.for_each_mut(|packet| {
+                    packet.set_priority(below(16));
+                    packet.set_timestamp(now);
+                    packet.data_mut()[14..18].copy_from_slice(&below(9).to_be_bytes());
+                });
+                qdisc.enqueue(&mut packets, cx);
+            }
+            2 => {
+                let mut packets = frames(pool, 1);
+                let sum = (&packets).into();
+                if !qdisc.try_pass(&packets, sum, cx) {
+                    qdisc.enqueue(&mut packets, cx);
+                }
+            }
+            3 => {
+                qdisc.dequeue(1 + below(4) as usize, &mut PacketList::new(), cx);
+            }
+            _ => {
+                let _: Peek = qdisc.peek(now);
+            }
+        }
+        cx.dropped.settle(&drops);
+    }
+    qdisc.drain(&mut PacketList::new());
+    drop(qdisc);
+    assert_eq!(pool.stats().free, 256, "{name}");
+}
+
+#[test]
+fn qdiscs_of_softnet_keep_the_contract() {
+    let shaped = TbfSpec {
+        rate: 500_000,
+        burst: 1_500,
+        limit: 3_000,
+        peakrate: None,
+        mtu: 0,
+        link: Default::default(),
+    };
+    for spec in [
+        QdiscSpec::Pfifo { limit: 20 },
+        QdiscSpec::Bfifo { limit: 1_000 },
+        QdiscSpec::PfifoFast { limit: 20 },
+        QdiscSpec::PfifoHeadDrop { limit: 20 },
+        QdiscSpec::Prio(Default::default()),
+        QdiscSpec::Tbf(shaped),
+        QdiscSpec::Fq(Default::default()),
+        QdiscSpec::Codel(Default::default()),
+        QdiscSpec::FqCodel(Default::default()),
+    ] {
+        for seed in 1..5 {
+            let pool = pool();
+            let qdisc = spec.build(&QdiscEnv::new(&pool)).unwrap();
+            random_calls(spec.kind(), &pool, qdisc, seed);
+        }
+    }
+}
+
+#[test]
+fn null_driver_keeps_the_contract() {
+    let pool = pool();
+    let mut null = Null::open(1, 1500).unwrap();
+    let mut ring = Checked::driver("null", null.tx.remove(0)).slots(0);
+    let mut sent = Sent::default();
+    for _ in 0..10 {
+        ring.xmit(&mut frames(&pool, 20), &mut sent);
+    }
+    assert_eq!(sent.packets, 200);
+}
+
+/// A device of a checked driver and a checked qdisc works as without: a full ring, drops, and
+/// queued packets that leave later.
+#[test]
+fn device_of_checked_parts_sends_and_counts() {
+    let (pool, clock) = (pool(), Clock::monotonic());
+    let null = Null::open(1, 1500).unwrap().tx.remove(0);
+    let (mut ring, faults) = FaultInjector::new(null, 5);
+    (ring.refuse_one_in, ring.stall_one_in) = (10, 20);
+    let ring = Checked::driver("faulty", ring).slots(0);
+    let qdisc = Checked::qdisc("pfifo", Pfifo::new(100));
+    let sender = Sender::builder().qdisc(qdisc).pool(&pool);
+    let out = sender.clock(clock.clone()).start(ring).unwrap();
+    for _ in 0..40 {
+        out.device().transmit(frames(&pool, 5), clock.now());
+    }
+    while out.device().queues()[0].waiting() != 0 {
+        faults.resume();
+        std::thread::yield_now();
+    }
+    let device = out.device().clone();
+    out.stop(Duration::from_secs(60));
+    let stats = device.stats();
+    assert_eq!(stats.tx_packets + stats.dropped(), 200);
+    assert!(faults.refused() > 0);
+    assert_eq!(pool.stats().free, 256);
+}
+
+/// A driver whose own thread frees the packets: what it still holds when the ring goes is no
+/// breach.
+#[test]
+fn packets_freed_soon_after_the_end_are_no_breach() {
+    let pool = pool();
+    let (slots, hardware) = std::sync::mpsc::channel::<Packet>();
+    let freeing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        hardware.into_iter().for_each(drop);
+    });
+    let mut ring = Checked::driver(
+        "threaded",
+        Toy(move |packets: &mut PacketList, sent: &mut Sent| {
+            while let Some(packet) = packets.pop_front() {
+                sent.count(&packet);
+                slots.send(packet).unwrap();
+            }
+            Xmit::Complete
+        }),
+    );
+    let mut sent = Sent::default();
+    ring.xmit(&mut frames(&pool, 5), &mut sent);
+    sent.drop(DropReason::DriverRefused, frames(&pool, 1).front().unwrap());
+    ring.xmit(&mut frames(&pool, 5), &mut sent);
+    drop(ring);
+    freeing.join().unwrap();
+    assert_eq!((sent.packets, pool.stats().free), (10, 256));
+}

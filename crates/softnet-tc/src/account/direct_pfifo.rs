@@ -1,0 +1,93 @@
+//! Enqueue and dequeue of a child that is a `pfifo`, without the comparison of its statistics
+//! before and after: what changes is known beforehand. Most classes of `htb` have such a child.
+
+use softnet::mem::{Packet, PacketList};
+use softnet::qdisc::{Qdisc, QdiscStats, WireSize};
+
+use super::children::Children;
+use crate::qdisc::AnyQdisc;
+
+/// Packets that left a child.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) frames: u64,
+    /// Size of all of them together.
+    pub(crate) size: WireSize,
+    /// Nothing is queued any more.
+    pub(crate) emptied: bool,
+    /// Flows with packets afterwards, or one.
+    pub(crate) flows: u16,
+}
+
+impl Children {
+    /// Enqueues a packet in a child that is a `pfifo`. What changes is known beforehand, and need
+    /// not be compared. True: it is the only one.
+    ///
+    /// # Errors
+    /// Returns the packet if the child is another kind, or has no space.
+    #[inline]
+    pub(crate) fn push_pfifo(&mut self, slot: usize, packet: Packet) -> Result<bool, Packet> {
+        let child = &mut *self.slots[slot];
+        let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
+            return Err(packet);
+        };
+        let QdiscStats {
+            qlen,
+            backlog,
+            queued,
+            memory,
+            ..
+        } = *fifo.stats();
+        fifo.push(packet)?;
+        let now = fifo.stats();
+        self.stats.qlen += 1;
+        self.stats.backlog += now.backlog - backlog;
+        self.stats.queued += now.queued - queued;
+        self.stats.memory += now.memory - memory;
+        child.counters.put_queued(now);
+        Ok(qlen == 0)
+    }
+
+    /// Takes packets of a child that is a `pfifo`, until they stand for `most` wire packets or for
+    /// more bytes than allowed, which is asked only where there are several. `None`: it is another
+    /// kind, or empty.
+    #[inline]
+    pub(crate) fn pop_pfifo(
+        &mut self,
+        slot: usize,
+        most: u64,
+        allowed: impl Fn() -> u64,
+        out: &mut PacketList,
+    ) -> Option<Sent> {
+        let child = &mut *self.slots[slot];
+        let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
+            return None;
+        };
+        let queued = fifo.stats().qlen;
+        let (mut each, mut limit) = (0, 0);
+        let taken = fifo.pop_while(out, |taken, packet| {
+            if taken.qlen == 1 {
+                each = WireSize::from(packet).each;
+                if queued > 1 {
+                    limit = allowed();
+                }
+            }
+            taken.qlen < queued && taken.queued < most && taken.backlog <= limit
+        });
+        if taken.qlen == 0 {
+            return None;
+        }
+        self.stats.count_taken(&taken);
+        child.counters.count_taken(&taken, fifo.stats());
+        Some(Sent {
+            frames: taken.qlen,
+            size: WireSize {
+                packets: taken.queued,
+                bytes: taken.backlog,
+                each,
+            },
+            emptied: fifo.stats().qlen == 0,
+            flows: 1,
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! Accounting: a qdisc's children and what is published of them, size
+//! tables, link layers, estimated rates.
+
+mod accounted;
+mod child;
+mod children;
+mod counters;
+mod direct_pfifo;
+mod estimator;
+mod htb_counters;
+mod link_cost;
+mod size_table;
+mod xstats;
+
+pub(crate) use accounted::Accounted;
+pub(crate) use child::Child;
+pub(crate) use children::Children;
+pub use counters::ClassCounters;
+pub(crate) use counters::zip;
+pub(crate) use direct_pfifo::Sent;
+pub use estimator::{EstimatorError, EstimatorSpec, Rate};
+pub(crate) use estimator::{Estimators, Sample};
+pub use htb_counters::HtbClassStats;
+pub(crate) use link_cost::MAX_HEADER;
+pub use link_cost::{LinkCost, LinkLayer};
+pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
+pub use xstats::{Xstat, Xstats};
+
+#[cfg(all(test, not(miri)))]
+mod estimator_tests;
+#[cfg(all(test, not(miri)))]
+mod size_table_tests;

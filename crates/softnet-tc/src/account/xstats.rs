@@ -1,0 +1,174 @@
+//! Statistics of one kind of qdisc, beside those that every qdisc has: what `tc -s` shows on the
+//! lines behind the first two. Each is declared once, with tc's name.
+
+use std::sync::Arc;
+
+use softnet::stats::Published;
+
+/// The most statistics that a kind has.
+const MAX: usize = 20;
+
+/// Value that is shown for several instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Join {
+    Sum,
+    Highest,
+    /// The lowest that is not 0.
+    Next,
+}
+
+macro_rules! xstats {
+    ($($stat:ident $name:literal $join:ident,)*) => {
+        /// A statistic that only some kinds have.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "names are tc's")]
+        pub enum Xstat { $($stat),* }
+
+        impl Xstat {
+            /// Name, as in tc.
+            pub fn name(self) -> &'static str {
+                match self { $(Xstat::$stat => $name),* }
+            }
+
+            fn join(self) -> Join {
+                match self { $(Xstat::$stat => Join::$join),* }
+            }
+        }
+    };
+}
+
+// Times are in nanoseconds.
+xstats! {
+    Count "count" Highest,
+    LastCount "lastcount" Highest,
+    Delay "ldelay" Highest,
+    Dropping "dropping" Highest,
+    DropNext "drop_next" Highest,
+    MaxPacket "maxpacket" Highest,
+    EcnMark "ecn_mark" Sum,
+    DropOverLimit "drop_overlimit" Sum,
+    CeMark "ce_mark" Sum,
+    NewFlowCount "new_flow_count" Sum,
+    MemoryUsed "memory_used" Sum,
+    DropOverMemory "drop_overmemory" Sum,
+    NewFlowsLen "new_flows_len" Sum,
+    OldFlowsLen "old_flows_len" Sum,
+    Flows "flows" Sum,
+    InactiveFlows "inactive_flows" Sum,
+    ThrottledFlows "throttled_flows" Sum,
+    NextPacketDelay "next_packet_delay" Next,
+    Collected "gc" Sum,
+    Throttled "throttled" Sum,
+    Latency "latency" Highest,
+    FlowsLimit "flows_plimit" Sum,
+    PacketsTooLong "pkts_too_long" Sum,
+    AllocErrors "alloc_errors" Sum,
+    HorizonDrops "horizon_drops" Sum,
+    HorizonCaps "horizon_caps" Sum,
+    Band0Drops "band0_drops" Sum,
+    Band1Drops "band1_drops" Sum,
+    Band2Drops "band2_drops" Sum,
+    Band0Packets "band0_pkts" Sum,
+    Band1Packets "band1_pkts" Sum,
+    Band2Packets "band2_pkts" Sum,
+    DirectPackets "direct_packets_stat" Sum,
+    DirectDrops "direct_drops" Sum,
+}
+
+/// Statistics that only some kinds have. The owner of the queue writes them at the end of a call,
+/// where they have changed; any thread may read them, at any rate.
+#[derive(Clone, Debug)]
+pub struct Xstats {
+    stats: &'static [Xstat],
+    values: Arc<Published<MAX>>,
+    /// Statistics of the same qdisc in other instances of its tree.
+    others: Vec<Arc<Published<MAX>>>,
+}
+
+/// A statistic of two instances.
+fn join(stat: Xstat, a: u64, b: u64) -> u64 {
+    match (stat.join(), a, b) {
+        (Join::Highest, ..) => a.max(b),
+        (Join::Next, 1.., 1..) => a.min(b),
+        _ => a.wrapping_add(b),
+    }
+}
+
+impl Xstats {
+    /// All 0.
+    pub(crate) fn new<const N: usize>(stats: &'static [Xstat; N]) -> Xstats {
+        const { assert!(N <= MAX, "as many as there is space for") };
+        Xstats {
+            stats,
+            values: Arc::default(),
+            others: Vec::new(),
+        }
+    }
+
+    /// Shows another instance's together with these.
+    pub(crate) fn join(&mut self, other: &Xstats) {
+        self.others.push(other.values.clone());
+    }
+
+    /// Stores what has changed, in the order of the names.
+    #[inline]
+    pub(crate) fn set<const N: usize>(&self, values: [u64; N]) {
+        for (index, value) in values.into_iter().enumerate() {
+            if self.values.get_one(index) != value {
+                self.values.put(index, value);
+            }
+        }
+    }
+
+    /// The statistics now. Each is whole, but they need not be from the same moment.
+    pub fn values(&self) -> impl Iterator<Item = (Xstat, u64)> + '_ {
+        let mut values = self.values.get();
+        for other in &self.others {
+            let others = self.stats.iter().zip(other.get());
+            for (value, (&stat, other)) in values.iter_mut().zip(others) {
+                *value = join(stat, *value, other);
+            }
+        }
+        self.stats.iter().copied().zip(values)
+    }
+
+    /// One statistic now, if the kind has it.
+    pub fn value(&self, stat: Xstat) -> Option<u64> {
+        let found = self.values().find(|(of, _)| *of == stat);
+        found.map(|(_, value)| value)
+    }
+
+    /// As [`values`](Xstats::values), with tc's names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.values().map(|(stat, value)| (stat.name(), value))
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_are_shown_together() {
+        const STATS: [Xstat; 4] = [
+            Xstat::EcnMark,
+            Xstat::MaxPacket,
+            Xstat::NextPacketDelay,
+            Xstat::Flows,
+        ];
+        let with = |values| {
+            let xstats = Xstats::new(&STATS);
+            xstats.set(values);
+            xstats
+        };
+        let mut shown = with([1, 100, 0, 7]);
+        let others = [[2, 300, 50, 1], [4, 200, 40, 1]].map(with);
+        others.iter().for_each(|other| shown.join(other));
+        let values: Vec<u64> = shown.iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [7, 300, 40, 9]);
+        // What an instance counts is read when it is shown.
+        others[1].set([5, 200, 0, 1]);
+        let values: Vec<u64> = shown.iter().map(|(_, value)| value).collect();
+        assert_eq!(values, [8, 300, 50, 9]);
+    }
+}

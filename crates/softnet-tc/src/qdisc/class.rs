@@ -1,0 +1,186 @@
+//! Classes that are added, changed and deleted one by one: what a kind with such classes has to
+//! say, and the one list of them.
+//!
+//! The tree checks an operation and allocates what it needs ([`TreeSpec`](crate::TreeSpec),
+//! [`Live`](crate::Live)). The owner of the queue applies it, which cannot fail and takes a time
+//! that does not depend on how many classes there are, but for pointers that move when a table
+//! grows. A class is a leaf with a queue until it gets classes below it, and again when it has
+//! lost the last.
+
+use softnet::mem::PacketList;
+use softnet::qdisc::Cx;
+
+use super::htb::{Htb, HtbClassSpec};
+use super::kind::{AnyQdisc, Kind, QdiscSpec};
+use super::spec::SpecError;
+use crate::account::Child;
+use crate::tree::TreeError;
+
+#[cfg(test)]
+use crate::testing::round_robin::{RoundRobin, Weight};
+
+/// A kind whose classes are added one by one. Its [`Children`](crate::account::children::Children)
+/// start as [`none`](crate::account::children::Children::none).
+pub(crate) trait ClassKind: Kind {
+    /// Parameters of a class.
+    type Class;
+
+    /// Checks the parameters.
+    fn check_class(class: &Self::Class) -> Result<(), SpecError>;
+
+    /// There is a class `minor` at `slot`, a leaf that is empty, below the class at `parent`, if it
+    /// is not the qdisc's own. If that was a leaf, it is none any more; `moved` is what it held, to
+    /// be enqueued again or dropped.
+    fn add_class(
+        &mut self,
+        slot: usize,
+        minor: u16,
+        parent: Option<usize>,
+        class: &Self::Class,
+        moved: &mut PacketList,
+        cx: &mut Cx,
+    );
+
+    /// The class takes other parameters, all at once. What is queued stays.
+    fn change_class(&mut self, slot: usize, class: &Self::Class, cx: &mut Cx);
+
+    /// The class at `slot`, which was a leaf, is no more, and cannot be found; `moved` is what it
+    /// held, to be enqueued again or dropped. If it was the last of the class at `parent`, that one
+    /// is a leaf again, and empty.
+    fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx);
+}
+
+/// From a line for each kind with classes of their own: their parameters, and the way to the
+/// [`ClassKind`].
+macro_rules! class_kinds {
+    ($($(#[$doc:meta])* $name:ident($class:ident: $struct:ty) $(, only $cfg:meta)?;)*) => {
+        /// The parameters of a class that is added to a qdisc.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum ClassSpec {
+            $($(#[cfg($cfg)])? $(#[$doc])* $name($struct),)*
+        }
+
+        impl QdiscSpec {
+            /// True if its classes are added one by one.
+            pub fn adds_classes(&self) -> bool {
+                match self {
+                    $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => true,)*
+                    _ => false,
+                }
+            }
+        }
+
+        impl ClassSpec {
+            /// Checks the parameters, and that a class of `qdisc` has such.
+            pub(crate) fn check_for(&self, qdisc: &QdiscSpec) -> Result<(), SpecError> {
+                match (self, qdisc) {
+                    $($(#[cfg($cfg)])? (ClassSpec::$name($class), QdiscSpec::$name { .. }) => {
+                        <$name as ClassKind>::check_class($class)
+                    })*
+                    _ => Err(TreeError::NoClasses(qdisc.kind()).into()),
+                }
+            }
+        }
+
+        impl AnyQdisc {
+            fn class_added(
+                &mut self,
+                slot: usize,
+                minor: u16,
+                parent: Option<usize>,
+                class: &ClassSpec,
+                moved: &mut PacketList,
+                cx: &mut Cx,
+            ) {
+                match (self, class) {
+                    $($(#[cfg($cfg)])? (AnyQdisc::$name(q), ClassSpec::$name($class)) => {
+                        q.add_class(slot, minor, parent, $class, moved, cx);
+                    })*
+                    _ => {}
+                }
+            }
+
+            fn class_changed(&mut self, slot: usize, class: &ClassSpec, cx: &mut Cx) {
+                match (self, class) {
+                    $($(#[cfg($cfg)])? (AnyQdisc::$name(q), ClassSpec::$name($class)) => {
+                        q.change_class(slot, $class, cx);
+                    })*
+                    _ => {}
+                }
+            }
+
+            fn class_deleted(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
+                match self {
+                    $($(#[cfg($cfg)])? AnyQdisc::$name(q) => q.delete_class(slot, moved, cx),)*
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+
+class_kinds! {
+    /// Rates, bursts and a priority.
+    Htb(class: HtbClassSpec);
+    /// For tests.
+    RoundRobin(class: Weight), only test;
+}
+
+/// Remains of an operation, to be freed when the queue has been given up.
+pub(crate) type Left = (Option<Box<Child>>, Option<AnyQdisc>);
+
+impl AnyQdisc {
+    /// Adds class `minor` with a qdisc of its own, below class `parent` or, if that is 0, the
+    /// qdisc. Everything has been checked.
+    pub(crate) fn add_class(
+        &mut self,
+        minor: u16,
+        parent: u16,
+        class: &ClassSpec,
+        child: Box<Child>,
+        cx: &mut Cx,
+    ) -> Option<Left> {
+        let mut moved = PacketList::new();
+        let children = self.children_mut()?;
+        let parent = children.find(parent);
+        let mut closed = None;
+        if let Some(parent) = parent
+            && children
+                .get(parent)
+                .is_some_and(|parent| !parent.is_inner())
+        {
+            closed = Some(children.close(parent, &mut moved));
+        }
+        let (slot, old) = children.insert(minor, child);
+        self.class_added(slot, minor, parent, class, &mut moved, cx);
+        Some((old, closed))
+    }
+
+    /// Gives class `minor` other parameters.
+    pub(crate) fn change_class(&mut self, minor: u16, class: &ClassSpec, cx: &mut Cx) {
+        if let Some(slot) = self.children().and_then(|children| children.find(minor)) {
+            self.class_changed(slot, class, cx);
+        }
+    }
+
+    /// Deletes class `minor`. `parent` is the class that has no classes any more then, with its
+    /// new queue.
+    pub(crate) fn delete_class(
+        &mut self,
+        minor: u16,
+        parent: Option<(u16, AnyQdisc)>,
+        cx: &mut Cx,
+    ) -> Option<Left> {
+        let mut moved = PacketList::new();
+        let children = self.children_mut()?;
+        let slot = children.find(minor)?;
+        let old = children.remove(minor, &mut moved);
+        if let Some((parent, qdisc)) = parent
+            && let Some(parent) = children.find(parent)
+        {
+            children.graft(parent, qdisc, true, cx);
+        }
+        self.class_deleted(slot, &mut moved, cx);
+        Some((None, old))
+    }
+}

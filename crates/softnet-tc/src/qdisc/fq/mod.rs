@@ -1,0 +1,586 @@
+//! `fq`: a queue for each flow, served in turn, and not before its time (tc-fq(8)).
+//!
+//! **Flows.** A packet's flow is its flow hash under `orphan_mask`; its band is that of its
+//! priority. Bands take turns by weight, the flows of a band by [deficit round
+//! robin](crate::qdisc::drr), those that just got packets first. A flow is of the band of its
+//! latest packet, and goes there as its turn ends.
+//!
+//! **Time.** A packet with a [departure time](Packet::departure_time), which a program that embeds
+//! the queue sets, does not leave before it. Packets of a flow always leave in the order in which
+//! they came: one with an earlier time waits for those in front of it. (The kernel sorts them.)
+//! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is low or
+//! the packet has a departure time. A flow whose first packet is not due is out of its band's
+//! turns, in a heap by time.
+//!
+//! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
+//! packets are asked for, and the table of flows moves a few of them for each new one. Into the
+//! heap a call puts all flows that it comes upon and that are not due, each once for a packet;
+//! those that have no credit are passed over, each a few times. Other than by these two a call's
+//! work does not grow with the number of flows.
+
+mod spec;
+mod table;
+#[cfg(all(test, not(miri)))]
+mod table_tests;
+#[cfg(all(test, not(miri)))]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use softnet::mem::{Packet, PacketList};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::stats::DropReason;
+use softnet::time::Time;
+
+use crate::account::{Xstat, Xstats};
+use crate::handle::Handle;
+use crate::qdisc::aqm::{ETHERNET_LEN, mark_ce, nanos};
+use crate::qdisc::drr::{Emptied, Flows, QUANTUM, RoundRobin};
+use crate::qdisc::flow_hash::flow_hash;
+use crate::qdisc::kind::Kind;
+use crate::qdisc::spec::{QdiscEnv, SpecError};
+use spec::BANDS;
+use table::{Flow, FlowTable, State, ticks};
+
+pub use spec::FqSpec;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The flows of a band that take turns.
+#[derive(Debug, Default)]
+pub(crate) struct Band {
+    rounds: RoundRobin,
+    /// Bytes that it may still send in its turn.
+    credit: i64,
+    weight: i64,
+    /// Frames in it.
+    pub(crate) len: u64,
+    drops: u64,
+}
+
+/// Counters beside [`QdiscStats`].
+#[derive(Debug, Default)]
+struct Counters {
+    throttled: u64,
+    /// Moving average of how late a throttled flow is noticed, in nanoseconds.
+    latency: u64,
+    ce_marks: u64,
+    flow_limit: u64,
+    too_long: u64,
+    no_flow: u64,
+    horizon_drops: u64,
+    horizon_caps: u64,
+}
+
+/// `fq`: a queue for each flow, served in turn, and not before its time (tc-fq(8)).
+#[derive(Debug)]
+pub struct Fq {
+    spec: FqSpec,
+    /// Bytes of a frame of the device's MTU.
+    frame: u32,
+    seed: u64,
+    quantum: i32,
+    initial_quantum: i32,
+    refill_ticks: u32,
+    flows: FlowTable,
+    pub(crate) bands: [Band; BANDS],
+    /// The band whose turn it is.
+    turn: usize,
+    /// Throttled flows, each once, by the time at which its first packet is due.
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Frames of each priority, so that a change of the map is a change of sums.
+    priorities: [u64; 16],
+    /// The latest time of a call. Senders read the clock before they wait for the queue, so that
+    /// one may come with an older reading; what came without a departure time does not wait then.
+    now: Time,
+    stats: QdiscStats,
+    counters: Counters,
+    xstats: Xstats,
+}
+
+/// Statistics of its own, as `tc -s` names them. Times are in nanoseconds.
+const XSTATS: [Xstat; 19] = [
+    Xstat::Flows,
+    Xstat::InactiveFlows,
+    Xstat::ThrottledFlows,
+    Xstat::NextPacketDelay,
+    Xstat::Collected,
+    Xstat::Throttled,
+    Xstat::Latency,
+    Xstat::CeMark,
+    Xstat::FlowsLimit,
+    Xstat::PacketsTooLong,
+    Xstat::AllocErrors,
+    Xstat::HorizonDrops,
+    Xstat::HorizonCaps,
+    Xstat::Band0Drops,
+    Xstat::Band1Drops,
+    Xstat::Band2Drops,
+    Xstat::Band0Packets,
+    Xstat::Band1Packets,
+    Xstat::Band2Packets,
+];
+
+impl Kind for Fq {
+    type Spec = FqSpec;
+    const NAME: &'static str = "fq";
+    const OPTIONS: &'static [crate::QdiscOption] = spec::OPTIONS;
+
+    fn check(spec: &FqSpec) -> Result<(), SpecError> {
+        spec.check()
+    }
+
+    fn make(spec: &FqSpec, _: Handle, env: &QdiscEnv) -> Fq {
+        let mut fq = Fq {
+            spec: spec.clone(),
+            frame: env.mtu.saturating_add(ETHERNET_LEN),
+            seed: env.seed,
+            quantum: 0,
+            initial_quantum: 0,
+            refill_ticks: 0,
+            flows: FlowTable::new(env.seed),
+            bands: Default::default(),
+            turn: 0,
+            timers: BinaryHeap::new(),
+            priorities: [0; 16],
+            now: Time::ZERO,
+            stats: QdiscStats::default(),
+            counters: Counters::default(),
+            xstats: Xstats::new(&XSTATS),
+        };
+        fq.set(spec);
+        fq
+    }
+
+    /// Drops packets beyond the new `limit`; the others hold for what comes. With another mask
+    /// all that waits finds its flow anew; what flows have sent before is forgotten, as it may
+    /// have been several's.
+    fn change(&mut self, spec: &FqSpec, cx: &mut Cx) {
+        self.now = self.now.max(cx.now);
+        let mut moved = PacketList::new();
+        if spec.orphan_mask != self.spec.orphan_mask {
+            self.drain(&mut moved);
+            self.flows = FlowTable::new(self.seed);
+        }
+        self.set(spec);
+        while let Some(mut packet) = moved.pop_front() {
+            match self.flow_of(&mut packet) {
+                Some(index) => self.append(index, packet),
+                None => {
+                    self.stats.drops += 1;
+                    cx.dropped.push(packet, DropReason::FqFlowLimit);
+                }
+            }
+        }
+        self.shrink(cx);
+        self.publish();
+    }
+
+    fn flows(&self) -> u64 {
+        self.listed()
+    }
+
+    fn xstats(&self) -> Option<&Xstats> {
+        Some(&self.xstats)
+    }
+}
+
+impl Fq {
+    fn set(&mut self, spec: &FqSpec) {
+        self.spec = spec.clone();
+        let frames = |n| self.frame.saturating_mul(n);
+        let quantum = spec.quantum.unwrap_or_else(|| frames(2));
+        let initial = spec.initial_quantum.unwrap_or_else(|| frames(10));
+        self.quantum = quantum.clamp(*QUANTUM.start(), *QUANTUM.end()) as i32;
+        self.initial_quantum = i32::try_from(initial).unwrap_or(i32::MAX);
+        self.refill_ticks = ticks(nanos(spec.refill_delay));
+        for (band, weight) in self.bands.iter_mut().zip(spec.weights) {
+            band.weight = weight.into();
+            band.len = 0;
+        }
+        for (frames, &band) in self.priorities.iter().zip(&spec.priomap) {
+            self.bands[usize::from(band)].len += frames;
+        }
+    }
+
+    fn is_over(&self, band: u8) -> bool {
+        self.bands[usize::from(band)].len > self.spec.limit.into()
+    }
+
+    /// Drops what is over the limit of a band: of the longest flows, what came after others. Each
+    /// pass over the flows halves what the longest may keep.
+    fn shrink(&mut self, cx: &mut Cx) {
+        let over = |fq: &Fq| (0..BANDS as u8).any(|band| fq.is_over(band));
+        let drops = self.stats.drops;
+        let mut most = usize::MAX;
+        while over(self) {
+            let flows = &mut self.flows;
+            let lens = flows.slots().map(|index| flows.at(index).packets.len());
+            most = lens.max().unwrap_or(0).min(most) / 2;
+            for index in self.flows.slots() {
+                self.shorten(index, most, cx);
+            }
+        }
+        if self.stats.drops == drops {
+            return;
+        }
+        // What comes does not wait for the time of a packet that is gone.
+        let (flows, now) = (&mut self.flows, self.now);
+        self.timers.retain(|&Reverse((_, index))| {
+            let flow = flows.at(index);
+            let waits = !flow.packets.is_empty();
+            if !waits {
+                flow.time_next = Time::ZERO;
+                flow.set_idle(now);
+            }
+            waits
+        });
+    }
+
+    /// Drops packets of a flow behind so many as long as their band is over its limit.
+    fn shorten(&mut self, index: u32, most: usize, cx: &mut Cx) {
+        if self.flows.at(index).packets.len() <= most {
+            return;
+        }
+        let mut packets = self.flows.at(index).packets.take();
+        while let Some(packet) = packets.pop_front() {
+            let priority = (packet.priority() & 15) as usize;
+            let band = self.spec.priomap[priority];
+            let is_over = self.is_over(band);
+            let flow = self.flows.at(index);
+            if flow.packets.len() < most || !is_over {
+                flow.packets.push_back(packet);
+                continue;
+            }
+            self.priorities[priority] -= 1;
+            let band = &mut self.bands[usize::from(band)];
+            band.len -= 1;
+            band.drops += 1;
+            self.stats.count_dropped(&packet);
+            cx.dropped.push(packet, DropReason::QdiscLimit);
+        }
+    }
+
+    fn publish(&self) {
+        let counters = &self.counters;
+        let (flows, waiting) = (u64::from(self.flows.len()), self.timers.len() as u64);
+        let next = self.timers.peek();
+        let delay = next.map_or(0, |Reverse((time, _))| nanos(time.since(self.now)));
+        let [high, medium, low] = &self.bands;
+        self.xstats.set([
+            flows,
+            flows - self.listed() - waiting,
+            waiting,
+            delay,
+            self.flows.collected,
+            counters.throttled,
+            counters.latency,
+            counters.ce_marks,
+            counters.flow_limit,
+            counters.too_long,
+            counters.no_flow,
+            counters.horizon_drops,
+            counters.horizon_caps,
+            high.drops,
+            medium.drops,
+            low.drops,
+            high.len,
+            medium.len,
+            low.len,
+        ]);
+    }
+
+    /// Notes when a packet is to leave. False: too late to wait for.
+    #[inline]
+    fn set_time(&mut self, packet: &mut Packet) -> bool {
+        match packet.departure_time() {
+            Some(time) if time > self.now => self.check_horizon(packet, time),
+            // Due since then.
+            Some(_) => true,
+            None => {
+                // Due since it came, for `ce_threshold`.
+                packet.set_timestamp(self.now);
+                true
+            }
+        }
+    }
+
+    #[cold]
+    fn check_horizon(&mut self, packet: &mut Packet, time: Time) -> bool {
+        let horizon = self.now + self.spec.horizon;
+        if time <= horizon {
+            return true;
+        }
+        if self.spec.horizon_drop {
+            self.counters.horizon_drops += 1;
+            return false;
+        }
+        self.counters.horizon_caps += 1;
+        packet.set_departure_time(horizon);
+        true
+    }
+
+    /// Queues a packet, or says why not.
+    #[inline]
+    fn push(&mut self, mut packet: Packet) -> Result<(), (Packet, DropReason)> {
+        let band = self.spec.priomap[(packet.priority() & 15) as usize];
+        if self.bands[usize::from(band)].len >= self.spec.limit.into() {
+            self.bands[usize::from(band)].drops += 1;
+            return Err((packet, DropReason::QdiscLimit));
+        }
+        if !self.set_time(&mut packet) {
+            return Err((packet, DropReason::FqHorizonLimit));
+        }
+        let Some(index) = self.flow_of(&mut packet) else {
+            return Err((packet, DropReason::FqFlowLimit));
+        };
+        if self.flows.at(index).packets.len() >= self.spec.flow_limit as usize {
+            self.counters.flow_limit += 1;
+            return Err((packet, DropReason::FqFlowLimit));
+        }
+        self.append(index, packet);
+        Ok(())
+    }
+
+    /// The flow of a packet. `None`: there are too many.
+    #[inline]
+    fn flow_of(&mut self, packet: &mut Packet) -> Option<u32> {
+        let key = flow_hash(packet) & self.spec.orphan_mask;
+        let index = self.flows.find_or_add(key, self.initial_quantum, self.now);
+        self.counters.no_flow += u64::from(index.is_none());
+        index
+    }
+
+    /// Queues a packet at the end of a flow.
+    #[inline]
+    fn append(&mut self, index: u32, packet: Packet) {
+        let priority = (packet.priority() & 15) as usize;
+        let band = self.spec.priomap[priority];
+        let flow = self.flows.at(index);
+        flow.band = band;
+        self.stats.count_queued(&packet);
+        flow.packets.push_back(packet);
+        self.priorities[priority] += 1;
+        self.bands[usize::from(band)].len += 1;
+        if flow.state == State::Idle {
+            flow.state = State::Listed;
+            if flow.idle_ticks(self.now) > self.refill_ticks {
+                flow.credit = flow.credit.max(self.quantum);
+            }
+            let rounds = &mut self.bands[usize::from(band)].rounds;
+            rounds.add_new(&mut self.flows, index);
+        }
+    }
+
+    /// Brings throttled flows back that are due, at most so many.
+    fn release(&mut self, most: usize) {
+        for n in 0..most {
+            let Some(&Reverse((time, index))) = self.timers.peek() else {
+                return;
+            };
+            if time > self.now {
+                return;
+            }
+            if n == 0 {
+                let latency = &mut self.counters.latency;
+                *latency = *latency - *latency / 8 + nanos(self.now.since(time)) / 8;
+            }
+            self.timers.pop();
+            let flow = self.flows.at(index);
+            flow.state = State::Listed;
+            let band = usize::from(flow.band);
+            self.bands[band].rounds.add_old(&mut self.flows, index);
+        }
+    }
+
+    /// The band that sends next: it has flows, and credit.
+    #[inline]
+    fn select_band(&mut self) -> Option<usize> {
+        loop {
+            let band = &self.bands[self.turn];
+            if band.credit > 0 && !band.rounds.is_empty() {
+                return Some(self.turn);
+            }
+            if self.listed() == 0 {
+                return None;
+            }
+            self.turn = (self.turn + 1) % BANDS;
+            let band = &mut self.bands[self.turn];
+            band.credit = (band.credit + band.weight).min(band.weight);
+        }
+    }
+
+    /// Flows that take turns.
+    #[inline]
+    pub(crate) fn listed(&self) -> u64 {
+        let lens = self.bands.iter().map(|band| band.rounds.lens());
+        lens.map(|(new, old)| u64::from(new + old)).sum()
+    }
+
+    /// The next packet, of the flow whose turn it is. `None` if that has none that is due.
+    #[inline]
+    fn pop(&mut self, band: usize, cx: &Cx) -> Option<Packet> {
+        let now = self.now;
+        let Fq {
+            flows,
+            bands,
+            timers,
+            counters,
+            ..
+        } = self;
+        let rounds = &mut bands[band].rounds;
+        let stays = |flow: &Flow| usize::from(flow.band) == band;
+        let index = rounds.select_if(flows, self.quantum, stays)?;
+        let flow = flows.at(index);
+        let own = usize::from(flow.band);
+        if flow.credit <= 0 {
+            flow.credit += self.quantum;
+            rounds.remove(flows);
+            bands[own].rounds.add_old(flows, index);
+            return None;
+        }
+        let Some(first) = flow.packets.front() else {
+            if rounds.empty(flows) == Emptied::Kept {
+                bands[own].rounds.add_old(flows, index);
+            } else {
+                flows.at(index).set_idle(now);
+            }
+            return None;
+        };
+        let due = first.timestamp().max(flow.time_next);
+        if due > now {
+            rounds.remove(flows);
+            let flow = flows.at(index);
+            flow.state = State::Throttled;
+            flow.time_next = due;
+            timers.push(Reverse((due, index)));
+            counters.throttled += 1;
+            return None;
+        }
+        let mut packet = flow.packets.pop_front()?;
+        let bytes = packet.wire_len();
+        self.stats.count_dequeued(&packet);
+        let late = |threshold| now.since(due) > threshold;
+        if self.spec.ce_threshold.is_some_and(late) {
+            counters.ce_marks += u64::from(mark_ce(&mut packet, &cx.pool));
+        }
+        let timed = packet.departure_time().is_some();
+        let cost = i32::try_from(bytes).unwrap_or(i32::MAX);
+        flow.credit = flow.credit.saturating_sub(cost);
+        bands[band].credit -= i64::from(cost);
+        let priority = (packet.priority() & 15) as usize;
+        self.priorities[priority] -= 1;
+        bands[usize::from(self.spec.priomap[priority])].len -= 1;
+        if let Some(rate) = self.spec.maxrate
+            && self.spec.pacing
+        {
+            let paced = if timed {
+                // By itself, as it was to leave by itself.
+                Some(bytes)
+            } else if rate <= self.spec.low_rate_threshold {
+                flow.credit = 0;
+                Some(bytes)
+            } else {
+                (flow.credit <= 0).then(|| bytes.max(self.quantum as u64))
+            };
+            if let Some(bytes) = paced {
+                pace(flow, bytes, rate, now, counters);
+            }
+        }
+        Some(packet)
+    }
+
+    /// When the next packet may leave, if none may now.
+    fn next(&self) -> Next {
+        match self.timers.peek() {
+            _ if self.stats.qlen == 0 => Next::Idle,
+            Some(&Reverse((time, _))) if self.listed() == 0 && time > self.now => {
+                Next::At(time + self.spec.timer_slack)
+            }
+            _ => Next::Ready,
+        }
+    }
+}
+
+/// Says when the next packet of a flow may leave, after so many bytes.
+fn pace(flow: &mut Flow, bytes: u64, rate: u64, now: Time, counters: &mut Counters) {
+    let mut delay = bytes.saturating_mul(SECOND) / rate;
+    if delay > SECOND {
+        delay = SECOND;
+        counters.too_long += 1;
+    }
+    if flow.time_next != Time::ZERO {
+        // It left late: make up for it, by half of the delay at most.
+        let late = nanos(now.since(flow.time_next));
+        delay -= late.min(delay / 2);
+    }
+    flow.time_next = now.plus_nanos(delay);
+}
+
+impl Qdisc for Fq {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        self.now = self.now.max(cx.now);
+        while let Some(packet) = packets.pop_front() {
+            if let Err((packet, reason)) = self.push(packet) {
+                self.stats.drops += 1;
+                cx.dropped.push(packet, reason);
+                verdict = Verdict::Dropped;
+            }
+        }
+        self.publish();
+        verdict
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.now = self.now.max(cx.now);
+        self.release(budget);
+        let end = self.stats.packets + budget as u64;
+        while self.stats.packets < end
+            && let Some(band) = self.select_band()
+        {
+            if let Some(packet) = self.pop(band, cx) {
+                out.push_back(packet);
+            }
+        }
+        self.publish();
+        self.next()
+    }
+
+    fn peek(&self, _: Time) -> Peek {
+        if self.stats.qlen == 0 {
+            Peek::Idle
+        } else {
+            Peek::Unknown
+        }
+    }
+
+    /// Flow by flow: those that take turns, then the throttled ones by their times. What comes
+    /// after that does not wait for the time of a packet that is gone.
+    fn drain(&mut self, out: &mut PacketList) {
+        let now = self.now;
+        let mut empty = |flow: &mut Flow| {
+            out.append(&mut flow.packets);
+            flow.time_next = Time::ZERO;
+            flow.set_idle(now);
+        };
+        for band in &mut self.bands {
+            while let Some(index) = band.rounds.take(&mut self.flows) {
+                empty(self.flows.at(index));
+            }
+            // BUG-FQ-2: the frames of a band are gone, too.
+            (band.len, band.credit) = (0, 0);
+        }
+        while let Some(Reverse((_, index))) = self.timers.pop() {
+            empty(self.flows.at(index));
+        }
+        self.priorities = [0; 16];
+        self.stats.count_drained();
+        self.publish();
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.stats
+    }
+}

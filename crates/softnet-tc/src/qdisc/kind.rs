@@ -1,0 +1,421 @@
+//! The kinds of qdisc: what each has to say of itself, and the one list of them.
+//!
+//! A new kind is a file with the qdisc and its [`Kind`], and a line of [`kinds!`]. One whose
+//! classes are added one by one also has a [`ClassKind`](crate::qdisc::class::ClassKind) and a line
+//! there.
+
+use softnet::qdisc::{Cx, Qdisc};
+use softnet::tx::QueueMap;
+
+use super::aqm::ETHERNET_LEN;
+use super::codel::CodelSpec;
+use super::fq::FqSpec;
+use super::fq_codel::FqCodelSpec;
+use super::htb::HtbSpec;
+use super::mq;
+use super::option::{Form, QdiscOption, options};
+use super::prio::PrioSpec;
+use super::spec::{CustomSpec, QdiscEnv, SpecError};
+use super::tbf::TbfSpec;
+use crate::account::{Accounted, Children, Xstats};
+use crate::filter::Filters;
+use crate::handle::Handle;
+use crate::tree::TreeSpec;
+
+// The kinds of the list: the macros name them as items of this module.
+pub(super) use super::codel::Codel;
+pub(super) use super::fq::Fq;
+pub(super) use super::fq_codel::FqCodel;
+pub(super) use super::head_drop::PfifoHeadDrop;
+pub(super) use super::htb::Htb;
+pub(super) use super::prio::Prio;
+pub(super) use super::tbf::Tbf;
+#[cfg(test)]
+pub(super) use crate::testing::round_robin::RoundRobin;
+pub(super) use softnet::qdisc::{Bfifo, Noqueue, Pfifo, PfifoFast};
+
+/// A kind of qdisc.
+pub(crate) trait Kind: Sized {
+    /// Parameters.
+    type Spec;
+    /// Name, as in tc.
+    const NAME: &'static str;
+    /// True if parameters can be changed in use.
+    const CAN_CHANGE: bool = true;
+    /// Options, in the order in which rtnetlink shows them.
+    const OPTIONS: &'static [QdiscOption] = &[];
+    /// True if filters lead to its classes.
+    const HAS_FILTERS: bool = false;
+
+    /// Checks the parameters.
+    fn check(_: &Self::Spec) -> Result<(), SpecError> {
+        Ok(())
+    }
+
+    /// An empty qdisc with the classes that it comes with. The parameters have been checked.
+    fn make(spec: &Self::Spec, handle: Handle, env: &QdiscEnv) -> Self;
+
+    /// Takes other parameters, which have been checked, all at once. What is queued stays, but for
+    /// what can never leave any more.
+    fn change(&mut self, _: &Self::Spec, _: &mut Cx) {}
+
+    /// Number of classes that it comes with: 1, 2 and so on. Others are not added to them.
+    fn classes(_: &Self::Spec) -> u16 {
+        0
+    }
+
+    /// Qdisc of a class to which none is attached.
+    fn default_child(_: &Self::Spec, _: &QdiscEnv) -> QdiscSpec {
+        QdiscSpec::Default
+    }
+
+    /// Children, if it has classes.
+    fn children(&self) -> Option<&Children> {
+        None
+    }
+
+    /// As [`children`](Kind::children), to change them.
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        None
+    }
+
+    /// Filters, if it has some.
+    fn filters_mut(&mut self) -> Option<&mut Filters> {
+        None
+    }
+
+    /// Own statistics, if it has some.
+    fn xstats(&self) -> Option<&Xstats> {
+        None
+    }
+
+    /// Flows with packets, as far as it tells them apart.
+    fn flows(&self) -> u64 {
+        0
+    }
+
+    /// A child's queue may have become empty, or may be so no more, other than by its own enqueue
+    /// and dequeue: by a change of the child or below, or by another child in its place.
+    fn child_changed(&mut self, _: usize, _: &mut Cx) {}
+}
+
+/// A kind of qdisc as a request or a file names it.
+#[derive(Clone, Copy, Debug)]
+pub struct QdiscKind {
+    /// Name, as in tc.
+    pub name: &'static str,
+    /// True if a request can change parameters in use.
+    pub can_change: bool,
+    /// Options.
+    pub options: &'static [QdiscOption],
+    /// Default parameters.
+    pub default: fn(&LinkDefaults) -> QdiscSpec,
+}
+
+/// Properties of a link that defaults of qdiscs depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkDefaults {
+    /// Longest IP packet in bytes.
+    pub mtu: u32,
+    /// Frames that a queue holds where nothing else is said.
+    pub tx_queue_len: u32,
+}
+
+impl Default for LinkDefaults {
+    /// As in the kernel.
+    fn default() -> LinkDefaults {
+        LinkDefaults {
+            mtu: 1500,
+            tx_queue_len: 1000,
+        }
+    }
+}
+
+impl LinkDefaults {
+    /// Bytes of the longest frame (`psched_mtu`).
+    pub fn frame(&self) -> u32 {
+        self.mtu.saturating_add(ETHERNET_LEN)
+    }
+}
+
+impl QdiscKind {
+    const fn of<K: Kind>(default: fn(&LinkDefaults) -> QdiscSpec) -> QdiscKind {
+        QdiscKind {
+            name: K::NAME,
+            can_change: K::CAN_CHANGE && !K::OPTIONS.is_empty(),
+            options: K::OPTIONS,
+            default,
+        }
+    }
+
+    /// The kind of this name.
+    pub fn find(name: &str) -> Option<&'static QdiscKind> {
+        QDISC_KINDS.iter().find(|kind| kind.name == name)
+    }
+}
+
+/// The kinds that have a name, in the order of messages.
+pub const QDISC_KINDS: &[QdiscKind] = &[
+    QdiscKind::of::<Noqueue>(|_| QdiscSpec::Noqueue),
+    QdiscKind::of::<Pfifo>(|link| QdiscSpec::Pfifo {
+        limit: link.tx_queue_len,
+    }),
+    QdiscKind::of::<Bfifo>(|link| QdiscSpec::Bfifo {
+        limit: u64::from(link.tx_queue_len) * u64::from(link.frame()),
+    }),
+    QdiscKind::of::<PfifoHeadDrop>(|link| QdiscSpec::PfifoHeadDrop {
+        limit: link.tx_queue_len,
+    }),
+    QdiscKind::of::<PfifoFast>(|link| QdiscSpec::PfifoFast {
+        limit: link.tx_queue_len,
+    }),
+    QdiscKind::of::<Prio>(|_| QdiscSpec::Prio(PrioSpec::default())),
+    QdiscKind::of::<Tbf>(|_| QdiscSpec::Tbf(TbfSpec::default())),
+    QdiscKind::of::<Htb>(|_| QdiscSpec::Htb(HtbSpec::default())),
+    QdiscKind::of::<Codel>(|_| QdiscSpec::Codel(CodelSpec::default())),
+    QdiscKind::of::<FqCodel>(|_| QdiscSpec::FqCodel(FqCodelSpec::default())),
+    QdiscKind::of::<Fq>(|_| QdiscSpec::Fq(FqSpec::default())),
+    QdiscKind {
+        name: "mq",
+        can_change: false,
+        options: &[],
+        default: |_| QdiscSpec::Mq,
+    },
+    QdiscKind {
+        name: "mqprio",
+        can_change: false,
+        options: mq::OPTIONS,
+        default: |_| QdiscSpec::Mqprio(QueueMap::default()),
+    },
+];
+
+/// From a line for each kind: the parameters [`QdiscSpec`], the qdiscs [`AnyQdisc`], and the way
+/// from either to the [`Kind`]. `$d` is a dollar sign. A kind of `only test` is there for tests.
+macro_rules! kinds {
+    ($d:tt $(
+        $(#[$doc:meta])*
+        $name:ident $({ $(#[$field_doc:meta])* $field:ident: $type:ty })?
+            $(($spec:ident: $struct:ty))? => $qdisc:ty $(, only $cfg:meta)?;
+    )*) => {
+        /// A qdisc's kind and parameters.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub enum QdiscSpec {
+            /// Default of a device in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at
+            /// each of its transmit queues.
+            #[default]
+            Default,
+            /// Several qdiscs.
+            Tree(TreeSpec),
+            /// A class for each transmit queue: queue 0 is `:1` (tc-mq(8)). It has no queue of its
+            /// own: a sender goes to the qdisc of the queue that its packets take.
+            Mq,
+            /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map
+            /// goes with the qdisc (INV-MQ-3).
+            Mqprio(QueueMap),
+            $(
+                $(#[cfg($cfg)])? $(#[$doc])*
+                $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,
+            )*
+        }
+
+        /// Any qdisc. Dispatched by a match, not by an indirect call; a user's own kind is boxed.
+        #[derive(Debug)]
+        pub enum AnyQdisc {
+            $($(#[cfg($cfg)])? $(#[$doc])* $name($qdisc),)*
+            /// At the root of a queue: any of the others, with a size table.
+            Accounted(Box<Accounted>),
+        }
+
+        /// Calls a function of the qdisc's kind.
+        macro_rules! dispatch {
+            ($d self:expr, $d q:ident => $d call:expr) => {
+                match $d self {
+                    $($(#[cfg($cfg)])? AnyQdisc::$name($d q) => $d call,)*
+                    AnyQdisc::Accounted($d q) => $d call,
+                }
+            };
+            ($d self:expr, Kind::$d method:ident($d($d arg:expr),*)) => {
+                match $d self {
+                    $($(#[cfg($cfg)])?
+                    AnyQdisc::$name(q) => {
+                        <$crate::qdisc::kind::$name as Kind>::$d method(q $d(, $d arg)*)
+                    })*
+                    // Nothing: see [`AnyQdisc::at`].
+                    AnyQdisc::Accounted(_) => Default::default(),
+                }
+            };
+        }
+        pub(crate) use dispatch;
+
+        /// Calls a function of the parameters' kind with them; `$else` for those that stand for
+        /// one qdisc at each queue, or several.
+        macro_rules! of_kind {
+            ($d self:expr, $d method:ident($d($d arg:expr),*), $d else:expr) => {
+                match $d self {
+                    $($(#[cfg($cfg)])? QdiscSpec::$name $({ $field })? $(($spec))? => {
+                        let spec = &($($field)? $($spec)?);
+                        <$crate::qdisc::kind::$name as Kind>::$d method(spec $d(, $d arg)*)
+                    })*
+                    _ => $d else,
+                }
+            };
+            ($d self:expr, $d constant:ident, $d else:expr) => {
+                match $d self {
+                    $($(#[cfg($cfg)])? QdiscSpec::$name { .. } => {
+                        <$crate::qdisc::kind::$name as Kind>::$d constant
+                    })*
+                    _ => $d else,
+                }
+            };
+        }
+        pub(crate) use of_kind;
+
+        impl QdiscSpec {
+            /// Makes an empty qdisc with the classes that it comes with. The parameters have been
+            /// checked.
+            pub(crate) fn make(&self, handle: Handle, env: &QdiscEnv) -> AnyQdisc {
+                match self {
+                    $($(#[cfg($cfg)])? QdiscSpec::$name $({ $field })? $(($spec))? => {
+                        let spec = &($($field)? $($spec)?);
+                        AnyQdisc::$name(<$name as Kind>::make(spec, handle, env).into())
+                    })*
+                    // The others are not made, but stand for one for each queue.
+                    _ => QdiscSpec::PfifoFast { limit: env.txqueuelen }.make(handle, env),
+                }
+            }
+        }
+
+        impl AnyQdisc {
+            /// Gives a qdisc other parameters of its kind while it is in use, all at once or not
+            /// at all (INV-Q-10). What is queued stays, but for what can never leave any more.
+            ///
+            /// # Errors
+            /// If the parameters are wrong ([`QdiscSpec::check`]) or of another kind, or the kind
+            /// has none.
+            pub fn change(&mut self, spec: &QdiscSpec, cx: &mut Cx) -> Result<(), SpecError> {
+                spec.check()?;
+                match (self, spec) {
+                    $($(#[cfg($cfg)])?
+                    (AnyQdisc::$name(q), QdiscSpec::$name $({ $field })? $(($spec))?)
+                        if <$name as Kind>::CAN_CHANGE =>
+                    {
+                        <$name as Kind>::change(q, &($($field)? $($spec)?), cx);
+                        Ok(())
+                    })*
+                    (AnyQdisc::Accounted(root), spec) => root.qdisc_mut().change(spec, cx),
+                    _ => Err(SpecError::Change(spec.kind())),
+                }
+            }
+        }
+    };
+}
+
+kinds! { $
+    /// Hand each packet to the driver at once; drop what it does not take.
+    Noqueue => Noqueue;
+    /// FIFO of at most `limit` frames.
+    Pfifo {
+        /// Frames.
+        limit: u32
+    } => Pfifo;
+    /// FIFO of at most `limit` bytes.
+    Bfifo {
+        /// Wire bytes.
+        limit: u64
+    } => Bfifo;
+    /// FIFO of at most `limit` frames that drops its oldest.
+    PfifoHeadDrop {
+        /// Frames.
+        limit: u32
+    } => Box<PfifoHeadDrop>;
+    /// Three priority bands of at most `limit` frames each.
+    PfifoFast {
+        /// Frames per band.
+        limit: u32
+    } => Box<PfifoFast>;
+    /// Token bucket.
+    Tbf(spec: TbfSpec) => Box<Tbf>;
+    /// Bands in strict priority.
+    Prio(spec: PrioSpec) => Box<Prio>;
+    /// FIFO whose delay is kept low.
+    Codel(spec: CodelSpec) => Box<Codel>;
+    /// Many such queues, one for each flow.
+    FqCodel(spec: FqCodelSpec) => Box<FqCodel>;
+    /// Classes with rates of their own that borrow from each other.
+    Htb(spec: HtbSpec) => Box<Htb>;
+    /// A queue for each flow, served in turn and paced.
+    Fq(spec: FqSpec) => Box<Fq>;
+    /// A qdisc of one's own, from outside this crate.
+    Custom(spec: CustomSpec) => Custom;
+    /// For tests.
+    RoundRobin => Box<RoundRobin>, only test;
+}
+
+pub(crate) type Custom = Box<dyn Qdisc>;
+
+impl Kind for Custom {
+    type Spec = CustomSpec;
+    const NAME: &'static str = "custom";
+    const CAN_CHANGE: bool = false;
+
+    fn make(spec: &CustomSpec, _: Handle, env: &QdiscEnv) -> Custom {
+        (spec.make)(env)
+    }
+}
+
+impl Kind for Noqueue {
+    type Spec = ();
+    const NAME: &'static str = "noqueue";
+    const CAN_CHANGE: bool = false;
+
+    fn make((): &(), _: Handle, _: &QdiscEnv) -> Noqueue {
+        Noqueue::default()
+    }
+}
+
+impl Kind for Pfifo {
+    type Spec = u32;
+    const NAME: &'static str = "pfifo";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Pfifo { limit } =>
+        /// packets, 0 to 4294967295
+        "limit": Form::Size => *limit,
+    };
+
+    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> Pfifo {
+        Pfifo::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u32, _: &mut Cx) {
+        self.set_limit(limit);
+    }
+}
+
+impl Kind for Bfifo {
+    type Spec = u64;
+    const NAME: &'static str = "bfifo";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Bfifo { limit } =>
+        /// a size; the default is `txqueuelen` frames of the port's MTU
+        "limit": Form::Size => *limit,
+    };
+
+    fn make(&limit: &u64, _: Handle, _: &QdiscEnv) -> Bfifo {
+        Bfifo::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u64, _: &mut Cx) {
+        self.set_limit(limit);
+    }
+}
+
+impl Kind for PfifoFast {
+    type Spec = u32;
+    const NAME: &'static str = "pfifo_fast";
+
+    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> PfifoFast {
+        PfifoFast::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u32, cx: &mut Cx) {
+        self.resize(limit, &mut cx.dropped);
+    }
+}

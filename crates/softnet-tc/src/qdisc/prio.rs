@@ -1,0 +1,260 @@
+//! `prio`: bands in strict priority, each a class with a qdisc of its own (tc-prio(8)).
+//!
+//! A packet's band is that of the class which its priority names (`major:minor`, major that of
+//! this qdisc), else of the class that the first matching filter names, else the priority map's
+//! for the low four bits of its priority. A band that does not exist counts as that of priority 0.
+//! While a band holds its packets back (a `tbf`), the bands after it are served.
+
+use softnet::mem::{Packet, PacketList};
+use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::stats::DropReason;
+use softnet::time::Time;
+
+use super::kind::{AnyQdisc, Kind, QdiscSpec};
+use super::option::{Form, QdiscOption, options, parameters};
+use super::spec::{QdiscEnv, SpecError};
+use crate::account::{Child, Children};
+use crate::filter::{Classified, Filters};
+use crate::handle::Handle;
+use crate::rate::Instance;
+
+/// The most bands (`TCQ_PRIO_BANDS`).
+pub const MAX_BANDS: u16 = 16;
+
+/// The form of a map of priorities, for messages.
+pub(crate) const PRIOMAP: &str = "16 bands, one for each priority; write it like \"1 2 2 2 1 2 0 0 \
+                                  1 1 1 1 1 1 1 1\"";
+
+parameters! {
+    /// Parameters of `prio`. Defaults are the three bands of `pfifo_fast`.
+    pub struct PrioSpec {
+        /// Bands, 2 to 16.
+        pub bands: u16 = 3,
+        /// Band of each of the 16 priorities (`TC_PRIO_*`).
+        pub priomap: [u8; 16] = PRIO_TO_BAND,
+    }
+}
+
+/// `prio`: bands in strict priority, each a class with a qdisc of its own (tc-prio(8)).
+#[derive(Debug)]
+pub struct Prio {
+    handle: Handle,
+    /// Frames in a band's own queue: the device's `txqueuelen`.
+    band_limit: u32,
+    priomap: [u8; 16],
+    filters: Filters,
+    bands: Children,
+    /// There are others.
+    instance: Option<Instance>,
+}
+
+impl Kind for Prio {
+    type Spec = PrioSpec;
+    const NAME: &'static str = "prio";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Prio(s) =>
+        /// number of bands, 2 to 16
+        "bands": Form::Number("a number of bands from 2 to 16", 2, MAX_BANDS as u64)
+            => s.bands; wrong = "17",
+        /// list, or text, with the band of each priority 0 to 15
+        "priomap": Form::List(PRIOMAP) => s.priomap; wrong = "[1, 2]",
+    };
+    const HAS_FILTERS: bool = true;
+
+    fn check(&PrioSpec { bands, priomap }: &PrioSpec) -> Result<(), SpecError> {
+        let wrong = |parameter, reason| Err(SpecError::parameter("prio", parameter, reason));
+        if !(2..=MAX_BANDS).contains(&bands) {
+            return wrong("bands", format!("must be 2 to {MAX_BANDS}"));
+        }
+        match priomap.iter().find(|&&band| u16::from(band) >= bands) {
+            Some(band) => {
+                let last = bands - 1;
+                let text = format!("refers to band {band}; this qdisc has bands 0 to {last}");
+                wrong("priomap", text)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn make(spec: &PrioSpec, handle: Handle, env: &QdiscEnv) -> Prio {
+        let band = |_| Prio::default_child(spec, env).make(Handle::NONE, env);
+        Prio {
+            handle,
+            band_limit: env.txqueuelen,
+            priomap: spec.priomap,
+            filters: Filters::default(),
+            bands: Children::new((0..spec.bands).map(band)),
+            instance: env.instance.clone(),
+        }
+    }
+
+    /// Packets in bands that are no more are classified again; those that do not fit are dropped
+    /// and counted (the kernel drops all of it).
+    fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
+        self.priomap = spec.priomap;
+        let mut homeless = PacketList::new();
+        // The last first, so that a band's slot is its number when there are more again.
+        for band in (spec.bands..self.bands.len() as u16).rev() {
+            let mut held = PacketList::new();
+            self.bands.remove(band + 1, &mut held);
+            // Higher bands leave first, and so stay in front.
+            held.append(&mut homeless);
+            homeless = held;
+        }
+        while self.bands.len() < usize::from(spec.bands) {
+            let band = Pfifo::new(self.band_limit);
+            let minor = self.bands.len() as u16 + 1;
+            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
+        }
+        self.enqueue(&mut homeless, cx);
+    }
+
+    fn classes(spec: &PrioSpec) -> u16 {
+        spec.bands
+    }
+
+    fn default_child(_: &PrioSpec, env: &QdiscEnv) -> QdiscSpec {
+        let limit = env.txqueuelen;
+        QdiscSpec::Pfifo { limit }
+    }
+
+    fn flows(&self) -> u64 {
+        self.bands.flows()
+    }
+
+    fn children(&self) -> Option<&Children> {
+        Some(&self.bands)
+    }
+
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        Some(&mut self.bands)
+    }
+
+    fn filters_mut(&mut self) -> Option<&mut Filters> {
+        Some(&mut self.filters)
+    }
+}
+
+impl Prio {
+    /// INV-PF-1: the band of a packet; always one that exists.
+    ///
+    /// # Errors
+    /// If a filter drops it.
+    fn classify(&self, packet: &Packet) -> Result<usize, DropReason> {
+        let named = Handle::from_raw(packet.priority());
+        let classified = if named.qdisc() == self.handle {
+            Classified::Class(named)
+        } else {
+            self.filters.classify(packet)
+        };
+        let of_priority = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
+        Ok(match classified {
+            Classified::Drop(reason) => return Err(reason),
+            Classified::None if named.major() != 0 => of_priority(0),
+            Classified::None => of_priority(packet.priority()),
+            Classified::Class(class) => {
+                let band = self.bands.find(class.minor());
+                band.unwrap_or_else(|| of_priority(0))
+            }
+        })
+    }
+
+    #[inline]
+    fn dequeue_bands(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let end = self.bands.stats.packets + budget as u64;
+        let mut earliest: Option<Time> = None;
+        for band in 0..self.bands.len() {
+            if self.bands.get(band).is_none_or(Child::is_empty) {
+                continue;
+            }
+            let left = end.saturating_sub(self.bands.stats.packets);
+            if left == 0 {
+                return Next::Ready;
+            }
+            match self.bands.dequeue(band, left as usize, out, cx) {
+                Next::Ready => return Next::Ready,
+                Next::Idle => {}
+                Next::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
+            }
+        }
+        earliest.map_or(Next::Idle, Next::At)
+    }
+}
+
+impl Qdisc for Prio {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        // Consecutive packets of one band stay one list.
+        let mut run = PacketList::new();
+        let mut current = 0;
+        while let Some(packet) = packets.pop_front() {
+            let band = match self.classify(&packet) {
+                Ok(band) => band,
+                Err(reason) => {
+                    self.bands.stats.drops += 1;
+                    cx.dropped.push(packet, reason);
+                    verdict = Verdict::Dropped;
+                    continue;
+                }
+            };
+            if band != current && !run.is_empty() {
+                verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
+            }
+            current = band;
+            run.push_back(packet);
+        }
+        if !run.is_empty() {
+            verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
+        }
+        verdict
+    }
+
+    /// Packets of one band, so that no band is passed over. Filters would count them twice, here
+    /// and in `enqueue`.
+    #[inline(never)]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        let Some(first) = packets.front() else {
+            return false;
+        };
+        if self.bands.stats.qlen != 0 || !self.filters.is_empty() {
+            return false;
+        }
+        let Ok(band) = self.classify(first) else {
+            return false;
+        };
+        let mut others = packets.iter().skip(1);
+        others.all(|packet| self.classify(packet) == Ok(band))
+            && self.bands.try_pass(band, packets, sum, cx)
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        let next = self.dequeue_bands(budget, out, cx);
+        if let Some(instance) = &self.instance {
+            instance.announce(next, cx.now);
+        }
+        next
+    }
+
+    fn peek(&self, now: Time) -> Peek {
+        let mut earliest: Option<Time> = None;
+        for child in self.bands.iter() {
+            match child.peek_only(now) {
+                Peek::Idle => {}
+                Peek::At(time) => earliest = Some(earliest.map_or(time, |e| e.min(time))),
+                known_or_not => return known_or_not,
+            }
+        }
+        earliest.map_or(Peek::Idle, Peek::At)
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.bands.drain(out);
+    }
+
+    fn wants_enqueue_time(&self) -> bool {
+        self.bands.wants_enqueue_time()
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.bands.stats
+    }
+}

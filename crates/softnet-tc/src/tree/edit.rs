@@ -1,0 +1,335 @@
+//! Changes of a tree as configuration. Each is checked first: one that fails has changed nothing.
+
+use super::spec::{ClassNode, MAX_DEPTH, Node, TreeError, TreeSpec};
+use crate::account::{EstimatorSpec, SizeTable};
+use crate::filter::{FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec};
+use crate::handle::Handle;
+use crate::qdisc::{ClassSpec, QdiscSpec, SpecError};
+
+impl TreeSpec {
+    /// Attaches a qdisc to the free class `parent`, or the root. A handle that is [`Handle::NONE`]
+    /// is chosen. Returns the handle.
+    ///
+    /// # Errors
+    /// If the parameters are wrong, the handle is in use, or there is no such free class.
+    pub fn add(
+        &mut self,
+        parent: Handle,
+        handle: Handle,
+        qdisc: QdiscSpec,
+    ) -> Result<Handle, SpecError> {
+        let parent = self.class(parent);
+        if self.attached.contains_key(&parent) {
+            return Err(TreeError::Exists(parent).into());
+        }
+        self.place(parent, handle, qdisc)
+    }
+
+    /// As [`add`](TreeSpec::add), on a class that may have a qdisc: that is removed with all that
+    /// is below it.
+    ///
+    /// # Errors
+    /// As [`add`](TreeSpec::add); nothing is changed then.
+    pub fn replace(
+        &mut self,
+        parent: Handle,
+        handle: Handle,
+        qdisc: QdiscSpec,
+    ) -> Result<Handle, SpecError> {
+        let parent = self.class(parent);
+        if self
+            .path(parent)?
+            .iter()
+            .any(|above| above.qdisc() == handle)
+        {
+            return Err(TreeError::Loop(handle).into());
+        }
+        self.place(parent, handle, qdisc)
+    }
+
+    /// Gives a qdisc other parameters of its kind. What is attached to classes that are no more is
+    /// removed.
+    ///
+    /// # Errors
+    /// If there is no such qdisc, or the parameters are wrong or of another kind.
+    pub fn change(&mut self, handle: Handle, qdisc: QdiscSpec) -> Result<(), SpecError> {
+        qdisc.check()?;
+        let node = self.existing(handle)?;
+        if !qdisc.can_change(&node.qdisc) {
+            return Err(SpecError::Change(qdisc.kind()));
+        }
+        let gone = self.children_beyond(handle, &qdisc);
+        self.existing_mut(handle)?.qdisc = qdisc;
+        gone.into_iter().for_each(|child| self.cut(child));
+        Ok(())
+    }
+
+    /// Removes a qdisc and all that is below it.
+    ///
+    /// # Errors
+    /// If there is no such qdisc.
+    pub fn delete(&mut self, handle: Handle) -> Result<Node, SpecError> {
+        let node = self.existing(handle)?.clone();
+        self.cut(handle);
+        Ok(node)
+    }
+
+    /// Adds or changes a filter; see [`FilterList::put`]. Its class need not exist (yet); see
+    /// [`FilterSpec::class`]. Returns what it is called by.
+    ///
+    /// # Errors
+    /// If its qdisc or class does not exist or has no filters, or as [`FilterList::put`].
+    pub fn put_filter(
+        &mut self,
+        op: FilterOp,
+        filter: FilterSpec,
+    ) -> Result<FilterKey, FilterError> {
+        let parent = filter.parent;
+        let key = self.filters_mut(parent)?.put(op, filter)?;
+        if parent.minor() != 0 {
+            self.filtered.insert(parent);
+        }
+        Ok(key)
+    }
+
+    /// Removes filters of a qdisc or class; see [`FilterList::delete`].
+    ///
+    /// # Errors
+    /// If there is no such qdisc or class, or as [`FilterList::delete`].
+    pub fn delete_filters<'a>(
+        &mut self,
+        parent: Handle,
+        which: impl Into<FilterSelector<'a>>,
+    ) -> Result<(), FilterError> {
+        let list = self.filters_mut(parent)?;
+        list.delete(which)?;
+        if list.is_empty() {
+            self.filtered.remove(&parent);
+        }
+        Ok(())
+    }
+
+    /// Puts a qdisc in the place of what is attached to `parent`.
+    fn place(
+        &mut self,
+        parent: Handle,
+        handle: Handle,
+        qdisc: QdiscSpec,
+    ) -> Result<Handle, SpecError> {
+        qdisc.check()?;
+        if matches!(qdisc, QdiscSpec::Tree(_)) || qdisc.is_root_only() && parent != Handle::ROOT {
+            return Err(TreeError::RootOnly(qdisc.kind()).into());
+        }
+        let path = self.path(parent)?;
+        if self.is_inner(parent) {
+            return Err(TreeError::Inner(parent).into());
+        }
+        if path.len() >= MAX_DEPTH {
+            return Err(TreeError::TooDeep(parent).into());
+        }
+        let handle = match handle {
+            unnamed if unnamed == Handle::NONE => self.choose()?,
+            handle if !handle.is_qdisc() => return Err(TreeError::Handle(handle).into()),
+            handle if self.is_kept(handle, parent) => return Err(TreeError::InUse(handle).into()),
+            handle => handle,
+        };
+        if let Some(old) = self.attached.get(&parent) {
+            self.cut(*old);
+        }
+        self.attached.insert(parent, handle);
+        let node = Node {
+            parent,
+            handle,
+            qdisc,
+            stab: None,
+            filters: FilterList::default(),
+        };
+        self.nodes.insert(handle, node);
+        Ok(handle)
+    }
+
+    /// True if there is such a qdisc, and not at `parent` or below.
+    fn is_kept(&self, handle: Handle, parent: Handle) -> bool {
+        let mut node = self.node(handle);
+        if node.is_none() {
+            return false;
+        }
+        while let Some(at) = node {
+            if at.parent == parent {
+                return false;
+            }
+            let below_a_class = at.parent != Handle::ROOT;
+            node = self.node(at.parent.qdisc()).filter(|_| below_a_class);
+        }
+        true
+    }
+
+    /// As the kernel: the numbers from 8001 on, each once before one comes again.
+    fn choose(&mut self) -> Result<Handle, TreeError> {
+        const NONE: u16 = 0x8000;
+        for _ in NONE + 1..u16::MAX {
+            self.chosen = match self.chosen {
+                last @ NONE..0xFFFE => last + 1,
+                _ => NONE + 1,
+            };
+            let handle = Handle::new(self.chosen, 0);
+            if !self.nodes.contains_key(&handle) {
+                return Ok(handle);
+            }
+        }
+        Err(TreeError::NoHandle)
+    }
+
+    /// Removes a qdisc and what is below it.
+    pub(crate) fn cut(&mut self, handle: Handle) {
+        let below: Vec<Handle> = self.children_of(handle, 1).map(|n| n.handle).collect();
+        below.into_iter().for_each(|child| self.cut(child));
+        self.forget_classes(handle);
+        self.estimators.remove(&handle);
+        if let Some(node) = self.nodes.remove(&handle) {
+            self.attached.remove(&node.parent);
+        }
+    }
+
+    /// Adds a class below a qdisc or one of its classes. What is attached to that class is removed
+    /// with all that is below it: only a leaf has a qdisc.
+    ///
+    /// # Errors
+    /// If the parameters are wrong, classes cannot be added to the qdisc, there is such a class
+    /// already, or no such parent. Nothing is changed then.
+    pub fn add_class(
+        &mut self,
+        parent: Handle,
+        class: Handle,
+        spec: ClassSpec,
+    ) -> Result<(), SpecError> {
+        let node = self.existing(class.qdisc())?;
+        spec.check_for(&node.qdisc)?;
+        if class.minor() == 0 || class == Handle::ROOT {
+            return Err(TreeError::BadClass(class).into());
+        }
+        if self.classes.contains_key(&class) {
+            return Err(TreeError::ClassExists(class).into());
+        }
+        let mut depth = 1;
+        let mut above = parent;
+        while above != class.qdisc() {
+            let missing = if above == class {
+                TreeError::Loop(class)
+            } else {
+                TreeError::NoClass(above)
+            };
+            above = self.classes.get(&above).ok_or(missing)?.parent;
+            depth += 1;
+        }
+        if depth > MAX_DEPTH {
+            return Err(TreeError::TooDeep(class).into());
+        }
+        if let Some(&attached) = self.attached.get(&parent) {
+            self.cut(attached);
+        }
+        self.below.insert((parent, class));
+        let filters = FilterList::default();
+        let added = ClassNode {
+            parent,
+            spec,
+            filters,
+        };
+        self.classes.insert(class, added);
+        Ok(())
+    }
+
+    /// Gives a class other parameters.
+    ///
+    /// # Errors
+    /// If the parameters are wrong, or there is no such class.
+    pub fn change_class(&mut self, class: Handle, spec: ClassSpec) -> Result<(), SpecError> {
+        let node = self.existing(class.qdisc())?;
+        spec.check_for(&node.qdisc)?;
+        let changed = self.classes.get_mut(&class);
+        changed.ok_or(TreeError::NoClass(class))?.spec = spec;
+        Ok(())
+    }
+
+    /// Removes a class, with what is attached to it.
+    ///
+    /// # Errors
+    /// If there is no such class, its qdisc came with it, or classes or filters refer to it.
+    pub fn delete_class(&mut self, class: Handle) -> Result<ClassNode, SpecError> {
+        let node = self.existing(class.qdisc())?;
+        if !node.qdisc.adds_classes() {
+            return Err(TreeError::NoClasses(node.qdisc.kind()).into());
+        }
+        if !self.classes.contains_key(&class) {
+            return Err(TreeError::NoClass(class).into());
+        }
+        if self.is_inner(class) || self.is_led_to(node, class) {
+            return Err(TreeError::ClassInUse(class).into());
+        }
+        if let Some(&attached) = self.attached.get(&class) {
+            self.cut(attached);
+        }
+        let deleted = self.forget(class);
+        Ok(deleted.ok_or(TreeError::NoClass(class))?)
+    }
+
+    /// True if filters of the qdisc or of its classes lead to a class.
+    fn is_led_to(&self, node: &Node, class: Handle) -> bool {
+        let classes = class.class(1)..=class.class(u16::MAX);
+        let mut lists = self
+            .filtered
+            .range(classes)
+            .filter_map(|of| self.classes.get(of));
+        node.filters.leading_to(class) > 0 || lists.any(|of| of.filters.leading_to(class) > 0)
+    }
+
+    /// Removes the classes of a qdisc that is no more.
+    pub(crate) fn forget_classes(&mut self, handle: Handle) {
+        let classes = handle.class(1)..=handle.class(u16::MAX);
+        let classes: Vec<Handle> = self
+            .classes
+            .range(classes)
+            .map(|(&class, _)| class)
+            .collect();
+        for class in classes {
+            self.forget(class);
+        }
+    }
+
+    fn forget(&mut self, class: Handle) -> Option<ClassNode> {
+        self.estimators.remove(&class);
+        let node = self.classes.remove(&class)?;
+        self.below.remove(&(node.parent, class));
+        self.filtered.remove(&class);
+        Some(node)
+    }
+
+    /// Gives a qdisc a size table, or takes it away.
+    ///
+    /// # Errors
+    /// If there is no such qdisc, or it is not at a root.
+    pub fn set_stab(&mut self, handle: Handle, table: Option<SizeTable>) -> Result<(), SpecError> {
+        let parent = self.existing(handle)?.parent;
+        if table.is_some() {
+            self.check_stab(parent)?;
+        }
+        self.existing_mut(handle)?.stab = table;
+        Ok(())
+    }
+
+    /// Lets the rate of a qdisc, or of a class that was added, be estimated. It goes with it.
+    ///
+    /// # Errors
+    /// If there is no such qdisc or class, or no packet passes it.
+    pub fn set_estimator(&mut self, name: Handle, spec: EstimatorSpec) -> Result<(), SpecError> {
+        if name.minor() == 0 {
+            if self.existing(name)?.qdisc.is_per_queue() {
+                return Err(TreeError::NoEstimator.into());
+            }
+        } else if self.class_node(name).is_none() {
+            return Err(TreeError::NoClass(name).into());
+        }
+        self.estimators.insert(name, spec);
+        Ok(())
+    }
+}

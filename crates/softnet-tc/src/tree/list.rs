@@ -1,0 +1,473 @@
+//! Listing of a tree, at once or in parts. Each qdisc and class is found by its name in
+//! logarithmic time, so a listing in many parts costs no more than one in one go. No queue is taken
+//! from its owner.
+
+use softnet::qdisc::QdiscStats;
+use softnet::time::Time;
+
+use super::instances::DeviceTree;
+use super::spec::Node;
+use crate::account::{HtbClassStats, Rate, Sample, Xstats, zip};
+use crate::filter::{FilterList, FilterSpec, FilterStats};
+use crate::handle::Handle;
+use crate::qdisc::{ClassSpec, FIRST_TRAFFIC_CLASS, QdiscSpec};
+
+/// The statistics of a class, which are those of the qdisc on it.
+#[derive(Clone, Debug)]
+pub struct ClassStats {
+    /// The class, or [`Handle::ROOT`].
+    pub class: Handle,
+    /// The class above it, or its qdisc; [`Handle::NONE`] for the root.
+    pub parent: Handle,
+    /// The qdisc that is attached: its handle, or [`Handle::NONE`] if the class came with it.
+    pub qdisc: Handle,
+    /// Kind of that qdisc; `none` for a class with classes below it.
+    pub kind: &'static str,
+    /// Statistics.
+    pub stats: QdiscStats,
+    /// Statistics that only a class of `htb` has.
+    pub htb: Option<HtbClassStats>,
+    /// Statistics that the qdisc has because of its kind.
+    pub xstats: Option<Xstats>,
+}
+
+impl DeviceTree {
+    /// Transmit queues of the device.
+    pub fn queues(&self) -> usize {
+        self.queues
+    }
+
+    /// The class of this name or the next one after it, of whatever qdisc.
+    pub fn next_class(&self, from: Handle) -> Option<Handle> {
+        let mut minor = from.minor().max(1);
+        for node in self.spec.nodes_from(from.qdisc()) {
+            if node.handle != from.qdisc() {
+                minor = 1;
+            }
+            if let Some(class) = self.class_from(node, minor) {
+                return Some(class);
+            }
+        }
+        None
+    }
+
+    /// The first class of a qdisc from a minor number on.
+    fn class_from(&self, node: &Node, minor: u16) -> Option<Handle> {
+        let class = node.handle.class(minor);
+        if node.qdisc.adds_classes() {
+            let mut added = self.spec.classes.range(class..=node.handle.class(u16::MAX));
+            return added.next().map(|(&class, _)| class);
+        }
+        if self.has_class(class) {
+            return Some(class);
+        }
+        let first = node.handle.class(FIRST_TRAFFIC_CLASS);
+        let is_before = minor < FIRST_TRAFFIC_CLASS && node.qdisc.queue_map().is_some();
+        (is_before && self.has_class(first)).then_some(first)
+    }
+
+    /// True if there is a class of this name.
+    pub fn has_class(&self, class: Handle) -> bool {
+        let Some(node) = self
+            .spec
+            .node(class.qdisc())
+            .filter(|_| class != Handle::ROOT)
+        else {
+            return false;
+        };
+        let minor = class.minor();
+        if node.qdisc.is_per_queue() {
+            let is_queue = (1..=self.queues).contains(&minor.into());
+            return is_queue || node.qdisc.traffic_class(minor).is_some();
+        }
+        self.spec.has_class(node, class)
+    }
+
+    /// The parameters of the qdisc that a class, or the root with [`Handle::ROOT`], has if none is
+    /// attached to it. `None`: it has no qdisc, or there is no such class.
+    pub fn default_at(&self, class: Handle) -> Option<QdiscSpec> {
+        let default = if class == Handle::ROOT {
+            match (self.env.no_queue, self.queues) {
+                (true, _) => return Some(QdiscSpec::Noqueue),
+                (false, 1) => QdiscSpec::Default,
+                (false, _) => return Some(QdiscSpec::Mq),
+            }
+        } else {
+            let node = self.spec.node(class.qdisc())?;
+            let is_traffic_class =
+                node.qdisc.is_per_queue() && class.minor() >= FIRST_TRAFFIC_CLASS;
+            if !self.has_class(class) || self.spec.is_inner(class) || is_traffic_class {
+                return None;
+            }
+            node.qdisc.default_child(&self.env)
+        };
+        match default {
+            QdiscSpec::Default => {
+                let limit = self.env.txqueuelen;
+                Some(QdiscSpec::PfifoFast { limit })
+            }
+            other => Some(other),
+        }
+    }
+
+    /// The statistics of a class, or of the root with [`Handle::ROOT`], which are those of the
+    /// qdisc there. `queues` are the statistics of the transmit queues, as for
+    /// [`classes`](DeviceTree::classes). Before there is a qdisc at the root, queue 0 is the class
+    /// `:1` of nothing.
+    pub fn stats_at(&self, class: Handle, queues: &[QdiscStats]) -> Option<QdiscStats> {
+        let queue = |minor: u16| queues.get(usize::from(minor).checked_sub(1)?).copied();
+        if class == Handle::ROOT {
+            return Some(queues.iter().copied().sum());
+        }
+        let qdisc = self.spec.node(class.qdisc()).map(|node| &node.qdisc);
+        if let Some(of) = qdisc.and_then(|qdisc| qdisc.traffic_class(class.minor())) {
+            let first = usize::from(of.offset);
+            let of = queues.get(first..first + usize::from(of.count))?;
+            return Some(of.iter().copied().sum());
+        }
+        match qdisc {
+            Some(qdisc) if qdisc.is_per_queue() => queue(class.minor()),
+            None if class.major() == 0 => queue(class.minor()),
+            _ => self.class_stats(class),
+        }
+    }
+
+    /// The statistics of the qdisc at a class, or at the root: [`stats_at`](DeviceTree::stats_at)
+    /// without what a class that was added had counted before it got this qdisc.
+    pub fn qdisc_stats_at(&self, parent: Handle, queues: &[QdiscStats]) -> Option<QdiscStats> {
+        let stats = self.stats_at(parent, queues)?;
+        let before = self.counters.get(&parent).map(|counted| counted.before);
+        Some(zip(
+            &stats,
+            &before.unwrap_or_default(),
+            u64::saturating_sub,
+        ))
+    }
+
+    /// A class with its statistics; see [`stats_at`](DeviceTree::stats_at).
+    pub fn class_at(&self, class: Handle, queues: &[QdiscStats]) -> Option<ClassStats> {
+        let stats = self.stats_at(class, queues)?;
+        let child = self.spec.child_of(class);
+        let added = self.spec.class_node(class);
+        Some(ClassStats {
+            class,
+            parent: added.map_or_else(|| class.qdisc(), |node| node.parent),
+            qdisc: child.map_or(Handle::NONE, |child| child.handle),
+            kind: child.map_or("none", |child| child.qdisc.kind()),
+            stats,
+            htb: self.htb_stats(class),
+            xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
+        })
+    }
+
+    /// Kind of qdisc at the root if none is attached there.
+    pub fn default_kind(&self) -> &'static str {
+        self.default_at(Handle::ROOT).unwrap_or_default().kind()
+    }
+
+    /// The root and all classes, each before those below it. `queues` are the statistics of the
+    /// transmit queues: what passes an empty qdisc, or waits for the driver, only they count. No
+    /// queue is taken from its owner.
+    pub fn classes(&self, queues: &[QdiscStats]) -> Vec<ClassStats> {
+        let mut all = Vec::new();
+        self.each_class(queues, &mut |class| all.push(class));
+        all
+    }
+
+    /// The statistics that a qdisc has because of its kind, if that has some.
+    pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
+        self.xstats.get(&qdisc)
+    }
+
+    /// As [`classes`](DeviceTree::classes).
+    pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
+        let root = self.spec.root();
+        let default = self.default_at(Handle::ROOT).unwrap_or_default();
+        let per_queue = root.map_or(&default, |root| &root.qdisc).is_per_queue();
+        f(ClassStats {
+            class: Handle::ROOT,
+            parent: Handle::NONE,
+            qdisc: root.map_or(Handle::NONE, |root| root.handle),
+            kind: root.map_or(&default, |root| &root.qdisc).kind(),
+            stats: queues.iter().copied().sum(),
+            htb: None,
+            xstats: root.and_then(|root| self.xstats(root.handle)).cloned(),
+        });
+        if !per_queue {
+            root.into_iter().for_each(|root| self.below(root, f));
+            return;
+        }
+        let name = root.map_or(Handle::NONE, |root| root.handle);
+        for (minor, &stats) in (1..).zip(queues) {
+            self.class(name.class(minor), "pfifo_fast", stats, f);
+        }
+    }
+
+    fn class(
+        &self,
+        class: Handle,
+        default: &'static str,
+        stats: QdiscStats,
+        f: &mut impl FnMut(ClassStats),
+    ) {
+        let child = self.spec.child_of(class);
+        let parent = self.spec.class_node(class);
+        f(ClassStats {
+            class,
+            parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
+            qdisc: child.map_or(Handle::NONE, |child| child.handle),
+            kind: child.map_or(default, |child| child.qdisc.kind()),
+            stats,
+            htb: self.htb_stats(class),
+            xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
+        });
+        child.into_iter().for_each(|child| self.below(child, f));
+    }
+
+    fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
+        let default = node.qdisc.default_child(&self.env).kind();
+        self.classes_below(node.handle, default, f);
+    }
+
+    /// The classes below a qdisc or class, each before those below it.
+    fn classes_below(&self, above: Handle, default: &'static str, f: &mut impl FnMut(ClassStats)) {
+        for class in self.spec.classes_below(above) {
+            if let Some(stats) = self.class_stats(class) {
+                let inner = self.spec.is_inner(class);
+                self.class(class, if inner { "none" } else { default }, stats, f);
+                self.classes_below(class, default, f);
+            }
+        }
+    }
+
+    /// The filters and what they have counted, of each qdisc and then of its classes, in the order
+    /// in which `tc filter show` has them. No queue is taken from its owner.
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        let shown = self.spec.filter_lists().flat_map(FilterList::shown);
+        shown.map(|filter| self.filter_sum(filter))
+    }
+
+    /// The statistics of a class that is not a transmit queue.
+    pub(crate) fn class_stats(&self, class: Handle) -> Option<QdiscStats> {
+        let counters = &self.counters.get(&class)?.instances;
+        Some(counters.iter().map(|counters| counters.get()).sum())
+    }
+
+    /// Statistics of an instance of a class that keeps them when it gets another qdisc.
+    pub(crate) fn kept_stats(&self, class: Handle, index: usize) -> Option<QdiscStats> {
+        let above = self.spec.node(class.qdisc())?;
+        let counters = self.counters.get(&class)?.instances.get(index);
+        let stats = counters.filter(|_| above.qdisc.adds_classes())?.get();
+        Some(QdiscStats {
+            qlen: 0,
+            backlog: 0,
+            queued: 0,
+            memory: 0,
+            ..stats
+        })
+    }
+
+    /// Statistics that only a class of `htb` has.
+    pub(crate) fn htb_stats(&self, class: Handle) -> Option<HtbClassStats> {
+        let class_spec = self.spec.class_node(class).map(|node| &node.spec);
+        match (class_spec, self.counters.get(&class)) {
+            (Some(ClassSpec::Htb(spec)), Some(counters)) => {
+                let stats = counters
+                    .instances
+                    .iter()
+                    .map(|counters| counters.htb.get(spec.rate, spec.ceil));
+                stats.reduce(HtbClassStats::join)
+            }
+            _ => None,
+        }
+    }
+
+    /// A filter with what it has counted in all instances, from what its list in
+    /// [`spec`](DeviceTree::spec) says of it: those counts are the first instance's.
+    pub fn filter_sum<'a>(
+        &self,
+        (filter, mut sum): (&'a FilterSpec, FilterStats),
+    ) -> (&'a FilterSpec, FilterStats) {
+        for lists in &self.filters {
+            let list = lists.get(&filter.parent);
+            if let Some(Ok((_, stats))) = list.map(|list| list.get(filter.key())) {
+                sum.add(&stats);
+            }
+        }
+        (filter, sum)
+    }
+
+    /// When to call [`sample_rates`](DeviceTree::sample_rates) next; `None`: nothing is estimated.
+    pub fn rates_due(&self) -> Option<Time> {
+        self.estimators.due()
+    }
+
+    /// Samples the counters of what is estimated and due. `queues` as for
+    /// [`classes`](DeviceTree::classes). A rate counts from the first call after its estimator was
+    /// added.
+    pub fn sample_rates(&mut self, now: Time, queues: &[QdiscStats]) {
+        let mut estimators = std::mem::take(&mut self.estimators);
+        estimators.sample(now, |name| self.sent(name, queues));
+        self.estimators = estimators;
+    }
+
+    /// The estimated rate of a qdisc or class, if it is estimated.
+    pub fn rate(&self, name: Handle) -> Option<Rate> {
+        self.estimators.rate(name)
+    }
+
+    /// Bytes and packets that a qdisc or class has sent.
+    fn sent(&self, name: Handle, queues: &[QdiscStats]) -> Option<Sample> {
+        let class = match name.minor() {
+            0 => self.spec.node(name)?.parent,
+            _ => name,
+        };
+        let stats = if class == Handle::ROOT {
+            queues.iter().copied().sum()
+        } else if let Some(stats) = self.class_stats(class) {
+            stats
+        } else {
+            *queues.get(usize::from(class.minor()).checked_sub(1)?)?
+        };
+        Some(Sample {
+            bytes: stats.bytes,
+            packets: stats.packets,
+        })
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::TreeSpec;
+    use crate::qdisc::{ClassSpec, HtbClassSpec, HtbSpec, PrioSpec, QdiscEnv, TbfSpec};
+    use softnet::testing::pool;
+    use softnet::tx::{QueueMap, TcQueues};
+
+    fn handle(text: &str) -> Handle {
+        text.parse().unwrap()
+    }
+
+    fn tree(spec: TreeSpec, queues: usize) -> DeviceTree {
+        let env = QdiscEnv::new(&pool(4));
+        DeviceTree::new(spec, queues, &env).unwrap().0
+    }
+
+    fn walk(tree: &DeviceTree) -> Vec<String> {
+        let mut from = Some(Handle::NONE);
+        let mut names = Vec::new();
+        while let Some(class) = from.and_then(|from| tree.next_class(from)) {
+            names.push(class.to_string());
+            from = class.raw().checked_add(1).map(Handle::from_raw);
+        }
+        names
+    }
+
+    fn htb() -> TreeSpec {
+        let mut spec = TreeSpec::new();
+        let class = |rate| ClassSpec::Htb(HtbClassSpec::new(rate));
+        let tbf = TbfSpec {
+            rate: 1000,
+            burst: 2000,
+            limit: 9000,
+            ..TbfSpec::default()
+        };
+        let add = |spec: &mut TreeSpec, parent: &str, name: &str, qdisc| {
+            spec.add(handle(parent), handle(name), qdisc).unwrap();
+        };
+        add(
+            &mut spec,
+            "root",
+            "ffff:",
+            QdiscSpec::Htb(HtbSpec::default()),
+        );
+        for (parent, name) in [
+            ("ffff:", "ffff:1"),
+            ("ffff:1", "ffff:20"),
+            ("ffff:20", "ffff:3"),
+            ("ffff:", "ffff:fffe"),
+        ] {
+            let class = class(1000);
+            spec.add_class(handle(parent), handle(name), class).unwrap();
+        }
+        add(
+            &mut spec,
+            "ffff:3",
+            "2:",
+            QdiscSpec::Prio(PrioSpec::default()),
+        );
+        add(&mut spec, "2:2", "1:", QdiscSpec::Tbf(tbf));
+        add(&mut spec, "2:3", "3:", QdiscSpec::Pfifo { limit: 1 });
+        spec
+    }
+
+    #[test]
+    fn every_class_is_listed_once() {
+        let tree = tree(htb(), 1);
+        let names = [
+            "1:1",
+            "2:1",
+            "2:2",
+            "2:3",
+            "ffff:1",
+            "ffff:3",
+            "ffff:20",
+            "ffff:fffe",
+        ];
+        assert_eq!(walk(&tree), names);
+        let queues = [QdiscStats {
+            packets: 7,
+            ..QdiscStats::default()
+        }];
+        for listed in tree.classes(&queues).iter().skip(1) {
+            let class = tree.class_at(listed.class, &queues).unwrap();
+            assert_eq!(
+                (class.parent, class.qdisc, class.htb),
+                (listed.parent, listed.qdisc, listed.htb)
+            );
+        }
+        assert_eq!(tree.stats_at(Handle::ROOT, &queues).unwrap().packets, 7);
+        assert!(tree.class_at(handle("ffff:2"), &queues).is_none());
+        let levels = ["ffff:1", "ffff:20", "ffff:3", "ffff:fffe"];
+        let levels = levels.map(|class| tree.spec().level(handle(class)));
+        assert_eq!(levels, [7, 6, 0, 0]);
+        assert_eq!(tree.default_at(handle("ffff:1")), None, "no leaf");
+        let pfifo = Some(QdiscSpec::Pfifo { limit: 1000 });
+        assert_eq!(tree.default_at(handle("ffff:fffe")), pfifo);
+        assert_eq!(tree.default_at(handle("2:4")), None, "no such band");
+    }
+
+    #[test]
+    fn queues_and_traffic_classes_are_listed() {
+        let queues = [1, 2, 4, 8].map(|packets| QdiscStats {
+            packets,
+            ..QdiscStats::default()
+        });
+        let mut map = QueueMap::default();
+        let of = |offset, count| TcQueues { offset, count };
+        map.classes = vec![of(0, 1), of(1, 3)];
+        let mut spec = TreeSpec::new();
+        let mqprio = QdiscSpec::Mqprio(map);
+        spec.add(Handle::ROOT, handle("1:"), mqprio).unwrap();
+        let mqprio = tree(spec, 4);
+        assert_eq!(
+            walk(&mqprio),
+            ["1:1", "1:2", "1:3", "1:4", "1:ffe0", "1:ffe1"]
+        );
+        let packets = |class| mqprio.stats_at(handle(class), &queues).unwrap().packets;
+        assert_eq!(
+            (packets("1:3"), packets("1:ffe0"), packets("1:ffe1")),
+            (4, 1, 14)
+        );
+        assert_eq!(mqprio.default_at(handle("1:ffe0")), None);
+        assert!(mqprio.stats_at(handle("1:5"), &queues).is_none());
+        let fast = Some(QdiscSpec::PfifoFast { limit: 1000 });
+        assert_eq!(mqprio.default_at(handle("1:4")), fast);
+
+        let none = tree(TreeSpec::new(), 4);
+        assert_eq!(none.default_at(Handle::ROOT), Some(QdiscSpec::Mq));
+        assert!(walk(&none).is_empty());
+        assert_eq!(none.stats_at(Handle::new(0, 2), &queues), Some(queues[1]));
+        assert_eq!(tree(TreeSpec::new(), 1).default_at(Handle::ROOT), fast);
+    }
+}

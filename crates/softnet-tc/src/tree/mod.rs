@@ -1,0 +1,32 @@
+//! The tree of qdiscs of a device: as configuration, with its instances, and changes in use.
+
+mod apply;
+mod edit;
+mod instances;
+mod list;
+mod live;
+mod single;
+mod spec;
+mod warnings;
+
+pub use instances::DeviceTree;
+pub use list::ClassStats;
+pub use live::{Live, Queues};
+pub use single::{LiveTree, Tree};
+pub use spec::{ClassNode, Node, TreeError, TreeSpec};
+pub use warnings::{Warning, warnings};
+
+#[cfg(all(test, not(miri)))]
+mod apply_tests;
+#[cfg(all(test, not(miri)))]
+mod class_tests;
+#[cfg(all(test, not(miri)))]
+mod large_tests;
+#[cfg(all(test, not(miri)))]
+mod parallel_tests;
+#[cfg(all(test, not(miri)))]
+mod property_tests;
+#[cfg(all(test, not(miri)))]
+mod spec_tests;
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -1,0 +1,116 @@
+//! A queue whose claimer stands still, and the layout of a queue.
+
+#[cfg(not(loom))]
+mod claim {
+    use std::sync::Arc;
+
+    use crate::offload::Features;
+    use crate::qdisc::PfifoFast;
+    use crate::stats::DropCounters;
+    use crate::testing::{NoWake, ScriptedRing, frame, pool};
+    use crate::time::Time;
+    use crate::tx::notifier::Notifier;
+    use crate::tx::policy::{RUN_QUOTA, ServedBy, TxPolicy};
+    use crate::tx::queue::{QueueConfig, TxQueue, XmitResult};
+    use crate::tx::waker::RingWaker;
+
+    /// A thread of the control path that has claimed a queue and has no CPU costs no packet: a
+    /// sender, or the worker, takes its turn before the list is full.
+    #[test]
+    fn a_claimer_that_stands_still_costs_no_packet() {
+        let (packets, bursts): (u32, &[usize]) = if cfg!(miri) {
+            (20, &[4])
+        } else {
+            (1000, &[1, 4, 300])
+        };
+        let pool = pool(packets as usize + 100);
+        for served_by in [ServedBy::Senders, ServedBy::Worker] {
+            for &max_burst in bursts {
+                let (ring, script) = ScriptedRing::new();
+                let notifier = Arc::new(Notifier::new(1, Arc::new(NoWake)));
+                let config = QueueConfig {
+                    policy: TxPolicy {
+                        max_burst,
+                        served_by,
+                        ..TxPolicy::default()
+                    },
+                    features: Features::default(),
+                    drops: Arc::new(DropCounters::new()),
+                    pool: pool.clone(),
+                    waker: RingWaker::new(notifier.clone(), 0),
+                };
+                let drops = config.drops.clone();
+                let queue = TxQueue::new(vec![ring], PfifoFast::new(4096), config);
+                queue.list.claim();
+                for mark in 0..packets {
+                    let packet = frame(&pool, 1, 2, 100, mark);
+                    let result = queue.transmit(packet.into(), Time::ZERO);
+                    assert_eq!(
+                        result,
+                        XmitResult::Success,
+                        "{served_by:?} {max_burst} {mark}"
+                    );
+                    if served_by == ServedBy::Worker {
+                        queue.run_from_worker(RUN_QUOTA, Time::ZERO);
+                    }
+                }
+                assert!(!script.sent().is_empty());
+                // The claimer has the CPU again.
+                drop(queue.control());
+                while notifier.take(|_| ()) {
+                    queue.run_from_worker(RUN_QUOTA, Time::ZERO);
+                }
+                assert!(script.marks().into_iter().eq(0..packets));
+                assert_eq!(drops.nonzero(), []);
+            }
+        }
+    }
+}
+
+mod layout {
+    use std::mem::{offset_of, size_of};
+
+    use crossbeam_utils::CachePadded;
+
+    use crate::mem::PacketList;
+    use crate::sync::OwnedList;
+    use crate::testing::ScriptedRing;
+    use crate::tx::TxQueue;
+    use crate::tx::queue::Cold;
+    use crate::tx::state::QueueState;
+    use crate::tx::status::Status;
+
+    type Queue = TxQueue<ScriptedRing, crate::qdisc::PfifoFast>;
+
+    /// The pair of lines that processors fetch together.
+    fn line(offset: usize) -> usize {
+        offset / size_of::<CachePadded<u8>>()
+    }
+
+    /// What different threads write lies on different lines, and what every sender reads on lines
+    /// that nobody writes.
+    #[test]
+    fn what_is_written_apart_lies_apart() {
+        let state =
+            size_of::<OwnedList<PacketList, QueueState<ScriptedRing, crate::qdisc::PfifoFast>>>();
+        let written = [
+            (offset_of!(Queue, list), state),
+            (offset_of!(Queue, status), size_of::<Status>()),
+            (offset_of!(Queue, cold), size_of::<CachePadded<Cold>>()),
+        ]
+        .map(|(start, size)| line(start)..line(start + size - 1) + 1);
+        let read = [
+            offset_of!(Queue, policy),
+            offset_of!(Queue, drops),
+            offset_of!(Queue, waker),
+            offset_of!(Queue, quota),
+            offset_of!(Queue, down),
+            offset_of!(Queue, stamps),
+        ];
+        for (n, lines) in written.iter().enumerate() {
+            assert!(read.iter().all(|&field| !lines.contains(&line(field))));
+            let others = written[n + 1..].iter();
+            others.for_each(|o| assert!(o.start >= lines.end || o.end <= lines.start));
+        }
+    }
+}
