@@ -85,7 +85,8 @@ pub(super) fn names<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = &'static
     keys.iter().map(|key| key.name)
 }
 
-/// Reads what a table has of the keys; those that are required must be there. `driver` is the port's, if that is known.
+/// Reads what a table has of the keys; those that are required must be there. `driver` is the
+/// port's, if that is known.
 pub(super) fn read<T>(keys: &[Key<T>], table: &Table<'_>, target: &mut T, driver: Option<&str>) {
     for key in keys {
         let item = table.find(key.name);

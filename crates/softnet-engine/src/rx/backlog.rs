@@ -105,8 +105,7 @@ impl Backlog {
         self.input.len()
     }
 
-    /// Whether none waits to be taken. To be asked after
-    /// [`Notify::prepare`](softnet::sync::Notify::prepare), too.
+    /// True if none waits to be taken. To be asked after `Notify::prepare`, too.
     pub fn is_empty(&self) -> bool {
         self.input.is_empty()
     }
