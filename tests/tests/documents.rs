@@ -171,7 +171,7 @@ fn files_to_touch_exist() {
             }
         }
     }
-    assert!(rows >= 7, "{rows} rows");
+    assert!(rows >= 9, "{rows} rows");
 }
 
 /// Each has a row of three cells, in the order of the list.
