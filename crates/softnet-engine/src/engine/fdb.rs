@@ -63,7 +63,9 @@ impl<D: Devices> Engine<D> {
         let (number, bridge, known) = state.member(index)?;
         let now = state.clock.now();
         let mut removed = Vec::new();
-        let is_meant = |row: &FdbRow| row.port == number && stations.contains(&row.station);
+        let is_meant = |row: &FdbRow| {
+            row.port == number && row.station.address == address && stations.contains(&row.station)
+        };
         state.each_row(bridge, |row| removed.extend(is_meant(row).then_some(*row)))?;
         let fdb = known.bridge.fdb();
         let unfixed = stations.iter().filter(|&&s| fdb.unfix(s, number, now));

@@ -98,6 +98,13 @@ impl<D: Devices> Engine<D> {
             let prepared = self.prepare(port, device, added);
             receivers.push(prepared.map_err(|error| (place, error))?);
         }
+        // Before one of them receives, every worker knows them all: hosts' first frames find their
+        // way.
+        let mut state = self.state();
+        if state.held.stale && receivers.iter().any(|rx| !rx.is_empty()) {
+            state.publish_and_sync();
+        }
+        drop(state);
         for (place, (&index, actions)) in added.iter().zip(&actions).enumerate() {
             let set = self.set_action_specs(index, actions);
             set.map_err(|error| (place, error))?;

@@ -76,13 +76,16 @@ pub(crate) struct Waiter {
     key: Option<u64>,
     /// It was taken off the list, to be woken.
     woken: bool,
+    /// The limit that it was listed with last.
+    limit: usize,
 }
 
 impl Line {
-    /// Takes a sleeper off the list. Returns whether it was there.
-    fn remove(&mut self, key: u64) -> bool {
-        let place = self.sleepers.iter().position(|other| other.key == key);
-        place.map(|place| self.sleepers.remove(place)).is_some()
+    /// Takes a sleeper off the list. It is dropped after the lock is let go: what a waker drops may
+    /// wait here itself.
+    fn remove(&mut self, key: u64) -> Option<Sleeper> {
+        let place = self.sleepers.iter().position(|other| other.key == key)?;
+        Some(self.sleepers.remove(place))
     }
 
     /// The sleepers with the largest limits: if these find no capacity, no other would.
@@ -139,9 +142,11 @@ impl Capacity {
     /// Puts a waiter on the list of sleepers, in the place of where it was.
     fn join(&self, waiter: &mut Waiter, limit: usize, who: Who) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = None;
         let key = match waiter.key {
             Some(key) => {
-                waiter.woken |= !line.remove(key);
+                before = line.remove(key);
+                waiter.woken |= before.is_none();
                 key
             }
             None => {
@@ -149,29 +154,39 @@ impl Capacity {
                 line.keys
             }
         };
-        waiter.key = Some(key);
+        // There may be capacity for others, if not for it.
+        let next = if waiter.woken && limit < waiter.limit {
+            waiter.woken = false;
+            line.first()
+        } else {
+            Vec::new()
+        };
+        (waiter.key, waiter.limit) = (Some(key), limit);
         let place = line.sleepers.partition_point(|other| other.limit < limit);
         line.sleepers.insert(place, Sleeper { limit, key, who });
         self.set_wanted(&line);
         drop(line);
+        drop(before);
+        next.into_iter().for_each(Sleeper::wake);
         self.tell();
     }
 
     /// Takes a waiter off the list of sleepers. If it was woken, wakes the next.
     pub(crate) fn leave(&self, waiter: &mut Waiter) {
-        let Waiter { key, woken } = std::mem::take(waiter);
+        let Waiter { key, woken, .. } = std::mem::take(waiter);
         let Some(key) = key else {
             return;
         };
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let listed = line.remove(key);
-        let next = if woken || !listed {
+        let next = if woken || listed.is_none() {
             line.first()
         } else {
             Vec::new()
         };
         self.set_wanted(&line);
         drop(line);
+        drop(listed);
         next.into_iter().for_each(Sleeper::wake);
         self.tell();
     }
@@ -226,6 +241,8 @@ impl Capacity {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// Above the limits of all sleepers an owner looks and goes on: no news, no lock, no wake-up,
@@ -248,5 +265,67 @@ mod tests {
         assert_eq!(capacity.wanted.load(Ordering::Relaxed), 4);
         capacity.published(|| 4);
         assert_eq!(left(), 1, "there is no capacity for the one that is left");
+    }
+
+    /// Says that it was woken, and when it goes leaves the line, as a task does that owns a waiter.
+    struct Task {
+        line: Arc<Capacity>,
+        own: Mutex<Waiter>,
+        woken: AtomicBool,
+    }
+
+    impl std::task::Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.woken.store(true, Ordering::Relaxed);
+        }
+    }
+
+    impl Drop for Task {
+        fn drop(&mut self) {
+            let own = self.own.get_mut().unwrap_or_else(PoisonError::into_inner);
+            self.line.leave(own);
+        }
+    }
+
+    fn task(line: &Arc<Capacity>) -> Arc<Task> {
+        Arc::new(Task {
+            line: line.clone(),
+            own: Mutex::default(),
+            woken: AtomicBool::new(false),
+        })
+    }
+
+    /// A waiter that goes may be the last that keeps a task, which waits as well.
+    #[test]
+    fn wakers_are_dropped_outside_the_lock() {
+        let line = Arc::new(Capacity::default());
+        let (mut other, kept) = (Waiter::default(), task(&line));
+        let waker = Waker::from(kept.clone());
+        {
+            let mut own = kept.own.lock().expect("nobody has it");
+            assert!(!line.poll(&mut own, 9, Waker::noop(), || 9));
+        }
+        assert!(!line.poll(&mut other, 9, &waker, || 9));
+        drop((kept, waker));
+        line.leave(&mut other);
+        assert_eq!(line.line.lock().map_or(9, |line| line.sleepers.len()), 0);
+    }
+
+    /// Waiters that were woken and wait on for less pass the news on.
+    #[test]
+    fn who_waits_for_less_lets_others_know() {
+        let line = Arc::new(Capacity::default());
+        let tasks = [100, 100, 50].map(|limit| (limit, task(&line), Waiter::default()));
+        let [mut a, mut b, mut c] = tasks;
+        for (limit, task, waiter) in [&mut a, &mut b, &mut c] {
+            assert!(!line.poll(waiter, *limit, &task.clone().into(), || 200));
+        }
+        line.published(|| 40);
+        let woken = |of: &(usize, Arc<Task>, Waiter)| of.1.woken.load(Ordering::Relaxed);
+        assert!(woken(&a) && woken(&b) && !woken(&c));
+        for (_, task, waiter) in [&mut a, &mut b] {
+            assert!(!line.poll(waiter, 10, &task.clone().into(), || 40));
+        }
+        assert!(woken(&c), "there is capacity for it");
     }
 }

@@ -12,6 +12,7 @@ use super::runner::{Runner, STOP};
 use super::{Device, DeviceConfig, Features, Qdiscs, TxPolicy, TxRing, XmitResult};
 use crate::mem::{Exhausted, Packet, PacketList, Pool, PoolConfig, PoolError};
 use crate::qdisc::{PfifoFast, Qdisc};
+use crate::sync::is_owner_here;
 use crate::time::Clock;
 
 /// Frames that a sender's qdisc holds unless it is given another (Linux's `txqueuelen`).
@@ -247,7 +248,8 @@ impl<R: TxRing, Q: Qdisc> Sender<R, Q> {
     /// sender without a helper is [run](Runner::run) dry before this.)
     pub fn stop(self, drain: Duration) {
         let start = Instant::now();
-        while start.elapsed() < drain && !self.device.is_empty() {
+        // Inside a driver or a qdisc of its own it would wait for itself.
+        while !is_owner_here() && start.elapsed() < drain && !self.device.is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Refused where a driver stops its own sender; the device ends with its last user then.
@@ -271,7 +273,8 @@ impl task::Wake for Unpark {
     }
 }
 
-/// The helper thread. Dropping this ends it, and waits for that.
+/// The helper thread. Dropping this ends it, and waits for that, except on the thread itself and
+/// inside a driver or a qdisc, for which the thread may wait.
 #[derive(Debug)]
 struct Helper {
     notifier: Arc<Notifier>,
@@ -283,7 +286,14 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.notifier.notify(STOP);
-        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+        let own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        let thread = self
+            .thread
+            .take()
+            .filter(|thread| !own(thread) && !is_owner_here());
+        if let Some(Err(panic)) = thread.map(JoinHandle::join)
+            && !std::thread::panicking()
+        {
             std::panic::resume_unwind(panic);
         }
     }

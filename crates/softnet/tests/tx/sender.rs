@@ -226,6 +226,7 @@ fn a_loop_of_the_program_does_the_helper_s_work() {
 /// An event that comes while the loop is away from `run` is served at its next turn, and one that
 /// comes before the first run wakes it.
 #[test]
+#[cfg_attr(miri, ignore = "the interpreter has no poll")]
 fn a_driver_wakes_the_program_s_loop() {
     let pool = pool(64);
     let (ring, script) = ScriptedRing::new();
