@@ -368,9 +368,6 @@ impl<D: Devices> Engine<D> {
         device: Option<DeviceOf<D>>,
         stations: &[FdbSpec],
     ) -> Result<(), EngineError> {
-        if let Some(device) = device {
-            self.exchange_device(index, to, device)?;
-        }
         let PortSpec {
             settings,
             options,
@@ -379,16 +376,21 @@ impl<D: Devices> Engine<D> {
             member,
             actions: _,
         } = to;
-        self.change(index, |known: &mut Settings| known.clone_from(settings))?;
-        self.set_options(index, |known| known.clone_from(options))?;
-        self.set_tree(index, &TreeSpec::from(qdisc.clone()))?;
-        let master = master
-            .as_ref()
-            .map(|name| self.link_named(name))
-            .transpose()?;
+        let name = master.as_ref();
+        let master = name.map(|name| self.link_named(name)).transpose()?;
         let master = master.map(|link| link.index);
         // A bridge that it leaves forgets what is behind it.
         let stays = self.link(index)?.master == master;
+        if let Some(device) = device {
+            if !stays {
+                // No frame of the new device in the bridge of the old one.
+                self.set_master(index, None)?;
+            }
+            self.exchange_device(index, to, device)?;
+        }
+        self.change(index, |known: &mut Settings| known.clone_from(settings))?;
+        self.set_options(index, |known| known.clone_from(options))?;
+        self.set_tree(index, &TreeSpec::from(qdisc.clone()))?;
         self.set_master_as(index, master, member.options)?;
         self.set_member(index, member, if stays { stations } else { &[] })
     }

@@ -5,6 +5,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
+use super::RUN_QUOTA;
 use super::adopted::ADOPTIONS;
 use super::queue::{Owner, TxQueue, stamp};
 use super::ring::TxRing;
@@ -86,8 +87,17 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
         owner.cx.dropped.settle(&self.queue.drops);
         // The next owner says what is due.
         owner.set_backlog(0);
-        let _ = owner.leave();
+        let pushed = owner.leave();
         self.queue.waker.notify();
+        // The worker of a queue that is down may have forgotten it: what a sender pushed meanwhile
+        // that had seen the device up is dropped here. (The sender looks as well, see
+        // `push_for_worker`; it found the queue owned.)
+        if pushed && self.queue.down.is_set() {
+            let timer = self.queue.run_from_worker(RUN_QUOTA, Time::ZERO);
+            if timer.is_some() {
+                self.queue.waker.notify();
+            }
+        }
         self.queue.published();
     }
 }

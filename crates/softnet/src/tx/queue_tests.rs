@@ -6,7 +6,7 @@ mod claim {
 
     use crate::offload::Features;
     use crate::qdisc::PfifoFast;
-    use crate::stats::DropCounters;
+    use crate::stats::{DropCounters, DropReason};
     use crate::testing::{NoWake, ScriptedRing, frame, pool};
     use crate::time::Time;
     use crate::tx::notifier::Notifier;
@@ -63,6 +63,36 @@ mod claim {
                 assert!(script.marks().into_iter().eq(0..packets));
                 assert_eq!(drops.nonzero(), []);
             }
+        }
+    }
+
+    /// A sender that has seen the device up pushes beside a change of a queue that is down: its
+    /// packets are dropped with a reason when the change ends, whether a worker comes or not.
+    #[test]
+    fn inv_tx_10_a_change_of_a_queue_that_is_down_leaves_no_packet() {
+        let pool = pool(8);
+        for served_by in [ServedBy::Senders, ServedBy::Worker] {
+            let (ring, script) = ScriptedRing::new();
+            let drops = Arc::new(DropCounters::new());
+            let config = QueueConfig {
+                policy: TxPolicy {
+                    served_by,
+                    ..TxPolicy::default()
+                },
+                features: Features::default(),
+                drops: drops.clone(),
+                pool: pool.clone(),
+                waker: RingWaker::new(Arc::new(Notifier::new(1, Arc::new(NoWake))), 0),
+            };
+            let queue = TxQueue::new(vec![ring], PfifoFast::new(16), config);
+            queue.set_active(false);
+            let change = queue.control();
+            let packet = frame(&pool, 1, 2, 100, 7);
+            queue.transmit(packet.into(), Time::ZERO);
+            drop(change);
+            assert!(queue.is_empty(), "{served_by:?}");
+            assert_eq!(drops.nonzero(), [(DropReason::DeviceDown, 1)]);
+            assert_eq!(script.marks(), []);
         }
     }
 }
