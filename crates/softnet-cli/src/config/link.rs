@@ -54,8 +54,10 @@ pub(super) fn read<'a>(
     if let Some(item) = table.find("name")
         && let Some(name) = item.text()
     {
-        settings.name = name.to_owned();
-        names.add(kind, item, name);
+        // A name that is no good is not kept: members would have copies of it, however long.
+        if names.add(kind, item, name) {
+            settings.name = name.to_owned();
+        }
     }
 }
 
@@ -67,7 +69,8 @@ pub(super) type Named<'a> = HashMap<&'a str, usize>;
 pub(super) struct Names<'a>(HashMap<&'a str, (&'static str, Item<'a>)>);
 
 impl<'a> Names<'a> {
-    fn add(&mut self, kind: &'static str, item: Item<'a>, name: &'a str) {
+    /// Returns whether it is a name that a link can have.
+    fn add(&mut self, kind: &'static str, item: Item<'a>, name: &'a str) -> bool {
         let why = if name.is_empty() {
             Some("is empty")
         } else if name.len() > NAME_MAX {
@@ -93,5 +96,6 @@ impl<'a> Names<'a> {
             }
             None => drop(self.0.insert(name, (kind, item))),
         }
+        why.is_none()
     }
 }
