@@ -327,5 +327,9 @@ mod tests {
             assert!(!line.poll(waiter, 10, &task.clone().into(), || 40));
         }
         assert!(woken(&c), "there is capacity for it");
+        // Those on the list keep their tasks, and these the list.
+        for (_, _, waiter) in [&mut a, &mut b, &mut c] {
+            line.leave(waiter);
+        }
     }
 }
