@@ -347,6 +347,7 @@ fn change(random: &mut Random, kernel: &Kernel, ours: &Ours) -> String {
                 mcast_flood,
                 bcast_flood,
                 hairpin,
+                multicast: _,
             } = &mut member.options;
             let options = [
                 ("isolated", isolated),

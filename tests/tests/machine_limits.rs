@@ -134,7 +134,7 @@ impl Machines {
     fn limit(&self, limits: Option<GroupSpec>) {
         let engine = &self.lan.engine;
         if let Some(limits) = limits {
-            engine.set_rate_group("group", limits);
+            engine.set_rate_group("group", limits).unwrap();
         }
         let name = limits.map(|_| "group".to_owned());
         for &port in &self.ports[1..] {

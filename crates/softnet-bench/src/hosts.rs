@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use softnet_io::{InterfaceAddress, LinkError, Links};
+
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::BenchError;
 use crate::in_process::InProcess;
@@ -15,9 +17,12 @@ use crate::process::{self, Process};
 /// Host b's address.
 pub(crate) const ADDRESS_B: Ipv4Addr = address(1);
 
+/// Hosts of one /24.
+const HOSTS: usize = 250;
+
 /// The address of the host with this index.
-const fn address(index: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 99, 0, index + 1)
+const fn address(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, (index / HOSTS) as u8, (index % HOSTS + 1) as u8)
 }
 
 /// Distinguishes the topologies and directories of this process.
@@ -127,12 +132,29 @@ pub(crate) struct Host {
     /// `a0` of host a, and so on.
     pub(crate) interface: String,
     pub(crate) address: Ipv4Addr,
+    /// Bits of the prefix of the hosts' network.
+    bits: u8,
 }
 
 impl Host {
+    /// Gives the interface its address and brings it up.
+    fn configure(&self) -> Result<(), BenchError> {
+        let failed = |error: LinkError| {
+            let chain = std::error::Error::source(&error);
+            let why = chain.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+            BenchError::Measure(format!("{}: {why}", self.interface))
+        };
+        let address = InterfaceAddress::new(self.address.into(), self.bits);
+        let address = address.map_err(|error| BenchError::Measure(error.to_string()))?;
+        let mut links = Links::open().map_err(failed)?;
+        let index = links.index(&self.interface).map_err(failed)?;
+        links.add_address(index, address).map_err(failed)?;
+        links.set_up(index, true).map_err(failed)
+    }
+
     /// The address with the prefix length of the hosts' network.
     pub(crate) fn prefix(&self) -> String {
-        format!("{}/24", self.address)
+        format!("{}/{}", self.address, self.bits)
     }
 }
 
@@ -157,28 +179,32 @@ impl Topology {
         Topology::of(2)
     }
 
-    /// As many hosts as asked for, at most 26, each an empty namespace; one more for the switch;
-    /// an empty directory.
-    pub(crate) fn of(hosts: u8) -> Result<Topology, BenchError> {
+    /// As many hosts as asked for, each an empty namespace; one more for the switch; an empty
+    /// directory.
+    pub(crate) fn of(hosts: usize) -> Result<Topology, BenchError> {
         if !rustix::process::geteuid().is_root() {
             return Err(BenchError::Unavailable(
                 "making network namespaces takes root".into(),
             ));
         }
         let prefix = own_name();
-        let host = |index: u8| {
-            let letter = char::from(b'a' + index);
+        let host = |index: usize| {
+            let name = match u8::try_from(index) {
+                Ok(letter @ 0..26) => char::from(b'a' + letter).to_string(),
+                _ => format!("h{index}x"),
+            };
             Ok::<_, BenchError>(Host {
-                netns: NamedNetns::add(format!("{prefix}-{letter}"))?,
-                interface: format!("{letter}0"),
+                netns: NamedNetns::add(format!("{prefix}-{name}"))?,
+                interface: format!("{name}0"),
                 address: address(index),
+                bits: if hosts > HOSTS { 16 } else { 24 },
             })
         };
         Ok(Topology {
             engine: None,
             daemons: Vec::new(),
             directory: Directory::new(&prefix)?,
-            hosts: (0..hosts.min(26)).map(host).collect::<Result<_, _>>()?,
+            hosts: (0..hosts).map(host).collect::<Result<_, _>>()?,
             switch: NamedNetns::add(format!("{prefix}-sw"))?,
         })
     }
@@ -196,10 +222,7 @@ impl Topology {
     /// Gives the hosts' interfaces their addresses and brings them up.
     pub(crate) fn configure_hosts(&self) -> Result<(), BenchError> {
         for host in &self.hosts {
-            let (prefix, interface) = (host.prefix(), &host.interface);
-            host.netns
-                .ip(&format!("address add {prefix} dev {interface}"))?;
-            host.netns.ip(&format!("link set {interface} up"))?;
+            host.netns.run(|| host.configure())?;
         }
         Ok(())
     }

@@ -67,6 +67,51 @@ fn is_up(host: &Host) -> bool {
     socket.is_ok_and(|socket| socket.connect((neighbour, 9)).is_ok())
 }
 
+/// Waits until the interface of each host is up.
+pub(crate) fn wait_until_up(topology: &Topology, patience: Duration) -> Result<(), BenchError> {
+    let deadline = Instant::now() + patience;
+    for host in &topology.hosts {
+        while !host.netns.run(|| Ok(is_up(host)))? {
+            topology.check_running()?;
+            if Instant::now() > deadline {
+                let name = &host.interface;
+                return Err(BenchError::Measure(format!("{name} did not come up")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until three pings in a row from the first host to the last took no longer than `calm`;
+/// returns the time until the first of them, at most `patience`.
+pub(crate) fn wait_until_calm(
+    topology: &Topology,
+    calm: Duration,
+    patience: Duration,
+) -> Result<Duration, BenchError> {
+    let (Some(first), Some(last)) = (topology.hosts.first(), topology.hosts.last()) else {
+        return Ok(Duration::ZERO);
+    };
+    let start = Instant::now();
+    let mut pinger = Pinger::open(first, last)?;
+    let (mut begun, mut answered) = (Duration::ZERO, 0);
+    while answered < 3 && start.elapsed() < patience {
+        topology.check_running()?;
+        if answered == 0 {
+            begun = start.elapsed();
+        }
+        // Errors such as "no route to host" pass when the path comes up.
+        let answer = pinger.ping(TIMEOUT);
+        answered = match answer {
+            Ok(Some(time)) if time <= calm => answered + 1,
+            _ => 0,
+        };
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(if answered < 3 { patience } else { begun })
+}
+
 /// Makes the host ask again so many milliseconds after it asked for a neighbour's address in
 /// vain: by default a second, which is what would be measured if a switch that starts loses the
 /// first request. False: it could not.

@@ -69,6 +69,29 @@ impl Process {
             .map_err(|e| BenchError::io(format!("sending a signal to `{}`", self.name), e))
     }
 
+    /// CPU time that the program has used, s, to a hundredth as a rule.
+    pub(crate) fn cpu_s(&self) -> Result<f64, BenchError> {
+        let path = format!("/proc/{}/stat", self.pid.as_raw_nonzero());
+        let stat = std::fs::read_to_string(&path)
+            .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
+        // proc_pid_stat(5): utime and stime are the 12th and 13th field behind the name.
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+        let fields = fields.into_iter().flat_map(str::split_whitespace);
+        let ticks: u64 = fields.skip(11).take(2).flat_map(str::parse::<u64>).sum();
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// Bytes of memory that it has in use now, if it runs.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        let status = format!("/proc/{}/status", self.pid.as_raw_nonzero());
+        let status = std::fs::read_to_string(status).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(kilobytes * 1024)
+    }
+
     /// True if the program has ended; it stays to be waited for.
     fn ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;

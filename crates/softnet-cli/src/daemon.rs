@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnet_engine::{EngineStats, PortEvent};
+use softnet_io::{Allowed, Scheduling};
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, group_id};
@@ -61,6 +62,25 @@ fn raise_file_limit() {
     }
 }
 
+/// The class that workers may have, and a sentence about it and what better ones lack.
+fn choose_scheduling(wanted: Option<Scheduling>) -> (Allowed, String) {
+    let (allowed, refused) = Scheduling::best(wanted);
+    let lacking = refused.iter().map(|(class, error)| {
+        let (name, needs) = (class.name(), class.needs());
+        format!("; {name} is not allowed ({error}): it needs {needs}")
+    });
+    let lacking: String = lacking.collect();
+    let kept = match allowed.keeps_nice() {
+        true => ", for which they keep CAP_SYS_NICE",
+        false => "",
+    };
+    let class = allowed.class().name();
+    (
+        allowed,
+        format!("workers: scheduling class {class}{kept}{lacking}"),
+    )
+}
+
 /// Runs until SIGINT or SIGTERM, then prints the counters: all on a terminal, as one JSON object if
 /// `json`, else their sum. A port that cannot be opened ends it if `strict`; else it is opened as
 /// soon as that is possible.
@@ -73,9 +93,11 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     raise_file_limit();
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
     let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
+    let (scheduling, said) = choose_scheduling(config.scheduling);
     let engine = setup::start(
         config.workers,
         &config.cpus,
+        scheduling,
         config.buffers,
         config.settings,
     )
@@ -98,6 +120,7 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     let server = server
         .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
+    report::log(said);
     report::log(format_args!("control socket: {}", path.display()));
     report::log(format_args!("running: {summary}; Ctrl-C stops"));
     let mut wait = LOOK;
@@ -118,6 +141,12 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
         for port in engine.watchdog() {
             report::log(format_args!(
                 "port {port:?}: its driver took nothing for 5 s; restarted"
+            ));
+        }
+        for worker in engine.hung_workers() {
+            report::log(format_args!(
+                "worker {worker}: in one call of a driver for 1 s; its scheduling class is normal \
+                 until it sleeps"
             ));
         }
         look_after(&engine, &mut missing);

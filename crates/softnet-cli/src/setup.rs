@@ -6,7 +6,7 @@ use rustix::thread::CpuSet;
 use softnet::mem::{Pool, PoolConfig, PoolError};
 use softnet::time::Clock;
 use softnet_engine::{EngineConfig, EngineError};
-use softnet_io::{Buffers, Poller, PortDevices};
+use softnet_io::{Allowed, Buffers, Poller, PortDevices};
 
 /// An engine over every driver.
 pub(crate) type Engine = softnet_engine::Engine<PortDevices>;
@@ -46,10 +46,11 @@ pub(crate) enum SetupError {
 }
 
 /// Starts an engine without ports, and makes the buffers that its ports receive into. `cpus` names
-/// the CPU of each worker, or is empty.
+/// the CPU of each worker, or is empty; `scheduling` is a class that they may have.
 pub(crate) fn start(
     workers: usize,
     cpus: &[usize],
+    scheduling: Allowed,
     buffers: usize,
     settings: EngineConfig,
 ) -> Result<Engine, SetupError> {
@@ -64,7 +65,7 @@ pub(crate) fn start(
     })?;
     check_cpus(cpus)?;
     let poller = |worker| {
-        let poller = Poller::new()?;
+        let poller = Poller::new()?.scheduled(scheduling);
         Ok(match cpus.get(worker) {
             Some(&cpu) => poller.on_cpu(cpu),
             None => poller,

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{NamedNetns, Scratch, Surroundings, has_program, may_make_networks, softnet, text};
+use common::{HostState, NamedNetns, Scratch, has_program, may_make_networks, softnet, text};
 
 /// Runs `softnet VERB FILE` on `config`; returns the one line of its complaint, without the file's
 /// path.
@@ -33,8 +33,8 @@ fn mistakes_in_the_file() {
         (
             "[engine]\n  worker = 2\n".to_owned(),
             "2:3: key `engine.worker`: is unknown; did you mean `workers`? known here: \
-             workers, cpus, buffers, max_backlog, busy_poll, socket, socket_mode, socket_group, \
-             monitor_socket, monitor_group",
+             workers, cpus, buffers, max_backlog, busy_poll, scheduling, socket, socket_mode, \
+             socket_group, monitor_socket, monitor_group",
         ),
         (
             format!("{port}{port}"),
@@ -244,7 +244,7 @@ fn ports_opened_before_the_one_that_fails_are_removed() {
     if !may_make_networks() || !has_program("ip") {
         return;
     }
-    let before = Surroundings::now();
+    let before = HostState::now();
     let scratch = Scratch::new("removed");
     let netns = NamedNetns::new("removed");
     let port = |name: &str| {
@@ -264,5 +264,5 @@ fn ports_opened_before_the_one_that_fails_are_removed() {
         "the first port's device is left"
     );
     drop(netns);
-    assert_eq!(Surroundings::now(), before);
+    assert_eq!(HostState::now(), before);
 }

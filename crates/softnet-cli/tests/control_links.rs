@@ -164,13 +164,12 @@ impl Bench {
 }
 
 /// Fields that differ for a reason: numbers are each side's own, a port of Softnet has its default
-/// qdisc before it is up, its device ends with it, its bridges do not snoop, times pass, and the
+/// qdisc before it is up, its device ends with it, times pass, and the
 /// host behind a TAP device talks.
 const DIFFER: &[&str] = &[
     "ifindex",
     "qdisc",
     "persist",
-    "mcast_snooping",
     "mcast_startup_query_intvl",
     "gc_timer",
     "used",
@@ -291,6 +290,104 @@ fn as_the_kernel_does() {
         } else if command.contains(" -j ") {
             let difference = difference("", &json(&kernel), &json(&ours));
             wrong.extend(difference.map(|difference| format!("{command}: {difference}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    bench.stop();
+}
+
+/// Commands on the ports and a bridge, all of them up. What is shown is compared as text, in any
+/// order.
+const GROUPS: &str = "
+bridge mdb show
+bridge mdb add dev br0 port t0 grp 239.1.1.1 permanent
+bridge mdb add dev br0 port t0 grp 239.1.1.1 permanent
+bridge mdb add dev br0 port t1 grp 239.1.1.1 permanent
+bridge mdb add dev br0 port t1 grp ff05::7 permanent
+bridge mdb add dev br0 port t1 grp ff02::1 permanent
+bridge mdb add dev br0 port t1 grp 224.0.0.7 permanent
+bridge mdb add dev br0 port t1 grp 10.0.0.1 permanent
+bridge mdb add dev br0 port t1 grp 01:02:03:04:05:06 permanent
+bridge mdb add dev br0 port t1 grp 01:02:03:04:05:06
+bridge mdb add dev br0 port t2 grp 239.1.1.1 permanent
+bridge mdb add dev t0 port t1 grp 239.1.1.1 permanent
+bridge mdb show
+bridge -d mdb show
+bridge -s -d mdb show
+bridge mdb show dev br0
+bridge link set dev t1 mcast_router 2
+bridge -d mdb show
+bridge -s -d mdb show
+bridge link set dev t1 mcast_router 0
+bridge -d mdb show
+bridge mdb del dev br0 port t0 grp 239.1.1.1
+bridge mdb del dev br0 port t0 grp 239.1.1.1
+bridge mdb del dev br0 port t1 grp ff05::7
+bridge mdb show
+ip link set br0 type bridge mcast_igmp_version 3
+ip link set br0 type bridge mcast_igmp_version 4
+ip link set br0 type bridge mcast_mld_version 2
+ip link set br0 type bridge mcast_mld_version 3
+bridge mdb add dev br0 port t0 grp 239.1.1.2 permanent
+bridge -d mdb show
+bridge -s -d mdb show
+bridge mdb add dev br0 port t0 grp 239.1.1.3 src 10.0.0.1 permanent
+bridge -d mdb show
+bridge mdb del dev br0 port t0 grp 239.1.1.3 src 10.0.0.1
+ip link set br0 type bridge mcast_querier 1 mcast_query_interval 3000 mcast_hash_max 64
+ip link set br0 type bridge mcast_snooping 0
+bridge mdb add dev br0 port t0 grp 239.1.1.4 permanent
+";
+
+#[test]
+fn groups_as_the_kernel_does() {
+    let Some(bench) = Bench::start("groups") else {
+        return;
+    };
+    let netns = NamedNetns::new("groups-kernel");
+    let kernel = |command: &str| {
+        let output = Command::new("ip")
+            .args(["netns", "exec", &netns.name])
+            .args(command.split_whitespace())
+            .output();
+        output.expect("ip")
+    };
+    for port in ["t0", "t1", "t2"] {
+        netns.ip(&["tuntap", "add", port, "mode", "tap", "vnet_hdr"]);
+    }
+    for command in [
+        "add br0 type bridge",
+        "set t0 master br0",
+        "set t1 master br0",
+        "set t0 up",
+        "set t1 up",
+        "set t2 up",
+        "set br0 up",
+    ] {
+        let command = format!("ip link {command}");
+        assert!(kernel(&command).status.success(), "{command}");
+        bench.must(&command);
+    }
+    let lines = |output: &Output| {
+        let text = text(&output.stdout);
+        // Groups of hosts behind TAP devices, which join by themselves.
+        let lines = text.lines().filter(|line| !line.contains(" grp ff02::"));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let mut wrong = Vec::new();
+    for command in GROUPS.lines().filter(|line| !line.is_empty()) {
+        let (kernel, ours) = (kernel(command), bench.run(command));
+        if kernel.status.code() != ours.status.code() {
+            let (kernel, ours) = (text(&kernel.stderr), text(&ours.stderr));
+            wrong.push(format!("{command}: {kernel:?} and {ours:?}"));
+        } else if lines(&kernel) != lines(&ours) {
+            wrong.push(format!(
+                "{command}: {:#?} and {:#?}",
+                lines(&kernel),
+                lines(&ours)
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::{
-    Running, Scratch, Surroundings, has_program, may_make_networks, skip, softnet, text, wait_for,
+    HostState, Running, Scratch, has_program, may_make_networks, skip, softnet, text, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -74,10 +74,10 @@ fn as_root() {
     if !may_make_networks() {
         return;
     }
-    let before = Surroundings::now();
+    let before = HostState::now();
     let output = Running::start(softnet().args(["demo", "--json", "--seconds", "2"])).finish();
     check_json(&output);
-    assert_eq!(Surroundings::now(), before);
+    assert_eq!(HostState::now(), before);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn interrupted() {
     if !may_make_networks() {
         return;
     }
-    let before = Surroundings::now();
+    let before = HostState::now();
     for signal in [Signal::INT, Signal::TERM] {
         let mut running = Running::start(softnet().args(["demo", "--seconds", "3600"]));
         wait_for("the demo", || {
@@ -156,7 +156,7 @@ fn interrupted() {
         assert_eq!(output.status.code(), Some(130));
         assert_eq!(text(&output.stderr), "softnet: interrupted\n");
         assert_eq!(text(&output.stdout), "", "no results of half a run");
-        assert_eq!(Surroundings::now(), before);
+        assert_eq!(HostState::now(), before);
     }
 }
 
@@ -215,10 +215,10 @@ fn unprivileged() {
     if !can_play_nobody() {
         return;
     }
-    let before = Surroundings::now();
+    let before = HostState::now();
     let scratch = Scratch::new("nobody");
     check_json(&as_nobody(&scratch, "666"));
-    assert_eq!(Surroundings::now(), before);
+    assert_eq!(HostState::now(), before);
 }
 
 #[test]

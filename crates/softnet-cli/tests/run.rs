@@ -9,8 +9,8 @@ use std::process::Command;
 use std::thread;
 
 use common::{
-    NamedNetns, PATIENCE, Running, Scratch, Surroundings, has_program, may_make_networks, skip,
-    softnet, text, wait_for,
+    HostState, NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, skip,
+    softnet, text, two_ports, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -117,7 +117,7 @@ fn two_hosts() {
     if !may_make_networks() || !has_program("ip") {
         return;
     }
-    let before = Surroundings::now();
+    let before = HostState::now();
     let scratch = Scratch::new("two-hosts");
     let (a, b) = (NamedNetns::new("a"), NamedNetns::new("b"));
     let config = scratch.file("two-hosts.toml", &example(&a, &b));
@@ -160,7 +160,7 @@ fn two_hosts() {
         "a device is left"
     );
     drop((a, b));
-    assert_eq!(Surroundings::now(), before);
+    assert_eq!(HostState::now(), before);
 }
 
 /// The numbers of every qdisc and class, as `tc -s` has them: a tree at one port, one
@@ -172,19 +172,7 @@ fn qdiscs_and_classes_are_counted() {
     }
     let scratch = Scratch::new("classes");
     let (a, b) = (NamedNetns::new("ca"), NamedNetns::new("cb"));
-    let config = format!(
-        r#"
-[[port]]
-name = "eth-a"
-driver = "tap"
-netns = {:?}
-address = ["10.9.0.1/24"]
-queues = 2
-[[port]]
-name = "eth-b"
-driver = "tap"
-netns = {:?}
-address = ["10.9.0.2/24"]
+    let tree = r#"
 [[port.qdisc]]
 handle = "1:"
 kind = "prio"
@@ -199,12 +187,8 @@ limit = "1m"
 [[port.filter]]
 ip_proto = "tcp"
 flowid = "1:3"
-[[bridge]]
-name = "br0"
-ports = ["eth-a", "eth-b"]
-"#,
-        a.name, b.name
-    );
+"#;
+    let config = two_ports((&a, "queues = 2"), (&b, tree));
     let config = scratch.file("classes.toml", &config);
     let socket = scratch.path("socket");
     // At the end as an object, or before it as tables.
@@ -317,31 +301,11 @@ fn a_mirrored_port_and_queues_by_worker() {
         NamedNetns::new("mb"),
         NamedNetns::new("mm"),
     );
+    let ports = two_ports((&a, "queues = 2"), (&b, "mirror = { to = \"eth-m\" }"));
     let config = format!(
-        r#"
-[engine]
-workers = 2
-[[port]]
-name = "eth-a"
-driver = "tap"
-netns = {:?}
-address = ["10.9.0.1/24"]
-queues = 2
-[[port]]
-name = "eth-b"
-driver = "tap"
-netns = {:?}
-address = ["10.9.0.2/24"]
-mirror = {{ to = "eth-m" }}
-[[port]]
-name = "eth-m"
-driver = "tap"
-netns = {:?}
-[[bridge]]
-name = "br0"
-ports = ["eth-a", "eth-b"]
-"#,
-        a.name, b.name, m.name
+        "[engine]\nworkers = 2\n{ports}\
+         [[port]]\nname = \"eth-m\"\ndriver = \"tap\"\nnetns = {:?}\n",
+        m.name
     );
     let config = scratch.file("mirror.toml", &config);
     let running = start(&config, &a, &b);
@@ -379,29 +343,8 @@ fn a_port_with_several_queues_comes_back() {
     }
     let scratch = Scratch::new("again");
     let (a, b) = (NamedNetns::new("ra"), NamedNetns::new("rb"));
-    let config = format!(
-        r#"
-[engine]
-cpus = [0, 0]
-[[port]]
-name = "eth-a"
-driver = "tap"
-netns = {:?}
-address = ["10.9.0.1/24"]
-queues = 4
-served_by = "worker"
-burst = 2000
-[[port]]
-name = "eth-b"
-driver = "tap"
-netns = {:?}
-address = ["10.9.0.2/24"]
-[[bridge]]
-name = "br0"
-ports = ["eth-a", "eth-b"]
-"#,
-        a.name, b.name
-    );
+    let lines = "queues = 4\nserved_by = \"worker\"\nburst = 2000";
+    let config = "[engine]\ncpus = [0, 0]\n".to_owned() + &two_ports((&a, lines), (&b, ""));
     let config = scratch.file("again.toml", &config);
     let mut running = start(&config, &a, &b);
     for _ in 0..3 {

@@ -42,11 +42,13 @@ mod link;
 pub mod rx;
 
 pub use engine::{
-    ALIAS_MAX, ActionSpec, ApplyError, BridgeInfo, BridgeOptions, BridgePort, BridgeSpec, Change,
-    Conservation, DeviceOf, Devices, Engine, EngineConfig, EngineError, EngineStats, FdbEntry,
-    FdbSpec, LinkInfo, LinkKind, Links, MemberSpec, Missing, NAME_MAX, NoDriver, OpenPort, Opened,
-    OwnQueues, PortEvent, PortOptions, PortSpec, PortStats, Settings, Spec,
+    ALIAS_MAX, ActionSpec, ApplyError, BRIDGE_MTUS, BridgeInfo, BridgeOptions, BridgePort,
+    BridgeSpec, Change, Conservation, DeviceOf, Devices, Engine, EngineConfig, EngineError,
+    EngineStats, FDB_SIZES, FdbEntry, FdbSpec, LinkInfo, LinkKind, Links, MemberSpec, Missing,
+    NAME_MAX, NoDriver, OpenPort, Opened, OwnQueues, PortEvent, PortOptions, PortSpec, PortStats,
+    Settings, Spec,
 };
+pub use engine::{MdbEntry, MdbRouter, MdbSpec};
 pub use link::{DeviceDrops, Link, LinkState};
 
 /// A device with any of the qdiscs that [`softnet_tc`] knows.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -107,6 +107,19 @@ pub struct CondSleeper {
     watched: Vec<usize>,
     /// Cloned, it counts the sleepers that are alive.
     pub alive: Arc<()>,
+    /// Times that the thread was raised, and lowered by itself and by others.
+    pub classes: Arc<Classes>,
+}
+
+/// Changes of a thread's scheduling class.
+#[derive(Debug, Default)]
+pub struct Classes {
+    /// Raised by itself.
+    pub raised: AtomicUsize,
+    /// Lowered by itself.
+    pub lowered: AtomicUsize,
+    /// Lowered by another thread.
+    pub taken: AtomicUsize,
 }
 
 impl Default for CondSleeper {
@@ -119,6 +132,7 @@ impl Default for CondSleeper {
             reports_files: false,
             watched: Vec::new(),
             alive: Arc::default(),
+            classes: Arc::default(),
         }
     }
 }
@@ -166,6 +180,21 @@ impl Sleep for CondSleeper {
                 *waited.unwrap().0 = false;
             }
         }
+    }
+
+    fn raise(&mut self) {
+        self.classes.raised.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lower(&mut self) {
+        self.classes.lowered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lower_from_elsewhere(&self) -> Box<dyn Fn() + Send + Sync> {
+        let classes = self.classes.clone();
+        Box::new(move || {
+            classes.taken.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
@@ -252,6 +281,8 @@ pub struct Net {
     pub ports: Vec<Port>,
     /// The engine's pool.
     pub pool: Pool,
+    /// Scheduling classes of its workers.
+    pub classes: Vec<Arc<Classes>>,
 }
 
 impl Net {
@@ -262,9 +293,23 @@ impl Net {
 
     /// As [`new`](Net::new), with `buffers` buffers.
     pub fn with(workers: usize, ports: usize, buffers: usize, config: EngineConfig) -> Net {
+        Net::at(Clock::monotonic(), workers, ports, buffers, config)
+    }
+
+    /// As [`with`](Net::with), by another clock.
+    pub fn at(
+        clock: Clock,
+        workers: usize,
+        ports: usize,
+        buffers: usize,
+        config: EngineConfig,
+    ) -> Net {
         let pool = pool(buffers);
-        let sleepers = (0..workers).map(|_| CondSleeper::default()).collect();
-        let clock = Clock::monotonic();
+        let sleepers: Vec<_> = (0..workers).map(|_| CondSleeper::default()).collect();
+        let classes = sleepers
+            .iter()
+            .map(|sleeper| sleeper.classes.clone())
+            .collect();
         let engine =
             Engine::with_config(sleepers, pool.clone(), clock, config, OwnQueues::default());
         let engine = engine.unwrap();
@@ -282,6 +327,7 @@ impl Net {
             bridge,
             ports,
             pool,
+            classes,
         }
     }
 
@@ -342,6 +388,8 @@ pub struct FedDevices {
     pub changed: Arc<Mutex<Vec<Settings>>>,
     /// They refuse to be opened or to follow.
     pub refuses: Arc<AtomicBool>,
+    /// Packets that the next device has received when it is opened.
+    pub waiting: Arc<Mutex<PacketList>>,
 }
 
 /// A device in memory refuses.
@@ -379,6 +427,7 @@ impl Devices for FedDevices {
         self.answer()?;
         let (rings, scripts) = ScriptedRing::many(queues);
         let queue = FedQueue::default();
+        queue.feed().packets = self.waiting.lock().unwrap().take();
         let known = (settings.name.clone(), queue.clone(), scripts[0].clone());
         self.opened.lock().unwrap().push(known);
         Ok(Opened {

@@ -159,6 +159,10 @@ macro_rules! drivers {
                 }
             }
 
+            fn close(&self, rings: Vec<PortTx>) {
+                close_at_once(rings);
+            }
+
             fn change(
                 &self,
                 spec: &DeviceSpec,
@@ -234,6 +238,31 @@ impl Default for DeviceSpec {
 pub struct PortDevices {
     /// Pools that received frames go to.
     pub buffers: Buffers,
+}
+
+/// Threads that close devices at once, each with as much stack.
+const CLOSING: usize = 128;
+const CLOSING_STACK: usize = 64 * 1024;
+
+/// Closes what the system takes long to close, from many threads. Before a network device is gone
+/// the kernel waits for all of its CPUs to have let go of it, some 20 ms; those who wait at the
+/// same time wait for the same.
+fn close_at_once<T: Send>(mut files: Vec<T>) {
+    let threads = files.len().min(CLOSING);
+    if threads < 2 {
+        return;
+    }
+    let share = files.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        while !files.is_empty() {
+            let some = files.split_off(files.len().saturating_sub(share));
+            let thread = std::thread::Builder::new().name("close".to_owned());
+            // Where no thread can be made, they are closed here.
+            let _ = thread
+                .stack_size(CLOSING_STACK)
+                .spawn_scoped(scope, || drop(some));
+        }
+    });
 }
 
 /// The queues of a driver as those of any.

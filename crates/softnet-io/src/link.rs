@@ -386,7 +386,7 @@ fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
     open().map_err(|e: Errno| LinkError::Socket(e.into()))
 }
 
-/// Tells that interfaces of one network namespace changed, and what one is like now.
+/// Tells that an interface of one network namespace changed, and what it is like now.
 ///
 /// The content of reports is not used: reports are lost when the buffer is full, older ones are
 /// read after that, and who is privileged in the namespace can send some. The state is asked for.
@@ -396,11 +396,13 @@ pub(crate) struct LinkEvents {
 }
 
 impl LinkEvents {
-    /// Events of the calling thread's namespace, from now on.
-    pub(crate) fn open() -> Result<LinkEvents, LinkError> {
+    /// Events of an interface of the calling thread's namespace, from now on.
+    pub(crate) fn open(index: u32) -> Result<LinkEvents, LinkError> {
         /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
         const LINK: u32 = 1;
         let socket = socket(SocketFlags::NONBLOCK, LINK)?;
+        // Where a namespace has a thousand of them, each would hear of all others.
+        sys::hear_of(socket.as_fd(), index).map_err(|e| LinkError::Socket(e.into()))?;
         Ok(LinkEvents { socket })
     }
 

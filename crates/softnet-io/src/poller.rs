@@ -12,14 +12,17 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, set_capabilities};
+use rustix::thread::CpuSet;
 use rustix::time::Timespec;
 use softnet::time::Time;
 use softnet::tx::{Interest, RingFile, Wake};
 use softnet_engine::rx::Sleep;
+
+use crate::scheduling::{Allowed, Scheduling};
 
 /// Events taken at once; more wait for the next look (the list is served in turn, so none
 /// starves).
@@ -34,6 +37,10 @@ pub struct Poller {
     waker: Arc<EventWaker>,
     /// The CPU that the thread runs on; the system's choice if none.
     cpu: Option<usize>,
+    /// Class of the thread while it is raised; the system's choice if none.
+    scheduling: Option<Allowed>,
+    /// Number of the thread, for others to lower it; 0 before it has started.
+    thread: Arc<AtomicI32>,
 }
 
 /// The eventfd that wakes a [`Poller`].
@@ -67,7 +74,17 @@ impl Poller {
             epoll,
             waker,
             cpu: None,
+            scheduling: None,
+            thread: Arc::default(),
         })
+    }
+
+    /// Has the worker's thread work in this class, for a bounded time after each sleep, and in the
+    /// normal class then. See [`Scheduling::best`].
+    #[must_use]
+    pub fn scheduled(mut self, scheduling: Allowed) -> Poller {
+        self.scheduling = Some(scheduling);
+        self
     }
 
     /// Ties the worker's thread to CPU `cpu`. Without effect if it may not run there.
@@ -110,7 +127,8 @@ impl Poller {
 }
 
 impl Sleep for Poller {
-    /// The thread has no capabilities from then on, as no driver needs any to move packets. With
+    /// The thread has no capabilities from then on, as no driver needs any to move packets, unless
+    /// it keeps one for its [class](Scheduling). With
     /// `CAP_NET_ADMIN` an interface that is renamed while a worker asks for its state would make
     /// the kernel load a module of that name, and the worker wait for it.
     fn start(&mut self) {
@@ -121,16 +139,35 @@ impl Sleep for Poller {
             cpus.set(cpu);
             let _ = rustix::thread::sched_setaffinity(None, &cpus);
         }
-        // To give up capabilities is always allowed, but for a seccomp filter.
-        let none = CapabilitySet::empty();
-        let _ = set_capabilities(
-            None,
-            CapabilitySets {
-                effective: none,
-                permitted: none,
-                inheritable: none,
-            },
-        );
+        self.scheduling
+            .unwrap_or(Allowed::NORMAL)
+            .drop_capabilities();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.thread.store(thread, Ordering::Relaxed);
+        self.raise();
+    }
+
+    fn raise(&mut self) {
+        if let Some(scheduling) = self.scheduling {
+            // If refused, the thread stays in the class that it has.
+            let _ = scheduling.class().raise();
+        }
+    }
+
+    fn lower(&mut self) {
+        if self.scheduling.is_some_and(|s| s != Allowed::NORMAL) {
+            let _ = Scheduling::lower(0);
+        }
+    }
+
+    fn lower_from_elsewhere(&self) -> Box<dyn Fn() + Send + Sync> {
+        let thread = self.thread.clone();
+        Box::new(move || {
+            let thread = thread.load(Ordering::Relaxed);
+            if thread != 0 {
+                let _ = Scheduling::lower(thread);
+            }
+        })
     }
 
     fn watch(&mut self, fd: BorrowedFd<'_>, token: usize) -> io::Result<()> {

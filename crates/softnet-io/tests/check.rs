@@ -1,37 +1,32 @@
 //! Drivers and qdiscs that break their contracts, and those that keep them, under
 //! [`Checked`](softnet_io::middleware::Checked). Each breach is reported with its author's name.
 
+mod common;
+
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use softnet::mem::{POISON, Packet, PacketList, Pool, PoolConfig};
+use softnet::mem::{POISON, Packet, PacketList, Pool};
 use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::{DropCounters, DropReason};
-use softnet::time::{Clock, Time};
-use softnet::tx::{Sender, Sent, TxRing, Xmit};
+use softnet::time::Time;
+use softnet::tx::{Sent, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Checked, FaultInjector};
 use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec, TbfSpec};
 
+use common::{frames_of, pool_of, send_and_drain};
+
 fn pool() -> Pool {
-    Pool::new(PoolConfig {
-        buffers: 256,
-        buffer_size: 2048,
-    })
-    .unwrap()
+    pool_of(256)
 }
 
 /// Frames of 60 bytes.
 fn frames(pool: &Pool, count: usize) -> PacketList {
-    let frame = |_| {
-        let mut packet = pool.alloc().unwrap();
-        assert!(packet.append(&[2; 60]));
-        packet
-    };
-    (0..count).map(frame).collect()
+    frames_of(pool, std::iter::repeat_n(60, count))
 }
 
 /// The message that `run` panics with.
@@ -554,27 +549,15 @@ fn null_driver_keeps_the_contract() {
 /// queued packets that leave later.
 #[test]
 fn device_of_checked_parts_sends_and_counts() {
-    let (pool, clock) = (pool(), Clock::monotonic());
+    let pool = pool();
     let null = Null::open(1, 1500).unwrap().tx.remove(0);
     let (mut ring, faults) = FaultInjector::new(null, 5);
     (ring.refuse_one_in, ring.stall_one_in) = (10, 20);
     let ring = Checked::driver("faulty", ring).slots(0);
     let qdisc = Checked::qdisc("pfifo", Pfifo::new(100));
-    let sender = Sender::builder().qdisc(qdisc).pool(&pool);
-    let out = sender.clock(clock.clone()).start(ring).unwrap();
-    for _ in 0..40 {
-        out.device().transmit(frames(&pool, 5), clock.now());
-    }
-    while out.device().queues()[0].waiting() != 0 {
-        faults.resume();
-        std::thread::yield_now();
-    }
-    let device = out.device().clone();
-    out.stop(Duration::from_secs(60));
-    let stats = device.stats();
+    let lists = (0..40).map(|_| frames(&pool, 5));
+    let stats = send_and_drain((ring, &faults), qdisc, &pool, lists);
     assert_eq!(stats.tx_packets + stats.dropped(), 200);
-    assert!(faults.refused() > 0);
-    assert_eq!(pool.stats().free, 256);
 }
 
 /// A driver whose own thread frees the packets: what it still holds when the ring goes is no

@@ -1,59 +1,40 @@
 //! Middleware around drivers: what is lost is counted, what is received is recorded.
 
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
+mod common;
 
-use softnet::mem::{PacketList, Pool, PoolConfig};
+use std::os::fd::BorrowedFd;
+
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::Pfifo;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
-use softnet::tx::Sender;
 use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Capture, FaultInjector, PcapWriter, Trace, Tracer};
 
+use common::{frames_of, pool_of, send_and_drain};
+
 fn pool() -> Pool {
-    Pool::new(PoolConfig {
-        buffers: 1024,
-        buffer_size: 2048,
-    })
-    .unwrap()
+    pool_of(1024)
 }
 
 /// Frames of 60 bytes and more.
 fn frames(pool: &Pool, count: usize) -> PacketList {
-    let frame = |n| {
-        let mut packet = pool.alloc().unwrap();
-        assert!(packet.append(&vec![2; 60 + n % 100]));
-        packet
-    };
-    (0..count).map(frame).collect()
+    frames_of(pool, (0..count).map(|n| 60 + n % 100))
 }
 
 /// A transmit ring that loses frames and stalls: every frame is sent or counted as refused, and
 /// the end of a stall wakes the queue.
 #[test]
 fn a_faulty_ring_loses_no_count() {
-    let (pool, clock) = (pool(), Clock::monotonic());
+    let pool = pool();
     let null = Null::open(1, 1500).unwrap().tx.remove(0);
     let (mut ring, faults) = FaultInjector::new(null, 7);
     (ring.refuse_one_in, ring.stall_one_in) = (10, 30);
-    let sender = Sender::builder().qdisc(Pfifo::new(1000)).pool(&pool);
-    let out = sender.clock(clock.clone()).start(ring).unwrap();
-    for _ in 0..50 {
-        out.device().transmit(frames(&pool, 10), clock.now());
-    }
-    while out.device().queues()[0].waiting() != 0 {
-        faults.resume();
-        std::thread::yield_now();
-    }
-    let device = out.device().clone();
-    out.stop(Duration::from_secs(60));
-    let stats = device.stats();
+    let lists = (0..50).map(|_| frames(&pool, 10));
+    let stats = send_and_drain((ring, &faults), Pfifo::new(1000), &pool, lists);
     assert_eq!(stats.tx_packets + faults.refused(), 500);
-    assert!(faults.refused() > 0);
     assert_eq!(stats.drops, [(DropReason::DriverRefused, faults.refused())]);
-    assert_eq!(pool.stats().free, 1024);
 }
 
 /// A queue that receives what it holds.

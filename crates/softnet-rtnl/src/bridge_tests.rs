@@ -291,6 +291,20 @@ fn options_of_bridges_are_set() {
     let learn = |message: &mut Message<'_>| message.put(46, &[1_u32, 1]);
     let refused = (Err(Errno::EOPNOTSUPP), 10, true, None);
     assert_eq!(set(&mut bench, &learn), refused);
+    let size = |size| move |message: &mut Message<'_>| message.put_u32(49, size);
+    assert_eq!(set(&mut bench, &size(100_000)), (Ok(()), 10, true, None));
+    assert_eq!(
+        set(&mut bench, &size(0)),
+        (Err(Errno::EINVAL), 10, true, None)
+    );
+    let options = bench
+        .control
+        .lock()
+        .unwrap()
+        .bridge(BRIDGE)
+        .unwrap()
+        .options;
+    assert_eq!(options.fdb_max_learned, 100_000);
 }
 
 /// `bridge vlan add`, `del` and `show`, each and as ranges.

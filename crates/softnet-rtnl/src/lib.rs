@@ -11,6 +11,7 @@ mod bridge_tests;
 mod fdb;
 mod host;
 mod link;
+mod mdb;
 pub mod nl;
 pub mod server;
 mod service;

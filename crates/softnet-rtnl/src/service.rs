@@ -8,7 +8,7 @@ use softnet_engine::{Devices, Engine};
 use crate::nl::{
     Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service,
 };
-use crate::{fdb, host, link, tc};
+use crate::{fdb, host, link, mdb, tc};
 
 /// Does what rtnetlink has no message for: argument to text.
 type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
@@ -16,7 +16,7 @@ type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
 /// Answers requests by an engine, which others use, too: it is locked for one request, or
 /// one part of a dump.
 pub struct Rtnl<D: Devices> {
-    control: Arc<Mutex<Engine<D>>>,
+    engine: Arc<Mutex<Engine<D>>>,
     turn: Arc<Mutex<()>>,
     operate: Operate,
 }
@@ -24,7 +24,7 @@ pub struct Rtnl<D: Devices> {
 /// Access to the engine before what clients ask for: a [`Mutex`] by itself may go to those
 /// who lock it again and again, for as long as they do.
 pub struct First<D: Devices> {
-    control: Arc<Mutex<Engine<D>>>,
+    engine: Arc<Mutex<Engine<D>>>,
     /// Held by who comes first until it has the engine; clients wait for it before that.
     turn: Arc<Mutex<()>>,
 }
@@ -39,7 +39,7 @@ impl<D: Devices> First<D> {
     /// Waits for one request, or one part of a dump, at most.
     pub fn lock(&self) -> MutexGuard<'_, Engine<D>> {
         let _turn = lock(&self.turn);
-        lock(&self.control)
+        lock(&self.engine)
     }
 }
 
@@ -55,9 +55,9 @@ impl<D: Devices> fmt::Debug for Rtnl<D> {
 
 impl<D: Devices> Rtnl<D> {
     /// Acts on this engine.
-    pub fn new(control: Arc<Mutex<Engine<D>>>) -> Rtnl<D> {
+    pub fn new(engine: Arc<Mutex<Engine<D>>>) -> Rtnl<D> {
         Rtnl {
-            control,
+            engine,
             turn: Arc::default(),
             operate: Box::new(|_, _| Err(Errno::EOPNOTSUPP.into())),
         }
@@ -75,14 +75,14 @@ impl<D: Devices> Rtnl<D> {
     /// For another user of the engine, who does not wait for many clients.
     pub fn first(&self) -> First<D> {
         First {
-            control: self.control.clone(),
+            engine: self.engine.clone(),
             turn: self.turn.clone(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Engine<D>> {
         drop(lock(&self.turn));
-        lock(&self.control)
+        lock(&self.engine)
     }
 }
 
@@ -97,19 +97,20 @@ impl<D: Devices> Service for Rtnl<D> {
         client: &Client,
         replies: &mut Replies,
     ) -> Result<(), Error> {
-        let control = self.lock();
+        let engine = self.lock();
         // Those of others, so that the rest is of the request.
-        replies.without_request(|replies| publish(&control, replies));
+        replies.without_request(|replies| publish(&engine, replies));
         let answered = match request.kind {
             link::RTM_NEWLINK..=link::RTM_SETLINK => {
-                link::request(&control, request, client, replies)
+                link::request(&engine, request, client, replies)
             }
             tc::RTM_NEWQDISC..=tc::RTM_GETTFILTER | tc::RTM_NEWCHAIN..=tc::RTM_GETCHAIN => {
-                tc::request(&control, request, replies)
+                tc::request(&engine, request, replies)
             }
             fdb::RTM_NEWNEIGH..=fdb::RTM_GETNEIGH if of_bridge(request) => {
-                fdb::request(&control, request, replies)
+                fdb::request(&engine, request, replies)
             }
+            mdb::RTM_NEWMDB..=mdb::RTM_GETMDB => mdb::request(&engine, request),
             link::vlan::RTM_NEWVLAN..link::vlan::RTM_GETVLAN => {
                 let help = "use `bridge vlan add`, `bridge vlan del`";
                 Err(Error::new(Errno::EOPNOTSUPP).help(help))
@@ -119,7 +120,7 @@ impl<D: Devices> Service for Rtnl<D> {
             _ => Err(Errno::EOPNOTSUPP.into()),
         };
         // What was changed is told, even if the request failed.
-        publish(&control, replies);
+        publish(&engine, replies);
         answered
     }
 
@@ -130,16 +131,17 @@ impl<D: Devices> Service for Rtnl<D> {
         position: &mut Position,
         chunk: &mut Chunk<'_>,
     ) -> Result<Progress, Error> {
-        let control = self.lock();
+        let engine = self.lock();
         match request.kind {
-            link::RTM_GETLINK => link::dump(&control, request, client, position, chunk),
+            link::RTM_GETLINK => link::dump(&engine, request, client, position, chunk),
             tc::RTM_GETQDISC | tc::RTM_GETTCLASS | tc::RTM_GETTFILTER | tc::RTM_GETCHAIN => {
-                tc::dump(&control, request, position, chunk)
+                tc::dump(&engine, request, position, chunk)
             }
-            link::vlan::RTM_GETVLAN => link::vlan::dump(&control, request, position, chunk),
+            link::vlan::RTM_GETVLAN => link::vlan::dump(&engine, request, position, chunk),
             fdb::RTM_GETNEIGH if of_bridge(request) => {
-                fdb::dump(&control, request, client, position, chunk)
+                fdb::dump(&engine, request, client, position, chunk)
             }
+            mdb::RTM_GETMDB => mdb::dump(&engine, request, position, chunk),
             kind if host::answers(kind) => host::dump(request).map(|()| Progress::Done),
             _ => Err(Errno::EOPNOTSUPP.into()),
         }
@@ -180,14 +182,14 @@ impl<D: Devices> Service for Rtnl<D> {
 }
 
 /// Tells of what has changed since the last call.
-fn publish<D: Devices>(control: &Engine<D>, replies: &mut Replies) {
-    let (changes, lost) = control.take_changes();
+fn publish<D: Devices>(engine: &Engine<D>, replies: &mut Replies) {
+    let (changes, lost) = engine.take_changes();
     if lost {
         replies.overrun();
     }
     for change in changes {
         // What cannot be shown is missing.
-        if link::publish(control, &change, replies).is_err() {
+        if link::publish(engine, &change, replies).is_err() {
             replies.overrun();
         }
     }
@@ -201,16 +203,16 @@ mod tests {
 
     /// Who comes first gets the engine next, whatever clients ask for meanwhile.
     #[test]
-    fn the_first_waits_for_one_request() {
-        let (mut rtnl, control) = crate::testing::rtnl(|_| {});
+    fn clients_are_served_in_the_order_in_which_they_come() {
+        let (mut rtnl, engine) = crate::testing::rtnl(|_| {});
         let first = rtnl.first();
         let turn = rtnl.turn.clone();
         let (order, came) = channel();
         std::thread::scope(|threads| {
-            let held = control.lock().unwrap();
+            let held = engine.lock().unwrap();
             let order_of_first = order.clone();
             threads.spawn(move || {
-                let _control = first.lock();
+                let _engine = first.lock();
                 order_of_first.send("first").unwrap();
             });
             while turn.try_lock().is_ok() {

@@ -28,11 +28,11 @@ pub(crate) type Shared = Arc<Mutex<Engine<FedDevices>>>;
 pub(crate) fn rtnl(setup: impl FnOnce(&Engine<FedDevices>)) -> (Rtnl<FedDevices>, Shared) {
     let sleepers = vec![CondSleeper::default()];
     let devices = FedDevices::default();
-    let control = Engine::start(sleepers, pool(64), Clock::monotonic(), devices).unwrap();
-    setup(&control);
-    control.take_changes();
-    let control = Arc::new(Mutex::new(control));
-    (Rtnl::new(control.clone()), control)
+    let engine = Engine::start(sleepers, pool(64), Clock::monotonic(), devices).unwrap();
+    setup(&engine);
+    engine.take_changes();
+    let engine = Arc::new(Mutex::new(engine));
+    (Rtnl::new(engine.clone()), engine)
 }
 
 pub(crate) fn port(

@@ -47,7 +47,9 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
                         continue;
                     };
                     // Back-pressure: slower instead of lossy.
-                    out.device().queues()[0].wait_for_capacity(100, Duration::from_secs(1));
+                    let queue = &out.device().queues()[0];
+                    let waited = queue.wait_for_capacity(100, Duration::from_secs(1));
+                    waited.expect("no driver calls this");
                     out.transmit(packet);
                 }
             });

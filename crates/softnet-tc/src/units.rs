@@ -60,6 +60,9 @@ const TIMES: &[(&str, f64)] = &[
     ("secs", 1e9),
 ];
 
+/// The highest rate, in bytes per second, of qdiscs, classes and rate groups.
+pub const MAX_RATE: u64 = 1_000_000_000_000;
+
 const KIB: f64 = 1024.0;
 const MIB: f64 = KIB * 1024.0;
 const GIB: f64 = MIB * 1024.0;

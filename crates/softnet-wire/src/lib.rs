@@ -50,6 +50,7 @@ mod address;
 mod checksum;
 mod ecn;
 mod hash;
+mod membership;
 mod offload;
 mod parse;
 mod sender;
@@ -59,6 +60,10 @@ pub use address::EthernetAddress;
 pub use checksum::{PartialSum, checksum, fold, pseudo_header, sum_bytes};
 pub use ecn::{set_ce, traffic_class};
 pub use hash::keyed_hash;
+pub use membership::{
+    GroupQuery, GroupRecord, GroupRecords, Membership, Multicast, RecordKind, is_unsnooped,
+    multicast,
+};
 pub use offload::{Checksum, Gso, GsoKind, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
 pub use parse::{Headers, L4, Network, dissect, ethernet, parse};
 pub use sender::{Claim, LinkLayerAddresses, Message, Neighbour, Sender, sender};

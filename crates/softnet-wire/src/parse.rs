@@ -19,7 +19,7 @@ pub(crate) mod ethertype {
     pub(crate) const ARP: u16 = 0x0806;
     pub(crate) const IPV6: u16 = 0x86dd;
     /// IEEE 802.1Q.
-    pub(super) const VLAN: u16 = 0x8100;
+    pub(crate) const VLAN: u16 = 0x8100;
     /// IEEE 802.1ad.
     pub(super) const SERVICE_VLAN: u16 = 0x88a8;
     /// The outer tag's EtherType in equipment from before 802.1ad.
@@ -27,14 +27,16 @@ pub(crate) mod ethertype {
 }
 
 pub(crate) mod protocol {
-    pub(super) const HOP_BY_HOP: u8 = 0;
+    pub(crate) const HOP_BY_HOP: u8 = 0;
     pub(super) const ICMP: u8 = 1;
+    pub(crate) const IGMP: u8 = 2;
     pub(super) const TCP: u8 = 6;
     pub(crate) const UDP: u8 = 17;
     pub(super) const ROUTING: u8 = 43;
     pub(crate) const FRAGMENT: u8 = 44;
     pub(crate) const ICMPV6: u8 = 58;
     pub(super) const DESTINATION_OPTIONS: u8 = 60;
+    pub(crate) const PIM: u8 = 103;
     pub(super) const MOBILITY: u8 = 135;
     pub(super) const HIP: u8 = 139;
     pub(super) const SHIM6: u8 = 140;

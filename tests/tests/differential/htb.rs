@@ -61,7 +61,7 @@ fn g5_direct_packets() {
 
 /// Own tokens first, then those of the classes above, by priority and in turn.
 #[test]
-fn who_borrows_from_whom() {
+fn borrowing_goes_by_priority_and_quantum() {
     let Some(mut kernel) = kernel() else { return };
     let leaf = |prio, quantum| HtbClassSpec {
         prio,

@@ -131,7 +131,7 @@ impl<'a> Administrator<'a> {
                     bytes: Some(rate(*self.random.pick(&RATES), 65_536)),
                     packets: None,
                 };
-                engine.set_rate_group("group", spec);
+                engine.set_rate_group("group", spec).unwrap();
                 let group = self.random.one_in(2).then(|| "group".to_owned());
                 let set = engine.set_options(port, |port| port.rate_group = group);
                 set.expect("a group");

@@ -61,6 +61,7 @@ const BULKS: (&str, &[&str]) = ("bulk", &["1", "2", "4", "8", "16", "32"]);
 const WAYS: (&str, &[&str]) = ("path", &["one-way", "both-ways"]);
 const FLOWS: (&str, &[&str]) = ("flows", &["1", "16", "200"]);
 const PFIFO_FAST: (&str, &[&str]) = ("qdisc", &["pfifo_fast"]);
+const BURNERS: &[(&str, &[&str])] = &[("case", &["busy-host"]), ("load", &["burners"])];
 const LOADED: &[(&str, &[&str])] = &[("case", &["load"])];
 const BATCH: &[(&str, &[&str])] = &[("case", &["batch"]), ("classes", &["10000"])];
 const ROOT: (&str, &[&str]) = ("parent", &["root"]);
@@ -229,13 +230,28 @@ pub(super) const GOALS: &[Goal] = &[
     goal("backlog", "stack_p99_us", Nothing("µs", 1.0), AtMost(60.0),
         &[("case", &["wake-latency"])], "a packet that arrives at a sleeping worker, TAP to TAP"),
     // switch
-    goal("switch", "tcp_gbps", Variant("ovs-tso"), AtLeast(0.95), &[("mss", &["-", "400"])],
-        "one connection: level"),
+    goal("switch", "tcp_gbps", Variant("ovs-tso"), AtLeast(0.95),
+        &[("case", &["-"]), ("mss", &["-", "400"])], "one connection: level"),
     goal("switch", "udp_pps", Variant("ovs"), AtLeast(1.8),
         &[("generator", &["iperf3", "sendmmsg"]), ("payload", &["64"])], ""),
-    goal("switch", "ping_mean_us", Variant("ovs"), AtMost(0.8), &[], "idle"),
-    goal("switch", "gbps", Variant("ovs-tso"), AtLeast(1.0), &[("case", &["many-clients"])],
+    goal("switch", "ping_mean_us", Variant("ovs"), AtMost(0.8), &[("case", &["-"])], "idle"),
+    goal("switch", "gbps", Variant("ovs-tso"), AtLeast(5.0), &[("case", &["many-clients"])],
         "200 senders"),
+    goal("switch", "gbps", Variant("kernel-bridge"), AtLeast(0.55),
+        &[("case", &["many-clients"])], "200 senders"),
+    goal("switch", "tcp_gbps", Variant("ovs-tso"), AtLeast(1.0), BURNERS, "beside burners"),
+    goal("switch", "tcp_gbps", Variant("kernel-bridge"), AtLeast(0.85), BURNERS,
+        "beside burners"),
+    goal("switch", "udp_pps", Variant("ovs-tso"), AtLeast(1.0), BURNERS, "beside burners"),
+    goal("switch", "udp_pps", Variant("kernel-bridge"), AtLeast(0.85), BURNERS,
+        "beside burners"),
+    goal("switch", "ping_p99_us", Nothing("µs", 1.0), AtMost(1000.0), BURNERS,
+        "beside burners"),
+    goal("switch", "ping_mean_us", Variant("ovs-tso"), AtMost(0.5),
+        &[("case", &["busy-host"]), ("load", &["tcp"])], "beside one TCP stream"),
+    goal("switch", "burner_share", Variant("kernel-bridge"), AtLeast(1.0),
+        &[("case", &["busy-host"]), ("load", &["flood"])],
+        "a program beside a flood of small packets"),
     goal("switch", "start_ms", Variant("ovs"), AtMost(0.2), &[], ""),
     // control
     goal("control", "lost", Nothing("packets", 1.0), AtMost(0.0), LOADED, ""),

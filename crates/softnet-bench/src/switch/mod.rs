@@ -5,7 +5,8 @@
 //! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
 //! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
 //! segments over ports of four queues; the accuracy of `tbf` at three rates where the variant can
-//! shape. CPU time is what the whole machine spent, traffic generators included.
+//! shape; a thousand hosts (`many_ports`). Case `busy-host` is the switch beside programs that want
+//! all CPUs. CPU time is what the whole machine spent, traffic generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -23,11 +24,15 @@ use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, W
 use crate::tap_case::clients;
 use crate::{cpu, ping};
 
+mod busy_host;
 pub(crate) mod iperf;
+mod many_ports;
 #[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
 pub(crate) mod mmsg;
 mod udp;
 
+/// Value of the parameter `case` of the rows with 200 connections.
+const MANY_CLIENTS: &str = "many-clients";
 /// Fields that Softnet is compared by.
 const COMPARE: &[&str] = &[
     "tcp_gbps",
@@ -39,6 +44,7 @@ const COMPARE: &[&str] = &[
     "cpu_s_per_mpkt",
     "start_ms",
     "gbps",
+    "burner_share",
 ];
 /// The segment size that makes TCP costly: 400 bytes, as in the reports this is compared with.
 const SMALL_MSS: u16 = 400;
@@ -85,6 +91,8 @@ const SHAPES: [Shape; 3] = [
 fn switches() -> Vec<Box<dyn Switch>> {
     vec![
         Box::new(Softnet::default()),
+        Box::new(Softnet::scheduled("softnet-nice", "nice")),
+        Box::new(Softnet::scheduled("softnet-realtime", "realtime")),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
         Box::new(KernelBridge::Plain),
@@ -94,19 +102,35 @@ fn switches() -> Vec<Box<dyn Switch>> {
 
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    if !options.threads.is_empty() {
-        eprintln!("softnet-bench: switch: --threads has no meaning here and is ignored");
-    }
-    options.check_variants("switch", &switches::names(&switches()))?;
+    let hosts = match (options.threads.first(), options.seconds < SHORT) {
+        (Some(&hosts), _) => hosts,
+        (None, true) => many_ports::FEW_HOSTS,
+        (None, false) => many_ports::HOSTS,
+    };
+    let mut known = switches::names(&switches());
+    known.extend(switches::names(&busy_host::switches()));
+    options.check_variants("switch", &known)?;
     let (turns, slice) = options.program_turns();
     let mut results = Collector::default();
+    if options.includes("case", busy_host::NAME)? {
+        busy_host::rows(options, &mut results)?;
+    }
+    let (all, many) = (
+        options.includes("case", "")?,
+        options.includes("case", MANY_CLIENTS)?,
+    );
+    if !all && !many {
+        return Ok(results.report("switch", COMPARE));
+    }
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
     for switch in switches::choose(switches(), &options.variants) {
         switch.note_setting(&mut results);
         variants.push(Box::new(Turn {
             switch,
+            all,
             slice,
             seconds: options.seconds,
+            hosts,
         }));
     }
     interleave(turns, &mut variants, &mut results)?;
@@ -118,8 +142,12 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 
 struct Turn {
     switch: Box<dyn Switch>,
+    /// Not the case `many-clients` alone.
+    all: bool,
     slice: Duration,
     seconds: f64,
+    /// Number of hosts in the case `many-ports`.
+    hosts: usize,
 }
 
 impl Variant for Turn {
@@ -129,6 +157,11 @@ impl Variant for Turn {
 
     fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
         self.switch.prepare()?;
+        // Other scheduling classes are of interest where CPUs are short.
+        let ours = self.name() == crate::report::OURS || !self.name().starts_with("softnet");
+        if !self.all || !ours {
+            return self.many_clients(results);
+        }
         let (topology, start) = switches::open(&*self.switch, 2, Wiring::default())?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
         match iperf::Server::start(&topology) {
@@ -146,7 +179,8 @@ impl Variant for Turn {
         self.ping(&topology, results)?;
         drop(topology);
         self.many_clients(results)?;
-        self.shaping(results)
+        self.shaping(results)?;
+        many_ports::run(&*self.switch, self.hosts, results)
     }
 }
 
@@ -269,7 +303,7 @@ impl Turn {
             (CLIENTS_WARM_UP, 2 * self.slice)
         };
         let mut params = clients::many_params();
-        params.insert(0, ("case", json!("many-clients")));
+        params.insert(0, ("case", json!(MANY_CLIENTS)));
         match clients::many(&topology, warm_up, time) {
             Ok(fields) => results.add(self.name(), &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),

@@ -1,5 +1,7 @@
 //! The kernel's bridge over veth pairs: as it comes, and with what spreads its work over the CPUs.
 
+use std::process::Command;
+
 use super::{LATENCY, Shape, Switch, Wiring, gro};
 use crate::error::BenchError;
 use crate::hosts::{NamedNetns, Topology};
@@ -13,6 +15,9 @@ pub(crate) enum KernelBridge {
     /// ends costs TCP more than it gains.
     Rps,
 }
+
+/// Group of the bridge's ports, by which they are deleted at once.
+pub(crate) const GROUP: u32 = 7;
 
 impl Switch for KernelBridge {
     fn name(&self) -> &'static str {
@@ -32,22 +37,30 @@ impl Switch for KernelBridge {
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let switch = &topology.switch;
-        switch.ip("link add br0 type bridge")?;
+        let mut commands = "link add br0 type bridge\n".to_owned();
         for host in &topology.hosts {
             let (inside, netns, queues) = (&host.interface, host.netns.name(), wiring.queues);
             let outside = port(inside);
             let queues = format!("numtxqueues {queues} numrxqueues {queues}");
-            switch.ip(&format!(
-                "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}"
-            ))?;
-            if *self == KernelBridge::Rps {
-                host.netns.run(|| enable_gro(inside))?;
-                switch.run(|| enable_gro(&outside))?;
-                enable_rps(switch, &outside)?;
-            }
-            switch.ip(&format!("link set {outside} master br0 up"))?;
+            commands += &format!(
+                "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}\n\
+                 link set {outside} group {GROUP} master br0 up\n"
+            );
         }
-        switch.ip("link set br0 up")?;
+        commands += "link set br0 up\n";
+        // One program for all: a thousand would take longer than the kernel does.
+        let file = topology.directory.path().join("bridge.ip");
+        std::fs::write(&file, commands)
+            .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+        let mut ip = Command::new("ip");
+        ip.args(["-n", switch.name(), "-batch"]).arg(&file);
+        process::output(&mut ip)?;
+        for host in topology.hosts.iter().filter(|_| *self == KernelBridge::Rps) {
+            let outside = port(&host.interface);
+            host.netns.run(|| enable_gro(&host.interface))?;
+            switch.run(|| enable_gro(&outside))?;
+            enable_rps(switch, &outside)?;
+        }
         if let Some(Shape { rate, burst, .. }) = wiring.shape {
             let port = port(&topology.hosts[1].interface);
             switch.tc(&format!(

@@ -15,7 +15,7 @@ mod ovs;
 mod softnet;
 mod threads;
 
-pub(crate) use bridge::{KernelBridge, port as bridge_port};
+pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge, port as bridge_port};
 pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
 pub(crate) use ovs::{OpenVswitch, set_sleep as set_ovs_sleep, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
@@ -100,7 +100,7 @@ pub(crate) fn names(switches: &[Box<dyn Switch>]) -> Vec<&'static str> {
 /// from the start of the first program to the first ping answered.
 pub(crate) fn open(
     switch: &dyn Switch,
-    hosts: u8,
+    hosts: usize,
     wiring: Wiring,
 ) -> Result<(Topology, Duration), BenchError> {
     let mut topology = Topology::of(hosts)?;

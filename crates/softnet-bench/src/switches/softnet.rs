@@ -8,13 +8,31 @@ use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::process::{self, Process};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Softnet {
+    name: &'static str,
+    /// Scheduling class of its workers.
+    scheduling: &'static str,
     /// The daemon, once it is known to be there.
     program: Option<PathBuf>,
 }
 
+impl Default for Softnet {
+    fn default() -> Self {
+        Softnet::scheduled(crate::report::OURS, "auto")
+    }
+}
+
 impl Softnet {
+    /// With workers of this scheduling class.
+    pub(crate) fn scheduled(name: &'static str, scheduling: &'static str) -> Softnet {
+        Softnet {
+            name,
+            scheduling,
+            program: None,
+        }
+    }
+
     /// The program, once it is prepared.
     pub(crate) fn program(&self) -> &Path {
         let program = self.program.as_deref();
@@ -30,7 +48,7 @@ impl Softnet {
     ) -> Result<(), BenchError> {
         let program = self.program();
         let path = topology.directory.path().join("softnet.toml");
-        std::fs::write(&path, configuration(topology, wiring.queues, far))
+        std::fs::write(&path, self.configuration(topology, wiring.queues, far))
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
         let socket = topology.directory.path().join("rtnetlink.sock");
         let mut command = topology.switch.command(program);
@@ -39,11 +57,28 @@ impl Softnet {
         topology.daemons.push(daemon);
         Ok(())
     }
+
+    fn configuration(&self, topology: &Topology, queues: usize, far: &str) -> String {
+        let mut text = format!("[engine]\nscheduling = {:?}\n", self.scheduling);
+        for (index, host) in topology.hosts.iter().enumerate() {
+            let (name, netns, address) = (&host.interface, host.netns.name(), host.prefix());
+            text += &format!(
+                "[[port]]\nname = \"{name}\"\ndriver = \"tap\"\nnetns = \"{netns}\"\n\
+                 address = [\"{address}\"]\nqueues = {queues}\n"
+            );
+            if index == 1 {
+                text += far;
+            }
+            text.push('\n');
+        }
+        let ports: Vec<_> = topology.hosts.iter().map(|h| &h.interface).collect();
+        text + &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n")
+    }
 }
 
 impl Switch for Softnet {
     fn name(&self) -> &'static str {
-        crate::report::OURS
+        self.name
     }
 
     fn prepare(&mut self) -> Result<(), BenchError> {
@@ -63,23 +98,6 @@ impl Switch for Softnet {
         let far = wiring.shape.map(shape).unwrap_or_default();
         self.connect_with(topology, wiring, &far)
     }
-}
-
-fn configuration(topology: &Topology, queues: usize, far: &str) -> String {
-    let mut text = String::new();
-    for (index, host) in topology.hosts.iter().enumerate() {
-        let (name, netns, address) = (&host.interface, host.netns.name(), host.prefix());
-        text += &format!(
-            "[[port]]\nname = \"{name}\"\ndriver = \"tap\"\nnetns = \"{netns}\"\n\
-             address = [\"{address}\"]\nqueues = {queues}\n"
-        );
-        if index == 1 {
-            text += far;
-        }
-        text.push('\n');
-    }
-    let ports: Vec<_> = topology.hosts.iter().map(|h| &h.interface).collect();
-    text + &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n")
 }
 
 /// The program that was built with this one. Under cargo it is brought up to date first, so that

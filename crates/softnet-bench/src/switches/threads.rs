@@ -75,7 +75,7 @@ impl Shared {
                     self.drops.add(reason, packet.wire_packets());
                     continue;
                 }
-                Verdict::Flood => {
+                Verdict::Flood | Verdict::Multicast => {
                     for to in (0..self.ports.len()).filter(|&to| to != from) {
                         match packet.copy(&self.buffers.small) {
                             Some(copy) => self.send(to, copy.into(), now),

@@ -141,3 +141,84 @@ fn a_hundred_thousand_errors_are_bounded() {
         checked_tree("x.toml", &text).expect_err("wrong");
     }
 }
+
+#[test]
+fn errors_that_are_not_shown_are_counted_once() {
+    // Neither a rate nor a name: two errors of one value.
+    let text = "[[rate_group]]\nname = \"\"\n".repeat(30);
+    let said = parse("x.toml", &text).expect_err("wrong").to_string();
+    assert_eq!(said.lines().count(), 21, "{said}");
+    assert!(said.ends_with("x.toml: and 10 errors more"), "{said}");
+    // And what was found wrong is not wrong for another reason as well.
+    let port = |n| format!("[[port]]\nname = \"p{n}\"\ndriver = \"null\"\nisolated = 1\n");
+    let text: String = (0..30).map(port).collect();
+    let said = parse("x.toml", &text).expect_err("wrong").to_string();
+    assert!(said.ends_with("x.toml: and 10 errors more"), "{said}");
+}
+
+#[test]
+fn a_wrong_rate_does_not_hide_a_wrong_burst() {
+    assert_errors(
+        "[[rate_group]]\nname = \"a\"\nrate = \"9%\"\nburst = \"1k\"\n\
+         [[rate_group]]\nname = \"b\"\nrate = 1\nburst = \"x\"\n",
+        &[
+            "3:8 rate_group.rate: a percentage is of the device's link speed",
+            "4:9 rate_group.burst: \"1k\" is out of range",
+            "7:8 rate_group.rate: is the number 1; use a string",
+            "8:9 rate_group.burst: \"x\" is not a number with a unit",
+        ],
+    );
+}
+
+#[test]
+fn a_list_without_qdiscs_is_refused() {
+    assert_errors(
+        &format!("{PORT}qdisc = []\n"),
+        &["4:9 port.qdisc: is an empty list; give a table like { kind = \"pfifo\" }"],
+    );
+    let said = checked_tree("x.toml", "qdisc = []\n").expect_err("wrong");
+    assert!(said.to_string().contains("is an empty list"), "{said}");
+}
+
+#[test]
+fn classes_and_filters_without_a_qdisc_are_looked_into() {
+    let tree = "[[port.class]]\nclassid = \"1:10\"\nrate = \"10mbt\"\n\
+                [[port.class]]\nclassid = \"1:20\"\nrate = \"10mbit\"\nparent = \"1:30\"\n\
+                [[port.filter]]\nflowid = \"1:10\"\ndst_port = \"http\"\n";
+    assert_errors(
+        &format!("{PORT}{tree}"),
+        &[
+            "4:1 port.class: there is no qdisc that it could belong to",
+            "6:8 port.class.rate: \"mbt\" is not a unit of a rate",
+            "11:1 port.filter: there is no qdisc that it could belong to",
+            "13:12 port.filter.dst_port: \"http\" is not a port",
+        ],
+    );
+}
+
+#[test]
+fn an_empty_list_of_addresses_asks_for_nothing() {
+    let empty = format!("{PORT}address = []\n");
+    parse("x.toml", &empty).expect("valid");
+    let vm = PORT.replace("\"null\"", "\"vhost_user\"\nsocket = \"vm.sock\"");
+    parse("x.toml", &format!("{vm}address = []\n")).expect("valid");
+    assert_errors(
+        &format!("{PORT}address = [\"10.0.0.1/24\"]\n"),
+        &["4:11 port.address: driver \"null\" makes no network device that could have it"],
+    );
+}
+
+#[test]
+fn columns_of_a_long_line_are_exact() {
+    // Characters of two bytes, so that blocks of the text end within one.
+    for before in [0, 1, 500, 511, 512, 1023, 1024, 5000] {
+        let text = format!(
+            "engine = {{ socket = \"{}\", workers = 0 }}\n",
+            "ü".repeat(before)
+        );
+        let said = parse("x.toml", &text).expect_err("wrong").to_string();
+        let column = "engine = { socket = \"\", workers = ".len() + before + 1;
+        let place = format!("x.toml:1:{column}: key `engine.workers`");
+        assert!(said.contains(&place), "{place}\n{said}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use softnet_engine::BridgeSpec;
+use softnet_engine::{BRIDGE_MTUS, BridgeSpec, FDB_SIZES};
 use softnet_tc::Unset::{Required, Value, Words};
 
 use super::address::MAC;
@@ -15,7 +15,7 @@ use super::vlans::{self, VLANS};
 use super::write::Writer;
 
 /// `ip` gives it in hundredths of a second, in 32 bits.
-const AGEING_MAX: Duration = Duration::from_secs(u32::MAX as u64 / 100);
+const AGEING_MAX: Duration = Duration::from_millis(u32::MAX as u64 * 10);
 
 pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// its name, as of a port
@@ -23,6 +23,9 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// its Ethernet address
     "mac": Words("random"), "\"01:00:5e:00:00:01\""
         => Maybe(MAC), |b| Some(&mut b.settings.address);
+    /// longest IP packet in bytes, 68 to 65535
+    "mtu": Value, "67"
+        => Number(BRIDGE_MTUS.0 as i64, BRIDGE_MTUS.1 as i64), |b| Some(&mut b.settings.mtu);
     /// list of ports; a port is in one bridge at most
     "ports": Words("`[]`"), "[\"x\"]";
     /// whether frames pass only between ports of their VLAN
@@ -33,8 +36,54 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
         => ZeroIsNone(Number(0, 4094)), |b| Some(&mut b.options.default_pvid);
     /// how long an address is known that no frame comes from
     "ageing_time": Value, "\"60000000s\""
-        => Time(AGEING_MAX, "0s to 42949672s"), |b| Some(&mut b.options.ageing_time);
+        => Time(AGEING_MAX, "0s to 42949672.95s"), |b| Some(&mut b.options.ageing_time);
+    /// whether frames to a group go only to its members and to multicast routers, as long as
+    /// somebody queries (ip-link(8), as the following)
+    "mcast_snooping": Value, "0"
+        => Flag, |b| Some(&mut b.options.multicast.snooping);
+    /// whether the bridge queries, while no other querier is heard
+    "mcast_querier": Value, "0"
+        => Flag, |b| Some(&mut b.options.multicast.querier);
+    /// groups that the bridge knows at most
+    "mcast_hash_max": Value, "-1"
+        => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.hash_max);
+    /// version of IGMP, 2 or 3; from 3 on, sources count
+    "mcast_igmp_version": Value, "4"
+        => Number(2, 3), |b| Some(&mut b.options.multicast.igmp_version);
+    /// version of MLD, 1 or 2; from 2 on, sources count
+    "mcast_mld_version": Value, "3"
+        => Number(1, 2), |b| Some(&mut b.options.multicast.mld_version);
+    /// queries for a group that somebody has left
+    "mcast_last_member_count": Value, "-1"
+        => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.last_member_count);
+    /// queries of a querier that has just begun that come faster
+    "mcast_startup_query_count": Value, "-1"
+        => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.startup_query_count);
+    /// time between queries for a group that somebody has left, from 0.1 s on
+    "mcast_last_member_interval": Value, "\"60000000s\""
+        => LONG, |b| Some(&mut b.options.multicast.last_member_interval);
+    /// time for which a report counts
+    "mcast_membership_interval": Value, "\"60000000s\""
+        => LONG, |b| Some(&mut b.options.multicast.membership_interval);
+    /// time for which another querier counts, and a router
+    "mcast_querier_interval": Value, "\"60000000s\""
+        => LONG, |b| Some(&mut b.options.multicast.querier_interval);
+    /// time between two queries, from 1 s on
+    "mcast_query_interval": Value, "\"60000000s\""
+        => LONG, |b| Some(&mut b.options.multicast.query_interval);
+    /// time in which hosts answer
+    "mcast_query_response_interval": Value, "\"60000000s\""
+        => LONG, |b| Some(&mut b.options.multicast.query_response_interval);
+    /// time between the first queries, from 1 s on
+    "mcast_startup_query_interval": Value, "\"60000000s\""
+        => LONG, |b| Some(&mut b.options.multicast.startup_query_interval);
+    /// addresses that it can know, about; its table takes 64 to 128 bytes for each
+    "fdb_max_learned": Value, "0"
+        => Number(*FDB_SIZES.start() as _, *FDB_SIZES.end() as _),
+        |b| Some(&mut b.options.fdb_max_learned);
 };
+
+const LONG: Time = Time(AGEING_MAX, "0s to 42949672.95s");
 
 /// A VLAN, or 0 for none.
 struct ZeroIsNone(Number);

@@ -4,10 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use softnet_engine::rx::BACKLOG_LIMIT;
+use softnet_io::Scheduling;
 use softnet_tc::Unset::{Value, Words};
 
 use super::control::{GROUP, MODE, PATH, default_mode};
-use super::form::{List, Maybe, Number, Time};
+use super::form::{List, Maybe, Number, Time, Word};
 use super::key::{self, Key, keys, names};
 use super::model::Config;
 use super::table::Table;
@@ -20,6 +21,16 @@ const BUFFERS_MAX: i64 = 16_777_216;
 /// Longest time that an idle worker may poll before it sleeps: beyond, sleeping costs nothing in
 /// comparison.
 const BUSY_POLL_MAX: Duration = Duration::from_millis(1);
+
+const SCHEDULING: Word<Option<Scheduling>> = Word(
+    &[
+        ("auto", None),
+        ("realtime", Some(Scheduling::Realtime)),
+        ("nice", Some(Scheduling::Nice)),
+        ("normal", Some(Scheduling::Normal)),
+    ],
+    |word| format!("{word:?} is no scheduling class; use auto, realtime, nice or normal"),
+);
 
 pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// number of worker threads, 1 to 1024
@@ -38,6 +49,11 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// how long an idle worker polls before it sleeps, `0s` to `1ms`
     "busy_poll": Value, "\"2ms\""
         => Time(BUSY_POLL_MAX, "0s (never) to 1ms"), |c| Some(&mut c.settings.busy_poll);
+    /// scheduling class of a worker for the first 2 ms after it is woken, `auto`, `realtime`
+    /// (`SCHED_RR`, priority 1), `nice` (level -20) or `normal`; it is `normal` then, until it has
+    /// nothing to do. Where the right is missing the next of them; `softnet run` says so
+    "scheduling": Words("`\"auto\"`: the first of them that the system allows"), "\"fifo\""
+        => SCHEDULING, |c| Some(&mut c.scheduling);
     /// path of the socket on which the daemon answers `tc`, `ip` and `bridge` (`softnet exec`)
     "socket": Words("that in `$SOFTNET_SOCKET`; else `/run/softnet/rtnetlink.sock` for root,
         `$XDG_RUNTIME_DIR/softnet/rtnetlink.sock` for others, also for root of a user namespace

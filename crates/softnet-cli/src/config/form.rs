@@ -85,7 +85,7 @@ pub(super) struct NotEmpty<F>(pub(super) F);
 
 impl<V, F: Form<V>> Form<Vec<V>> for NotEmpty<F> {
     fn read(&self, item: Item<'_>) -> Option<Vec<V>> {
-        if item.as_list().is_some_and(|list| list.is_empty()) {
+        if item.is_empty_list() {
             return item
                 .problem("is empty, so that nothing could be sent; remove it to allow all");
         }

@@ -96,8 +96,9 @@ pub(super) fn read<T>(keys: &[Key<T>], table: &Table<'_>, target: &mut T, driver
         let (Some(field), Some(item)) = (key.field, item) else {
             continue;
         };
+        // An empty list asks for nothing.
         if !field.read(target, item)
-            && let Some(driver) = driver
+            && let Some(driver) = driver.filter(|_| !item.is_empty_list())
         {
             let what = key.needs;
             let text = format!("driver {driver:?} makes no {what} that could have it; remove it");

@@ -3,20 +3,13 @@
 use std::collections::HashMap;
 
 use softnet_engine::{ALIAS_MAX, Settings};
-use softnet_tc::QdiscSpec;
 use softnet_tc::Unset::Value;
 
 use super::form::{Flag, Number, Text};
 use super::key::{self, Key, keys};
 use super::table::{Item, Table};
 
-/// Longest interface name (`IFNAMSIZ` less the terminating zero).
-const NAME_MAX: usize = 15;
-
 pub(super) static LINK: &[Key<Settings>] = keys! { Settings =>
-    /// longest IP packet in bytes, 68 (RFC 791) to 65521
-    "mtu": Value, "67"
-        => Number(68, 65_521), |s| Some(&mut s.mtu);
     /// packets that a queue holds where its qdisc says nothing else
     "txqueuelen": Value, "-1"
         => Number(0, u32::MAX as i64), |s| Some(&mut s.tx_queue_len);
@@ -46,11 +39,6 @@ pub(super) fn read<'a>(
     settings: &mut Settings,
 ) {
     key::read(LINK, table, settings, None);
-    // The default qdisc is to hold so many.
-    let limit = settings.tx_queue_len;
-    if let Err(error) = (QdiscSpec::PfifoFast { limit }).check() {
-        table.problem::<()>("txqueuelen", error.to_string());
-    }
     if let Some(item) = table.find("name")
         && let Some(name) = item.text()
     {
@@ -71,17 +59,7 @@ pub(super) struct Names<'a>(HashMap<&'a str, (&'static str, Item<'a>)>);
 impl<'a> Names<'a> {
     /// Returns whether it is a name that a link can have.
     fn add(&mut self, kind: &'static str, item: Item<'a>, name: &'a str) -> bool {
-        let why = if name.is_empty() {
-            Some("is empty")
-        } else if name.len() > NAME_MAX {
-            Some("is longer than 15 bytes")
-        } else if name == "." || name == ".." {
-            Some("is reserved")
-        } else if name.contains(['/', ':', '%', '\0']) || name.contains(char::is_whitespace) {
-            Some("contains a character that Linux does not allow there (/, :, %, white space)")
-        } else {
-            None
-        };
+        let why = Settings::wrong_name(name);
         if let Some(why) = why {
             let text = format!("{name:?} {why}; choose a valid interface name");
             item.problem::<()>(text);

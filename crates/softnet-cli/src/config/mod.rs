@@ -124,6 +124,8 @@ fn parse_tree(file: &str, text: &str) -> Result<QdiscSpec, ConfigError> {
 #[cfg(test)]
 mod all_errors_tests;
 #[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
 mod fuzz_tests;
 #[cfg(test)]
 mod port_tests;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use softnet_engine::{EngineConfig, Spec};
-use softnet_io::DeviceSpec;
+use softnet_io::{DeviceSpec, Scheduling};
 
 use super::error::Place;
 
@@ -16,6 +16,8 @@ pub(crate) struct Config {
     pub workers: usize,
     /// The CPU of each worker; none: wherever the system puts them.
     pub cpus: Vec<usize>,
+    /// Scheduling class of the workers; `None`: the best that the system allows.
+    pub scheduling: Option<Scheduling>,
     /// Packet buffers.
     pub buffers: usize,
     /// Settings of the engine.
@@ -34,6 +36,7 @@ impl Default for Config {
             file: String::new(),
             workers: 1,
             cpus: Vec::new(),
+            scheduling: None,
             buffers: 65_536,
             settings: EngineConfig::default(),
             control: ControlConfig {

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use softnet::tx::ServedBy;
-use softnet_engine::forward::{BridgePortOptions, MAX_MACS, StormLimits};
+use softnet_engine::forward::{BridgePortOptions, MAX_MACS, McastRouter, StormLimits};
 use softnet_engine::rx::Rfs;
 use softnet_engine::{MemberSpec, PortOptions, PortSpec};
 use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
-use softnet_io::{DeviceSpec, NullSpec, TapSpec};
+use softnet_io::{DeviceSpec, ETHERNET_MTUS, NullSpec, TapSpec};
 use softnet_tc::Unset::{Required, Value, Words};
 use softnet_tc::rate::GroupSpec;
 use softnet_tc::{LinkDefaults, QdiscSpec};
 
 use super::address::{INTERFACE, MAC, NETNS, PREFIX};
 use super::control::{GROUP, MODE, PATH, default_mode};
-use super::form::{Flag, List, Maybe, NotEmpty, Number, Size, Text, Word, ints};
+use super::form::{Flag, Form, List, Maybe, NotEmpty, Number, Size, Text, Word, int, ints};
 use super::key::{self, Key, keys, names};
 use super::link::{self, LINK, Names};
-use super::table::Table;
+use super::table::{Item, Table};
 use super::vlans::{self, VLANS};
 use super::write::Writer;
 use super::{egress, tree, write_tree};
@@ -84,12 +84,9 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
             DeviceSpec::Tap(TapSpec { addresses, .. }) => Some(addresses),
             _ => None,
         };
-    /// Ethernet address of the device (`tap`)
-    "mac": Words("random"), "\"01:00:5e:00:00:01\"", needs "network device"
-        => Maybe(MAC), |p| {
-            let is_tap = matches!(p.options.device, DeviceSpec::Tap(_));
-            is_tap.then_some(&mut p.settings.address)
-        };
+    /// Ethernet address of the link, as `ip link` shows it; with `tap` the device's, too
+    "mac": Words("random"), "\"01:00:5e:00:00:01\""
+        => Maybe(MAC), |p| Some(&mut p.settings.address);
     /// number of queue pairs, 1 to 256 (`vhost_user`: 128); or with `num_tc` the queues of each
     /// traffic class as `"COUNT@OFFSET"`
     "queues": Words("`1`"), "257";
@@ -158,6 +155,9 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     "mirror": Words("`[]`"), "{ to = \"x\" }";
     /// a table ([`redirect`](#redirect))
     "redirect": Words("nowhere"), "{ to = \"x\" }";
+    /// longest IP packet in bytes, 68 (RFC 791) to 65521
+    "mtu": Value, "67"
+        => Number(ETHERNET_MTUS.0 as i64, ETHERNET_MTUS.1 as i64), |p| Some(&mut p.settings.mtu);
 };
 
 pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions =>
@@ -176,6 +176,15 @@ pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions 
     "bcast_flood": Value, "false" => Flag, |m| Some(&mut m.bcast_flood);
     /// whether frames may leave where they came from
     "hairpin": Value, "true" => Flag, |m| Some(&mut m.hairpin);
+    /// whether multicast routers are behind the port (bridge(8)): 0 never, 1 as long as one is
+    /// heard, 2 always
+    "mcast_router": Value, "3" => ROUTER, |m| Some(&mut m.multicast.router);
+    /// whether a host that leaves a group was the only member behind the port (bridge(8))
+    "fastleave": Value, "true" => Flag, |m| Some(&mut m.multicast.fastleave);
+    /// groups that the port may be a member of; 0: as many as an eighth of the bridge's
+    /// `mcast_hash_max`, and what is over that has the port get all frames to groups
+    "mcast_max_groups": Value, "-1"
+        => Number(0, u32::MAX as i64), |m| Some(&mut m.multicast.max_groups);
 };
 
 pub(super) static STORM: &[Key<StormLimits>] = keys! { StormLimits =>
@@ -186,6 +195,26 @@ pub(super) static STORM: &[Key<StormLimits>] = keys! { StormLimits =>
     /// to stations that the bridge does not know
     "unknown_unicast": Words("any number"), "-1" => LIMIT, |s| Some(&mut s.unknown_unicast);
 };
+
+/// A [`McastRouter`] that lasts.
+struct RouterForm;
+
+impl Form<McastRouter> for RouterForm {
+    fn read(&self, item: Item<'_>) -> Option<McastRouter> {
+        McastRouter::of(Number(0, 2).read(item)?)
+    }
+
+    fn write(&self, value: &McastRouter) -> Option<toml::Value> {
+        // What was heard once is learnt.
+        let lasts = match value {
+            McastRouter::Refresh => McastRouter::Learn,
+            other => *other,
+        };
+        Some(int(lasts as u8))
+    }
+}
+
+const ROUTER: RouterForm = RouterForm;
 
 const LIMIT: Maybe<Number> = Maybe(Number(0, u32::MAX as i64));
 
@@ -345,13 +374,17 @@ fn qdisc(table: &Table<'_>, port: &Port, before: usize) -> QdiscSpec {
         tx_queue_len: port.settings.tx_queue_len,
     };
     if !table.has("qdisc") {
+        let mut is_default = true;
         for key in ["class", "filter"] {
             if let Some(first) = table.tables(key).first() {
                 let text = "there is no qdisc that it could belong to; add one";
                 table.problem_at::<()>(first.span.clone(), key, text);
+                is_default = false;
             }
         }
-        return QdiscSpec::default();
+        if is_default {
+            return QdiscSpec::default();
+        }
     }
     let spec = tree::spec(table, device);
     if let Some(spec) = &spec

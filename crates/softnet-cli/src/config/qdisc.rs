@@ -47,6 +47,10 @@ pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
     }
     if let Err(error) = spec.check() {
         let key = match error {
+            // Its limit is computed.
+            SpecError::Parameter {
+                parameter: "limit", ..
+            } if table.has("latency") => "latency",
             SpecError::Parameter { parameter, .. } => parameter,
             SpecError::Change(_)
             | SpecError::Filter(_)
@@ -187,10 +191,6 @@ fn selector(table: &Table<'_>, aqm: &mut AqmSpec) {
         let (value, mask) = text.split_once('/')?;
         Some((byte(value)?, byte(mask)?))
     });
-    if table.has(key) && !table.has("ce_threshold") {
-        let text = "has no effect without ce_threshold; remove it or add ce_threshold";
-        table.problem::<()>(key, text);
-    }
     (aqm.ce_threshold_selector, aqm.ce_threshold_mask) = selector.unwrap_or_default();
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use softnet_tc::Unset::{Required, Words};
 use softnet_tc::rate::{GroupSpec, RateSpec};
+use softnet_tc::units::MAX_RATE;
 
 use super::form::{Form, Size, int};
 use super::key::{self, Key, keys, names};
@@ -17,7 +18,7 @@ const FRAME: u64 = 1518;
 /// a busy CPU.
 const DEFAULT_BURST: u64 = 100;
 /// Rates and buckets, of bytes or packets.
-const MOST: i64 = 1_000_000_000_000;
+const MOST: u64 = MAX_RATE;
 
 pub(super) static RATE_GROUP: &[Key<GroupSpec>] = keys! { GroupSpec =>
     /// its name
@@ -61,20 +62,19 @@ fn bytes(table: &Table<'_>) -> Option<RateSpec> {
     let Some(item) = table.find("rate") else {
         return alone(table, "burst", "rate");
     };
-    let per_second = units::rate(item.text()?);
-    let per_second = per_second.or_else(|error| item.problem(error.to_string()).ok_or(()));
-    let rate = per_second.ok()?;
-    if !(1..=MOST as u64).contains(&rate) {
-        return item.problem("is out of range; use 8bit to 8tbit");
-    }
+    let rate = item.text().and_then(|text| match units::rate(text) {
+        Ok(rate @ 1..=MOST) => Some(rate),
+        Ok(_) => item.problem("is out of range; use 8bit to 8tbit"),
+        Err(error) => item.problem(error.to_string()),
+    });
     const BURST: Size = Size(FRAME, 1 << 40, "1518 bytes, one packet, to 1 TiB");
     let burst = match table.find("burst") {
-        None => (rate / DEFAULT_BURST).max(10 * FRAME),
-        Some(burst) => BURST.read(burst)?,
+        None => rate.map(|rate| (rate / DEFAULT_BURST).max(10 * FRAME)),
+        Some(burst) => BURST.read(burst),
     };
     Some(RateSpec {
-        rate,
-        burst,
+        rate: rate?,
+        burst: burst?,
         unit: FRAME,
     })
 }
@@ -83,10 +83,10 @@ fn packets(table: &Table<'_>) -> Option<RateSpec> {
     let Some(item) = table.find("pps") else {
         return alone(table, "pps_burst", "pps");
     };
-    let rate: Option<u64> = item.number(1, MOST);
+    let rate: Option<u64> = item.number(1, MOST as i64);
     let burst = match table.find("pps_burst") {
         None => rate.map(|rate| (rate / DEFAULT_BURST).max(10)),
-        Some(burst) => burst.number(1, MOST),
+        Some(burst) => burst.number(1, MOST as i64),
     };
     Some(RateSpec {
         rate: rate?,

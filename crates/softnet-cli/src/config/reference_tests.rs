@@ -411,7 +411,11 @@ fn generated() -> Vec<(String, String)> {
     let class = ("class", options("class", HtbClassSpec::OPTIONS, class));
     let kinds = kinds.chain([class]);
     let kinds = kinds.map(|(table, text)| (format!("options of {table}"), text));
-    tables.into_iter().chain(kinds).collect()
+    let (required, never) = (Unset::Required("", ""), || unreachable!("it is required"));
+    let about = "one of the kinds below";
+    let kind = entry_lines("qdisc", "kind", about, required, "\"cake\"", never);
+    let kind = [("kind of qdisc".to_owned(), kind)];
+    tables.into_iter().chain(kind).chain(kinds).collect()
 }
 
 /// With `SOFTNET_WRITE_REFERENCE` in the environment it writes them.

@@ -1,6 +1,7 @@
 //! The text of a file, and the errors found in it so far.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue, Error};
@@ -10,6 +11,8 @@ use super::table::Table;
 
 /// Errors that are kept, and printed; of the others there is the number.
 const SHOWN: usize = 20;
+/// Bytes of text between two counts of characters.
+const BLOCK: usize = 1024;
 
 /// A file. Whoever reads it reports errors here and goes on.
 #[derive(Debug)]
@@ -18,14 +21,17 @@ pub(super) struct Source<'a> {
     text: &'a str,
     /// Where each line starts.
     lines: Vec<usize>,
+    /// Characters before each block of the text: a line may be long, and have many places.
+    characters: Vec<usize>,
     found: RefCell<Found>,
 }
 
 #[derive(Debug, Default)]
 struct Found {
-    /// By place: offset, key, text.
+    /// Errors that are shown, by place: offset, key, text.
     first: Vec<(usize, Option<String>, String)>,
-    count: usize,
+    /// Offsets and keys of all. One error of a value is enough.
+    all: BTreeSet<(usize, Option<String>)>,
 }
 
 impl<'a> Source<'a> {
@@ -40,6 +46,7 @@ impl<'a> Source<'a> {
             file,
             text,
             lines: std::iter::once(0).chain(ends).collect(),
+            characters: characters(text),
             found: RefCell::default(),
         };
         let (document, errors) = DeTable::parse_recoverable(text);
@@ -81,8 +88,14 @@ impl<'a> Source<'a> {
         let start = self.lines[line - 1];
         Place {
             line,
-            column: self.text[start..end].chars().count() + 1,
+            column: self.characters_before(end) - self.characters_before(start) + 1,
         }
+    }
+
+    fn characters_before(&self, offset: usize) -> usize {
+        let block = offset / BLOCK;
+        let rest = &self.text.as_bytes()[block * BLOCK..offset];
+        self.characters[block] + starts(rest)
     }
 
     /// The text of a value.
@@ -93,15 +106,9 @@ impl<'a> Source<'a> {
     /// Reports an error at an offset.
     pub(super) fn report(&self, at: usize, key: Option<String>, text: String) {
         let mut found = self.found.borrow_mut();
-        // One error of a value is enough.
-        if found
-            .first
-            .iter()
-            .any(|(place, of, _)| (*place, of) == (at, &key))
-        {
+        if !found.all.insert((at, key.clone())) {
             return;
         }
-        found.count += 1;
         let place = found.first.partition_point(|&(first, ..)| first <= at);
         if place < SHOWN {
             found.first.insert(place, (at, key, text));
@@ -112,21 +119,28 @@ impl<'a> Source<'a> {
     /// Whether an error is known at a value.
     pub(super) fn is_wrong(&self, span: &Range<usize>) -> bool {
         let found = self.found.borrow();
-        found.first.iter().any(|(at, ..)| span.contains(at))
+        let mut within = found.all.range((span.start, None)..(span.end, None));
+        within.next().is_some()
+    }
+
+    /// True if an error at an offset is among those that are shown, as far as others are known.
+    pub(super) fn would_show(&self, at: usize) -> bool {
+        let first = &self.found.borrow().first;
+        first.len() < SHOWN || first.last().is_some_and(|&(last, ..)| at < last)
     }
 
     /// The number of errors so far.
     pub(super) fn errors(&self) -> usize {
-        self.found.borrow().count
+        self.found.borrow().all.len()
     }
 
     /// What was read, if there was no error.
     fn finish<T>(&self, value: Option<T>) -> Result<T, ConfigError> {
-        let Found { first, count } = self.found.take();
-        if let (0, Some(value)) = (count, value) {
+        let Found { first, all } = self.found.take();
+        if let (true, Some(value)) = (all.is_empty(), value) {
             return Ok(value);
         }
-        let more = count - first.len();
+        let more = all.len() - first.len();
         let problem = |(at, key, text)| Problem {
             place: Some(self.place(at)),
             key,
@@ -138,6 +152,22 @@ impl<'a> Source<'a> {
             more,
         })
     }
+}
+
+/// The number of characters that start in these bytes of a text.
+fn starts(bytes: &[u8]) -> usize {
+    let start = |&&byte: &&u8| byte & 0xc0 != 0x80;
+    bytes.iter().filter(start).count()
+}
+
+/// Characters before each block of a text, and before a block at its end.
+fn characters(text: &str) -> Vec<usize> {
+    let blocks = text.as_bytes().chunks(BLOCK);
+    let before = blocks.scan(0, |count, block| {
+        *count += starts(block);
+        Some(*count)
+    });
+    std::iter::once(0).chain(before).collect()
 }
 
 /// The end of the outermost list or inline table that has a place in it; 0 without one.

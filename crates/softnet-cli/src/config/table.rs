@@ -146,7 +146,9 @@ impl<'a> Table<'a> {
         for key in self.entries.keys() {
             let name = key.get_ref();
             if !known.contains(&name.as_ref()) {
-                let near = nearest(name, known);
+                // Nobody reads what the others are likely slips of.
+                let shown = self.source.would_show(key.span().start);
+                let near = shown.then(|| nearest(name, known)).flatten();
                 self.slips.borrow_mut().extend(near.map(str::to_owned));
                 let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
                 self.problem_at::<()>(key.span(), name, text(name, &near));
@@ -352,6 +354,11 @@ impl<'a> Item<'a> {
     pub(super) fn as_list(&self) -> Option<Vec<Item<'a>>> {
         let items = self.value.get_ref().as_array()?.iter();
         Some(items.map(|value| Item { value, ..*self }).collect())
+    }
+
+    pub(super) fn is_empty_list(&self) -> bool {
+        let list = self.value.get_ref().as_array();
+        list.is_some_and(|list| list.is_empty())
     }
 
     /// The table, if it is one.

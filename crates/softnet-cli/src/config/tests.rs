@@ -115,7 +115,7 @@ fn unknown_missing_and_mistyped_keys() {
     assert_eq!(
         error("[engine]\nworker = 2\n"),
         "x.toml:2:1: key `engine.worker`: is unknown; did you mean `workers`? known here: workers, \
-         cpus, buffers, max_backlog, busy_poll, socket, socket_mode, socket_group, \
+         cpus, buffers, max_backlog, busy_poll, scheduling, socket, socket_mode, socket_group, \
          monitor_socket, monitor_group"
     );
     assert_eq!(
@@ -126,7 +126,8 @@ fn unknown_missing_and_mistyped_keys() {
              queues, num_tc, map, parallel, rps, rfs, served_by, burst, qdisc, class, filter, \
              allowed_macs, allowed_ips, max_macs, storm, rate_group, mirror, redirect, mtu, \
              txqueuelen, alias, group, up, isolated, locked, learning, flood, mcast_flood, \
-             bcast_flood, hairpin, pvid, vlans, untagged"
+             bcast_flood, hairpin, mcast_router, fastleave, mcast_max_groups, pvid, vlans, \
+             untagged"
         )
     );
     for key in ["xps", "xps_rxqs"] {
@@ -367,9 +368,9 @@ fn drivers() {
         );
     }
     assert!(port("tun", "").contains("there is no driver \"tun\""));
-    let line = port("null", "mac = \"02:00:00:00:00:01\"");
+    let line = port("null", "netns = \"x\"");
     assert!(
-        line.starts_with("x.toml:4:7: key `port.mac`: driver \"null\" makes no"),
+        line.starts_with("x.toml:4:9: key `port.netns`: driver \"null\" makes no"),
         "{line}"
     );
     for (driver, more, said) in [

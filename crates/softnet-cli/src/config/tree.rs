@@ -56,7 +56,10 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec>
     {
         return qdisc::spec(one, device);
     }
-    let mut building = Building::default();
+    let mut building = Building {
+        has_lost_unnamed: qdiscs.is_empty(),
+        ..Building::default()
+    };
     let mut classes = classes.iter().peekable();
     // In the order of the file: a class is there for the qdiscs and classes after it.
     for (index, qdisc) in qdiscs.iter().enumerate() {
@@ -79,6 +82,10 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec>
 pub(super) fn qdiscs<'t>(table: &'t Table<'_>) -> Vec<Table<'t>> {
     let expected = "a table like { kind = \"pfifo\" }, or a list of them";
     match table.find("qdisc") {
+        Some(item) if item.is_empty_list() => {
+            let text = format!("is an empty list; give {expected}, or remove it");
+            item.problem(text).into_iter().collect()
+        }
         Some(item) => item.one_or_more(expected),
         // A file of another kind, or with a slip, has its error.
         None if table.source.errors() > 0 => Vec::new(),

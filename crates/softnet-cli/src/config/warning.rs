@@ -1,6 +1,6 @@
 //! What a valid file hardly means: one line each, with the place.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 
@@ -128,26 +128,23 @@ impl Found {
                 &single
             }
         };
+        // No other qdisc has its parent.
+        let of = |table: &Table<'_>| table.handle("parent").unwrap_or(Handle::ROOT);
+        let qdiscs: BTreeMap<_, _> = tree.qdiscs.iter().map(|q| (of(q), q)).collect();
+        let of = |table: &Table<'_>| table.handle("classid");
+        let classes: BTreeMap<_, _> = tree.classes.iter().map(|c| (of(c), c)).collect();
         for warning in warnings(nodes, tree.queues, tree.parallel, tree.mtu) {
             let at = warning.at;
             let (table, name) = match nodes.node(at) {
-                // No other qdisc has its parent.
                 Some(node) => {
-                    let is_it = |table: &&Table<'_>| {
-                        let parent = table.handle("parent");
-                        parent.unwrap_or(Handle::ROOT) == node.parent
-                    };
-                    let table = tree.qdiscs.iter().find(is_it);
+                    let table = qdiscs.get(&node.parent).copied();
                     let name = match table.is_some_and(|table| table.has("handle")) {
                         true => format!("qdisc {at}"),
                         false => format!("{}:", node.qdisc.kind()),
                     };
                     (table, name)
                 }
-                None => {
-                    let is_it = |table: &&Table<'_>| table.handle("classid") == Some(at);
-                    (tree.classes.iter().find(is_it), format!("class {at}:"))
-                }
+                None => (classes.get(&Some(at)).copied(), format!("class {at}:")),
             };
             let Some(table) = table.or_else(|| tree.qdiscs.first()) else {
                 continue;
@@ -310,6 +307,25 @@ mod tests {
             matches!(&found[..], [one] if one.starts_with(start)),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn ten_thousand_classes_are_named_at_their_lines() {
+        let mut text = port("[[port.qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\n");
+        for n in 1..=10_000 {
+            let class = format!("classid = \"1:{n:x}\"\nrate = \"1mbit\"\nburst = \"1k\"\n");
+            text += &format!("[[port.class]]\n{class}");
+        }
+        let found = of(&text);
+        assert_eq!(found.len(), 10_000);
+        for (n, line) in found.iter().enumerate() {
+            let at = format!(
+                "{}:9: warning: port \"p\": class 1:{:x}: ",
+                10 + 4 * n,
+                n + 1
+            );
+            assert!(line.starts_with(&at), "{at}\n{line}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{bridge, engine, fdb, port, rate_group};
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     text: String,
-    /// What the format cannot express, a line each.
+    /// Lines about what the format cannot express, without control characters.
     pub(super) remarks: Vec<String>,
 }
 
@@ -39,8 +39,7 @@ impl Writer {
         if let Some(path) = path
             && path.to_str().is_none()
         {
-            let path = path.display();
-            self.remarks.push(format!("socket is no text: {path}"));
+            self.remarks.push(format!("socket is no text: {path:?}"));
         }
     }
 }
@@ -62,10 +61,7 @@ pub(crate) fn write(config: &Config) -> String {
         bridge::write(&mut w, bridge, ports);
     }
     ports.iter().for_each(|port| fdb::write(&mut w, port));
-    let remarks = w
-        .remarks
-        .iter()
-        .map(|remark| format!("# {}\n", remark.replace('\n', " ")));
+    let remarks = w.remarks.iter().map(|remark| format!("# {remark}\n"));
     remarks.collect::<String>() + &w.text
 }
 

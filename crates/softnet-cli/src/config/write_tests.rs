@@ -10,6 +10,8 @@ use softnet_tc::{
     Test, TreeSpec, U32, Width,
 };
 
+use softnet_tc::units::MAX_RATE;
+
 use super::write::{self, write};
 use super::{Config, parse, parse_tree};
 
@@ -119,7 +121,9 @@ ports = ["b"]
 }
 
 fn time() -> impl Strategy<Value = Duration> {
-    (0..1_u64 << 50).prop_map(Duration::from_nanos)
+    // The longest that rtnetlink has.
+    let micros = Just(Duration::from_micros(u32::MAX.into()));
+    prop_oneof![9 => (0..1_u64 << 50).prop_map(Duration::from_nanos), 1 => micros]
 }
 
 fn link() -> impl Strategy<Value = LinkCost> {
@@ -132,32 +136,43 @@ fn link() -> impl Strategy<Value = LinkCost> {
 }
 
 fn aqm() -> impl Strategy<Value = AqmSpec> {
-    let threshold = prop::option::of((time(), any::<u8>(), any::<u8>()));
+    let threshold = (prop::option::of(time()), any::<u8>(), any::<u8>());
     (time(), time(), any::<bool>(), threshold).prop_map(|(target, interval, ecn, threshold)| {
-        let (selector, mask) = threshold.map_or((0, 0), |(_, value, mask)| (value, mask));
+        let (ce_threshold, ce_threshold_selector, ce_threshold_mask) = threshold;
         AqmSpec {
             target,
             interval: interval.max(Duration::from_micros(1)),
             ecn,
-            ce_threshold: threshold.map(|(time, ..)| time),
-            ce_threshold_selector: selector,
-            ce_threshold_mask: mask,
+            ce_threshold,
+            ce_threshold_selector,
+            ce_threshold_mask,
         }
     })
 }
 
 fn number() -> impl Strategy<Value = u32> {
-    prop_oneof![0..20_u32, any::<u32>()]
+    prop_oneof![0..20_u32, any::<u32>(), Just(u32::MAX)]
 }
 
+/// Also what is refused.
 fn rate() -> impl Strategy<Value = u64> {
-    prop_oneof![1..1000_u64, 1..1_000_000_000_000_u64]
+    prop_oneof![
+        3 => 1..1000_u64,
+        3 => 1..=MAX_RATE,
+        1 => Just(MAX_RATE),
+        1 => any::<u64>(),
+    ]
+}
+
+/// Bytes, also more than can be.
+fn limit() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..=1_u64 << 50, 1 => Just(1 << 50), 1 => any::<u64>()]
 }
 
 fn tbf() -> impl Strategy<Value = QdiscSpec> {
     let peak = prop::option::of((rate(), number()));
     let burst = any::<u32>().prop_map(u64::from);
-    (rate(), burst, 0..1_u64 << 50, peak, link()).prop_map(|(rate, burst, limit, peak, link)| {
+    (rate(), burst, limit(), peak, link()).prop_map(|(rate, burst, limit, peak, link)| {
         QdiscSpec::Tbf(TbfSpec {
             rate,
             burst,

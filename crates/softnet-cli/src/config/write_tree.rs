@@ -84,9 +84,7 @@ fn options(w: &mut Writer, qdisc: &QdiscSpec) {
         }
         QdiscSpec::Codel(CodelSpec { aqm, .. }) | QdiscSpec::FqCodel(FqCodelSpec { aqm, .. }) => {
             let selector = (aqm.ce_threshold_selector, aqm.ce_threshold_mask);
-            if let (Some(_), (value, mask @ 1..) | (value @ 1.., mask)) =
-                (aqm.ce_threshold, selector)
-            {
+            if let (value, mask @ 1..) | (value @ 1.., mask) = selector {
                 w.put("ce_threshold_selector", format!("{value:#04x}/{mask:#04x}"));
             }
         }

@@ -17,7 +17,8 @@ use softnet_engine::{
 };
 use softnet_io::tap::OpenError;
 use softnet_io::{
-    Buffers, InterfaceAddress, Netns, NetnsError, PortDevices, PortRx, PortTx, Tap, TapConfig,
+    Buffers, InterfaceAddress, Netns, NetnsError, PortDevices, PortRx, PortTx, Scheduling, Tap,
+    TapConfig,
 };
 use softnet_tc::QdiscSpec;
 
@@ -64,7 +65,13 @@ impl Topology {
         let workers = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(WORKERS_MAX);
-        let engine = setup::start(workers, &[], BUFFERS, EngineConfig::default())?;
+        let engine = setup::start(
+            workers,
+            &[],
+            Scheduling::best(None).0,
+            BUFFERS,
+            EngineConfig::default(),
+        )?;
         let buffers = &engine.devices().buffers;
         let (a, port_a) = host(buffers, "a", Ipv4Addr::new(10, 9, 0, 1))?;
         let (b, port_b) = host(buffers, "b", Ipv4Addr::new(10, 9, 0, 2))?;

@@ -211,16 +211,16 @@ impl Drop for NamedNetns {
 
 /// Things that a test could leave behind in the system outside its own namespaces.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Surroundings {
+pub(crate) struct HostState {
     interfaces: BTreeSet<String>,
     netns: BTreeSet<PathBuf>,
 }
 
-impl Surroundings {
+impl HostState {
     /// As they are now. Namespaces of tests that run beside this one do not count.
-    pub(crate) fn now() -> Surroundings {
+    pub(crate) fn now() -> HostState {
         let netns = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-        Surroundings {
+        HostState {
             interfaces: interfaces(Path::new("/proc/net/dev")),
             netns: netns
                 .map(|entry| entry.path())
@@ -228,6 +228,21 @@ impl Surroundings {
                 .collect(),
         }
     }
+}
+
+/// The configuration of two TAP ports in a bridge, `eth-a` in one namespace and `eth-b` in the
+/// other, each with these lines.
+pub(crate) fn two_ports(a: (&NamedNetns, &str), b: (&NamedNetns, &str)) -> String {
+    let port = |name, (netns, lines): (&NamedNetns, &str), host| {
+        let netns = &netns.name;
+        format!(
+            "[[port]]\nname = \"eth-{name}\"\ndriver = \"tap\"\nnetns = {netns:?}\n\
+             address = [\"10.9.0.{host}/24\"]\n{lines}\n"
+        )
+    };
+    port("a", a, 1)
+        + &port("b", b, 2)
+        + "[[bridge]]\nname = \"br0\"\nports = [\"eth-a\", \"eth-b\"]\n"
 }
 
 fn interfaces(proc_net_dev: &Path) -> BTreeSet<String> {

@@ -20,11 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{
     NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
-    wait_for,
+    two_ports, wait_for,
 };
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
+use softnet_io::Links;
 
 /// A running daemon, its file and its socket.
 struct Daemon {

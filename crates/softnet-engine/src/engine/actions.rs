@@ -40,7 +40,7 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If the port or the target of an action is not there. Nothing is changed then.
     pub fn set_actions(&self, index: u32, actions: &[ActionSpec<u32>]) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let number = state.number(index)?;
         for action in actions {

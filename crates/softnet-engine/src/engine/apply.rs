@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use super::devices::{DeviceOf, Devices};
 use super::error::EngineError;
 use super::info::LinkInfo;
-use super::life::Engine;
+use super::life::{Engine, check_caller};
 use super::links::random_address;
 use super::spec::{
     ActionSpec, BridgeSpec, FdbSpec, MemberSpec, PortSpec, Settings, Spec, vlans_beside,
@@ -123,18 +123,21 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// What could not be done first.
     pub fn apply(&self, spec: &Spec<D::Spec>, strict: bool) -> Result<Missing, ApplyError> {
+        check_caller().map_err(ApplyError::new("a specification".into(), "applied"))?;
         let plan = Plan::of(spec, self);
         let read = ApplyError::new("the running state".into(), "read");
         let before = Plan::before(self).map_err(read)?;
         let (mut closed, mut missing) = (Vec::new(), Vec::new());
         let skip = (!strict).then_some(&mut missing);
         let opened = plan.open(self, &mut closed, skip);
-        let result =
-            opened.and_then(|devices| self.at_once(|engine| plan.commit(engine, devices)));
-        if let Err(mut error) = result {
-            error.lost = before.restore(self, &closed).err().map(Box::new);
-            return Err(error);
-        }
+        // What is undone is not told to workers before.
+        self.at_once(|engine| {
+            let done = opened.and_then(|devices| plan.commit(engine, devices));
+            done.map_err(|mut error| {
+                error.lost = before.restore(engine, &closed).err().map(Box::new);
+                error
+            })
+        })?;
         let index = |(place, why): (usize, _)| {
             let name = &spec.ports[place].settings.name;
             Some((self.link_named(name).ok()?.index, why))
@@ -263,7 +266,8 @@ impl<S: Clone + PartialEq> Plan<S> {
         } = &self.spec;
         self.free_names(engine)?;
         for (name, &group) in rate_groups {
-            engine.set_rate_group(name, group);
+            let set = engine.set_rate_group(name, group);
+            set.map_err(ApplyError::new(format!("rate group {name:?}"), "made"))?;
         }
         for (bridge, &link) in bridges.iter().zip(&self.bridges) {
             let what = format!("bridge {:?}", bridge.settings.name);
@@ -300,13 +304,13 @@ impl<S: Clone + PartialEq> Plan<S> {
         let named = ports.iter().map(|port| &port.settings.name);
         let named = named.chain(bridges.iter().map(|bridge| &bridge.settings.name));
         let named: HashSet<&String> = named.collect();
-        for link in engine.links().values() {
-            let name = &link.settings.name;
-            if !named.contains(name) {
-                let failed = ApplyError::new(format!("link {name:?}"), "removed");
-                engine.delete(link.index).map_err(failed)?;
-            }
-        }
+        let links = engine.links();
+        let surplus = links
+            .values()
+            .filter(|link| !named.contains(&link.settings.name));
+        let surplus: Vec<u32> = surplus.map(|link| link.index).collect();
+        let failed = ApplyError::new("what is not in it".into(), "removed");
+        engine.delete_all(&surplus).map_err(failed)?;
         for name in engine.rate_groups().into_keys() {
             if rate_groups.contains_key(&name) {
                 continue;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::link_tests::{engine, port};
 use super::*;
 use crate::forward::{FdbState, MirredDir, MirredMode, PortVlans, VlanFlags};
-use crate::testing::FedDevices;
-use softnet::tx::TcQueues;
+use crate::testing::{FedDevices, FedQueue, wait};
+use softnet::testing::{ScriptedRing, frame};
+use softnet::tx::{Features, TcQueues};
 use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateSpec};
 use softnet_tc::{PrioSpec, QdiscSpec, TreeSpec};
@@ -69,6 +70,8 @@ fn spec() -> Spec<&'static str> {
             ageing_time: Duration::from_secs(7),
             vlan_filtering: true,
             default_pvid: Some(5),
+            fdb_max_learned: 20_000,
+            ..BridgeOptions::default()
         },
         vlans: vlans(&[9], 9),
     };
@@ -161,5 +164,75 @@ fn what_is_refused_leaves_all_as_it_was() {
     let c = engine.link_named("c").unwrap();
     assert_eq!(missing[0].0, c.index);
     assert!(!c.open);
+    engine.stop(Duration::ZERO);
+}
+
+/// Packets that a port's new device has received are never forwarded by the port's old bridge: the
+/// stations of two networks are kept apart while a port changes sides.
+#[test]
+fn a_new_device_is_never_in_its_port_s_old_bridge() {
+    let (engine, devices, pool) = engine();
+    let bridge = |name| BridgeSpec {
+        settings: Settings::new(name),
+        ..BridgeSpec::default()
+    };
+    let mut spec = Spec {
+        ports: vec![port("a", Some("br0")), port("b", Some("br0"))],
+        bridges: vec![bridge("br0"), bridge("br1")],
+        ..Spec::default()
+    };
+    engine.apply(&spec, true).unwrap();
+    let (_, script) = devices.last("b");
+    *devices.waiting.lock().unwrap() = [frame(&pool, 0xFF, 1, 60, 7)].into_iter().collect();
+    spec.ports[0].options.device = "dummy";
+    spec.ports[0].master = Some("br1".into());
+    engine.apply(&spec, true).unwrap();
+    let (queue, _) = devices.last("a");
+    wait("reception", || queue.feed().packets.is_empty());
+    engine.sync();
+    assert_eq!(script.marks(), []);
+    engine.stop(Duration::ZERO);
+}
+
+/// VLANs that are refused with the rest of a specification were never in force: workers are told
+/// of the state that stays, once.
+#[test]
+fn what_is_refused_and_undone_is_not_told_to_workers() {
+    let (engine, ..) = engine();
+    let before = spec();
+    applied(&engine, &before);
+    let mut wrong = before.clone();
+    wrong.ports[0].member.vlans = vlans(&[7, 8], 8);
+    wrong.ports[0].member.stations.clear();
+    wrong.ports[1].options.rate_group = Some("nobody".into());
+    let published = engine.published();
+    engine.apply(&wrong, true).unwrap_err();
+    assert_eq!(engine.published() - published, 1);
+    assert_eq!(engine.spec().unwrap(), before);
+    engine.stop(Duration::ZERO);
+}
+
+/// A device that has other queues than were asked for is not opened again and again.
+#[test]
+fn the_queues_that_were_asked_for_are_kept() {
+    let (engine, devices, _) = engine();
+    let (rings, _) = ScriptedRing::many(2);
+    let mut asked = port("a", None);
+    asked.options.queues = 4;
+    let device = Opened {
+        rx: vec![FedQueue::default()],
+        tx: rings,
+        features: Features::default(),
+    };
+    let index = engine.add_port_with(asked, device).unwrap();
+    let spec = engine.spec().unwrap();
+    assert_eq!(spec.ports[0].options.queues, 4);
+    assert_eq!(engine.link(index).unwrap().queues(), 2);
+    applied(&engine, &spec);
+    assert!(devices.opened.lock().unwrap().is_empty());
+    // With as many as asked for.
+    engine.reopen_device(index).unwrap();
+    assert_eq!(engine.link(index).unwrap().queues(), 4);
+    assert_eq!(engine.spec().unwrap(), spec);
     engine.stop(Duration::ZERO);
 }

@@ -462,3 +462,75 @@ fn what_is_held_back_is_told_once() {
     assert_eq!(b.net.engine.published(), before + 2);
     b.net.stop();
 }
+
+/// Where a station of several VLANs cannot have an entry in one of them, those in the others are
+/// what they were.
+#[test]
+fn a_station_is_fixed_in_all_vlans_or_none() {
+    let b = Bridged::new(2);
+    let [p0, p1] = [0, 1].map(|port| b.net.ports[port].id);
+    b.add_vlans(0, 7..=7, TAGGED);
+    let engine = &b.net.engine;
+    // Static entries fill a set, until a station has no place in VLAN 7.
+    let address = |n: u32| {
+        let [_, b, c, d] = n.to_be_bytes();
+        EthernetAddress([2, 0, 1, b, c, d])
+    };
+    let tagged = |n| FdbSpec {
+        address: address(n),
+        vlan: Some(7),
+        state: FdbState::Static,
+        sticky: false,
+    };
+    let full = (0..100_000).find(|&n| match engine.add_fdb(p0, tagged(n), false) {
+        Ok(()) => false,
+        Err(EngineError::FdbFull(_)) => true,
+        Err(other) => panic!("{other}"),
+    });
+    let full = tagged(full.expect("the table has an end"));
+    let untagged = FdbSpec { vlan: None, ..full };
+    let of_vlan = |vlan| engine.fdb_entry(b.bridge, full.address, vlan).unwrap();
+    // Behind the other port it has an entry without a VLAN, and none in VLAN 1.
+    b.net.engine.remove_vlans(p1, 1..=1).unwrap();
+    engine.add_fdb(p1, untagged, false).unwrap();
+    let before = of_vlan(None).expect("it was made");
+    engine.take_changes();
+    let refused = engine.add_fdb(p0, untagged, true);
+    assert!(matches!(refused, Err(EngineError::FdbFull(_))));
+    assert_eq!(
+        of_vlan(None).map(|entry| (entry.port, entry.state)),
+        Some((p1, before.state))
+    );
+    assert_eq!((of_vlan(Some(1)), of_vlan(Some(7))), (None, None));
+    assert_eq!(engine.take_changes().0, []);
+    b.net.stop();
+}
+
+/// A table of another size takes over what is known, and frames find their way.
+#[test]
+fn a_table_of_another_size_knows_what_the_one_before_did() {
+    let mut bench = Bridged::new(3);
+    assert_eq!(bench.send(2, 0, 9), [0, 1]);
+    let fixed = bench.spec(8, FdbState::Static);
+    let port = bench.net.ports[1].id;
+    bench.net.engine.add_fdb(port, fixed, false).unwrap();
+    for size in [1 << 20, 16] {
+        bench.options(|options| options.fdb_max_learned = size);
+        for (station, port) in [(9, 2), (8, 1)] {
+            let got = bench.send(0, station, 7);
+            assert_eq!(got, [port], "station {station}, {size}");
+        }
+    }
+    let refused = |size| {
+        let (engine, bridge) = (&bench.net.engine, bench.bridge);
+        let options = BridgeOptions {
+            fdb_max_learned: size,
+            ..engine.bridge(bridge).unwrap().options
+        };
+        let error = engine.set_bridge(bridge, options).unwrap_err();
+        assert_eq!(engine.bridge(bridge).unwrap().options.fdb_max_learned, 16);
+        error.to_string()
+    };
+    assert!(refused(0).ends_with("1 to 1048576 addresses, not 0"));
+    assert!(refused((1 << 20) + 1).ends_with("not 1048577"));
+}

@@ -9,13 +9,10 @@ use super::error::EngineError;
 use super::info::LinkKind;
 use super::info::{BridgeInfo, BridgePort};
 use super::life::Engine;
-use super::spec::{BridgeOptions, BridgeSpec, FdbSpec, MemberSpec, Settings};
+use super::spec::{BridgeOptions, BridgeSpec, FDB_SIZES, FdbSpec, MemberSpec, Settings};
 use super::state::{BridgeState, Publish, State};
 use super::vlans::check_vlan;
 use crate::forward::{Bridge, BridgePortOptions, Member, PortVlans};
-
-/// Addresses a bridge learns.
-const FDB_SIZE: usize = 8192;
 
 impl<D: Devices> Engine<D> {
     /// Adds a learning switch without ports.
@@ -23,13 +20,16 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If the name is not valid or is taken.
     pub fn add_bridge(&self, settings: Settings) -> Result<u32, EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         self.check(state, &settings, None, None)?;
-        let index = state.insert(settings, LinkKind::Bridge, 0, true);
+        let index = state.insert(settings, LinkKind::Bridge, (0, 1), true);
         let options = BridgeOptions::default();
         let bridge = BridgeState {
-            bridge: Arc::new(Bridge::new(FDB_SIZE, options.ageing_time)),
+            bridge: Arc::new(Bridge::new(
+                options.fdb_max_learned as usize,
+                options.ageing_time,
+            )),
             ports: Vec::new(),
             options,
             vlans: PortVlans::with_default(options.default_pvid),
@@ -81,16 +81,26 @@ impl<D: Devices> Engine<D> {
 
     /// Gives a bridge other options. When this returns, every worker forwards by them. Another
     /// default pvid takes the place of the one before at those ports, and at the bridge, where
-    /// that one is as it was added, and where the new one is not a VLAN already.
+    /// that one is as it was added, and where the new one is not a VLAN already. A table of another
+    /// size takes over what is known; no worker waits for that.
     ///
     /// # Errors
-    /// If there is no such bridge, or no such VLAN can be. Nothing is changed then.
+    /// If there is no such bridge, no such VLAN or size can be, or a static entry has no place in a
+    /// smaller table. Nothing is changed then.
     pub fn set_bridge(&self, index: u32, options: BridgeOptions) -> Result<(), EngineError> {
         self.update(index, Change::Link, |state| {
             let known = state.bridge_mut(index)?;
             if let Some(vlan) = options.default_pvid {
                 check_vlan(vlan)?;
             }
+            let size = options.fdb_max_learned;
+            if !FDB_SIZES.contains(&size) {
+                return Err(EngineError::BadFdbSize { size });
+            }
+            if known.options.fdb_max_learned != size {
+                state.resize_fdb(index, size)?;
+            }
+            let known = state.bridge_mut(index)?;
             let (old, new) = (known.options.default_pvid, options.default_pvid);
             known.options = options;
             known.bridge.fdb().set_ageing(options.ageing_time);
@@ -159,7 +169,7 @@ impl<D: Devices> Engine<D> {
         master: Option<u32>,
         options: BridgePortOptions,
     ) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let link = state.link(index)?.clone();
         let bridge = master.map(|master| state.bridge(master)).transpose()?;
@@ -257,6 +267,23 @@ impl<D: Devices> State<D> {
             self.changes.note(Change::Left { port, name, bridge });
             self.changes.note(Change::Link(port));
         }
+    }
+
+    /// Gives a bridge a table of another size, which knows what the one before did. When this
+    /// returns, every worker uses it.
+    fn resize_fdb(&mut self, index: u32, size: u32) -> Result<(), EngineError> {
+        let now = self.clock.now();
+        let known = self.bridge_mut(index)?;
+        let resized = known
+            .bridge
+            .resized(size as usize, known.options.ageing_time, now);
+        let resized = Arc::new(resized.map_err(EngineError::FdbFull)?);
+        let before = std::mem::replace(&mut known.bridge, resized.clone());
+        self.publish();
+        self.sync();
+        // What workers learnt meanwhile; all that is static is there.
+        let _ = resized.fdb().take_over(before.fdb(), now);
+        Ok(())
     }
 
     /// Takes a port out of its bridge, which is returned.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::info::FdbEntry;
+use super::mdb::MdbEntry;
 use crate::link::LinkState;
 use softnet_tc::TreeSpec;
 
@@ -36,6 +37,24 @@ pub enum Change {
         /// The entry.
         entry: FdbEntry,
         /// It was removed.
+        gone: bool,
+    },
+    /// A member of a group came or has changed, or is gone.
+    Mdb {
+        /// The bridge.
+        bridge: u32,
+        /// The member.
+        entry: Box<MdbEntry>,
+        /// It is gone.
+        gone: bool,
+    },
+    /// A multicast router is behind a port, or none any more.
+    McastRouter {
+        /// The bridge.
+        bridge: u32,
+        /// The port.
+        port: u32,
+        /// There is none.
         gone: bool,
     },
     /// The tree of a port was made another as a whole.

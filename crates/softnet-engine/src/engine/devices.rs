@@ -45,6 +45,13 @@ pub trait Devices: Debug + Send + 'static {
         queues: usize,
     ) -> Result<Opened<Self::Rx, Self::Tx>, Self::Error>;
 
+    /// Closes transmit queues, the last that is left of their devices. Control path: returns when
+    /// the devices are gone, for which the kernel may take tens of milliseconds each. A driver
+    /// of such devices closes many of them at once.
+    fn close(&self, rings: Vec<Self::Tx>) {
+        drop(rings);
+    }
+
     /// Has an open device follow the settings of its link, as far as it has such settings.
     ///
     /// # Errors

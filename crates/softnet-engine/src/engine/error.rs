@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::io;
 
-use super::spec::Settings;
-use softnet::tx::QueueMapError;
+use super::spec::{FDB_SIZES, Settings};
+use crate::forward::Group;
+use softnet::tx::{ControlError, QueueMapError};
 use softnet::wire::EthernetAddress;
 use softnet_tc::SpecError;
 
@@ -14,6 +15,12 @@ pub(super) const MAX_PORTS: usize = i16::MAX as usize;
 /// A control call was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// A driver, a qdisc or an action called the engine, which might have waited for it.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A driver called the engine on a worker, for which it might have waited.
+    #[error("called by a worker, which would wait for itself")]
+    CalledByWorker,
     /// The qdisc's parameters are wrong.
     #[error(transparent)]
     Qdisc(#[from] SpecError),
@@ -30,7 +37,7 @@ pub enum EngineError {
     #[error("there is already a link named `{0}`")]
     Exists(String),
     /// The kernel would not take this name either.
-    #[error("`{0}` cannot be the name of a link: 1 to 15 bytes without `/`, `:` or spaces")]
+    #[error("`{0}` cannot be the name of a link: 1 to 15 bytes without `/`, `:`, `%` or spaces")]
     BadName(String),
     /// Not a unicast address.
     #[error("a link's address must be a unicast address")]
@@ -87,9 +94,30 @@ pub enum EngineError {
     /// Only static entries are where it would have its place.
     #[error("the forwarding database has no place left for {0}")]
     FdbFull(EthernetAddress),
+    /// No table is made for so many addresses.
+    #[error("a bridge knows 1 to {most} addresses, not {size}", most = FDB_SIZES.end())]
+    BadFdbSize {
+        /// The number asked for.
+        size: u32,
+    },
     /// The station has no such entry.
     #[error("the forwarding database has no entry for {0} there")]
     NoFdbEntry(EthernetAddress),
+    /// No port can be a member of it.
+    #[error("no port can be a member of {0}")]
+    BadGroup(Group),
+    /// The port is a member.
+    #[error("the port is a member of {0} already")]
+    MdbEntryExists(Group),
+    /// The bridge knows as many groups as it may.
+    #[error("the bridge's table of groups has no place left for {0}")]
+    MdbFull(Group),
+    /// The port is no member.
+    #[error("the port is no such member of {0}")]
+    NoMdbEntry(Group),
+    /// The bridge does not look at membership.
+    #[error("multicast snooping is off")]
+    NoSnooping,
     /// There are as many ports as there are numbers for them.
     #[error("an engine has at most {MAX_PORTS} ports")]
     TooManyPorts,

@@ -11,21 +11,26 @@ impl<D: Devices> Engine<D> {
     /// Changes since the last call, in order, and whether there were changes before these that are
     /// lost: the last 4096 are kept.
     pub fn take_changes(&self) -> (Vec<Change>, bool) {
-        let Changes { kept, overrun } = std::mem::take(&mut self.state().changes);
+        let mut state = self.state();
+        state.note_groups();
+        let Changes { kept, overrun } = std::mem::take(&mut state.changes);
         (kept.into(), overrun)
     }
 
     /// There are changes for [`take_changes`](Engine::take_changes) to return.
     pub fn has_changes(&self) -> bool {
-        !self.state().changes.kept.is_empty()
+        let state = self.state();
+        !state.changes.kept.is_empty() || state.groups_changed()
     }
 
     /// Events of ports since the last call. To be called every now and then: it is here that a
     /// changed MTU, or other features, take effect, for what is sent and for what is queued.
     pub fn take_events(&self) -> Vec<PortEvent> {
-        let mut guard = self.state();
-        let state = &mut *guard;
         let mut events = Vec::new();
+        let Ok(mut guard) = self.control() else {
+            return events;
+        };
+        let state = &mut *guard;
         while let Ok(event) = state.reports.try_recv() {
             let (Event::Gone { port, .. } | Event::Link { port }) = event;
             let Some(known) = state.ports.get_mut(usize::from(port)) else {
@@ -45,7 +50,8 @@ impl<D: Devices> Engine<D> {
                         ..link.features.unwrap_or(known.features)
                     };
                     if features != known.features {
-                        known.set_features(features);
+                        // Only drivers are refused, and this is none.
+                        let _ = known.set_features(features);
                     }
                     if let Some(mtu) = link.mtu {
                         state.known_mut(index).settings.mtu = mtu;

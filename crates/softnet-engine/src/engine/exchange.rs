@@ -22,7 +22,7 @@ use super::losses::sum;
 use super::spec::{PortOptions, PortSpec, Settings};
 use super::state::{State, TxEvent, WorkerHandle};
 use crate::Device;
-use crate::link::LinkCell;
+use crate::link::{Link, LinkCell};
 use crate::rx::{Backlog, Command, Napi, NapiPlace, RxQueue, TxPort};
 use softnet::mem::{PacketList, Pool};
 use softnet::tx::{DeviceConfig, DeviceStats, Ingress, Notifier, Qdiscs, QueueMap, TxPolicy};
@@ -36,6 +36,25 @@ struct Exchange<D: Devices> {
     map: QueueMap,
     /// The default qdisc is `noqueue`.
     no_queue: bool,
+}
+
+/// A device, and the events of its transmit queues.
+type Served<R> = (Arc<Device<R>>, Vec<TxEvent>);
+
+/// Last counters of devices, and their rings.
+type Retired<R> = (Vec<DeviceStats>, Vec<R>);
+
+/// Receive queues of a port, and what goes with them: made before workers know them, or kept from
+/// before.
+struct Receiving<D: Devices> {
+    /// The port.
+    number: u16,
+    napis: Vec<Arc<Napi<D::Rx, D::Tx>>>,
+    pools: Vec<Pool>,
+    opened: u32,
+    cell: Arc<LinkCell>,
+    /// The link of the new queues.
+    link: Option<Arc<dyn Link>>,
 }
 
 /// Takes packets that arrive at a port by an action to the backlog of the worker that receives
@@ -93,8 +112,8 @@ impl<D: Devices> Engine<D> {
         let options = link.options().ok_or_else(named)?;
         let Opened { rx, tx, features } = self.open_with(&link.settings, options)?;
         self.replace(index, rx, tx)?;
-        let mut guard = self.state();
-        guard.port_mut(index)?.set_features(features);
+        let mut guard = self.control()?;
+        guard.port_mut(index)?.set_features(features)?;
         guard.changes.note(Change::Link(index));
         Ok(())
     }
@@ -112,7 +131,7 @@ impl<D: Devices> Engine<D> {
     /// too many, or a worker cannot watch a receive queue. Nothing is changed then, and the new
     /// queues are closed.
     pub fn replace(&self, index: u32, rx: Vec<D::Rx>, tx: Vec<D::Tx>) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let number = state.number(index)?;
         let known = state.slot(number);
@@ -133,13 +152,13 @@ impl<D: Devices> Engine<D> {
         state.unwatch_rings(files);
         // First: the last file of the old device is then closed here, not by a worker, whose other
         // ports would wait until the kernel has unregistered the interface.
-        state.close(old);
+        state.close(&[old]);
         if down {
-            device.deactivate().expect(super::state::OUTSIDE);
+            device.deactivate()?;
         }
-        device.replace_rings(tx).expect(super::state::OUTSIDE);
+        device.replace_rings(tx)?;
         if !down && up {
-            device.activate().expect(super::state::OUTSIDE);
+            device.activate()?;
         }
         state.forget_learnt(number);
         Ok(())
@@ -162,7 +181,7 @@ impl<D: Devices> Engine<D> {
         to: &PortSpec<D::Spec>,
         device: DeviceOf<D>,
     ) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let number = state.number(index)?;
         let port = state.slot(number);
@@ -199,8 +218,7 @@ impl<D: Devices> Engine<D> {
 impl<D: Devices> State<D> {
     /// Gives a port as many queues as there are, in place of those that it has.
     fn resize(&mut self, number: u16, rx: Vec<D::Rx>, tx: Vec<D::Tx>) -> Result<(), EngineError> {
-        let (port, queues) = (self.slot(number), tx.len());
-        let index = port.index;
+        let port = self.slot(number);
         let to = Exchange {
             device: Opened {
                 rx,
@@ -212,11 +230,7 @@ impl<D: Devices> State<D> {
             map: port.device.queue_map(),
             no_queue: port.tree.env().no_queue,
         };
-        self.exchange(number, to)?;
-        if let Some(options) = self.known_mut(index).options_mut() {
-            options.queues = queues;
-        }
-        Ok(())
+        self.exchange(number, to)
     }
 
     fn policy(&self, number: u16) -> TxPolicy {
@@ -256,9 +270,9 @@ impl<D: Devices> State<D> {
         }
         self.serve(number, &device, &events);
         let link = self.known_mut(index);
-        link.open = true;
+        (link.open, link.queues) = (true, events.len());
         if !link.settings.up {
-            device.deactivate().expect(super::state::OUTSIDE);
+            device.deactivate()?;
         }
         let port = self.slot_mut(number);
         port.device = device;
@@ -268,11 +282,14 @@ impl<D: Devices> State<D> {
         std::mem::swap(&mut port.files, &mut files);
         self.unwatch_rings(files);
         self.apply_actions(number);
-        self.close(old);
+        self.close(&[old]);
         self.publish();
-        let counted = self.retire(before, &served);
+        let (counted, rings) = self.retire(vec![(before, served)])?;
+        drop(rings);
         self.forget_learnt(number);
-        sum(&mut self.slot_mut(number).before, &counted);
+        for counted in &counted {
+            sum(&mut self.slot_mut(number).before, counted);
+        }
         Ok(())
     }
 
@@ -310,18 +327,41 @@ impl<D: Devices> State<D> {
         device: Option<&Arc<Device<D::Tx>>>,
         rx: Vec<D::Rx>,
     ) -> Result<(), EngineError> {
+        let receiving = self.receiving(number, device, rx)?;
+        self.receive(vec![receiving]).map_err(|(_, error)| error)
+    }
+
+    /// As [`open`](State::open), for many ports at once: no worker receives from one of them before
+    /// all workers know them all. The number is that of the port whose queue cannot be watched.
+    pub(super) fn open_all(
+        &mut self,
+        ports: Vec<(u16, Vec<D::Rx>)>,
+    ) -> Result<(), (u16, EngineError)> {
+        let receiving = ports.into_iter().map(|(number, rx)| {
+            let receiving = self.receiving(number, None, rx);
+            receiving.map_err(|error| (number, error))
+        });
+        let receiving = receiving.collect::<Result<_, _>>()?;
+        self.receive(receiving)
+    }
+
+    /// Receive queues for a port, which no worker knows yet.
+    fn receiving(
+        &mut self,
+        number: u16,
+        device: Option<&Arc<Device<D::Tx>>>,
+        rx: Vec<D::Rx>,
+    ) -> Result<Receiving<D>, EngineError> {
         let opened = self.next_serial();
         let known = self.slot(number);
         let device = device.unwrap_or(&known.device).clone();
-        // Workers need not know of a port that neither receives nor did.
-        let is_quiet = rx.is_empty() && known.napis.is_empty();
         let link = rx.iter().find_map(D::Rx::link);
         let pools: Vec<Pool> = rx.iter().flat_map(D::Rx::pools).cloned().collect();
         let cell = Arc::new(LinkCell::new());
         let options = self.link_at(number).and_then(|link| link.options());
         let group = options.and_then(|options| options.rate_group.as_deref());
         let group = self.limits(group)?;
-        let mut napis = Vec::new();
+        let mut napis = Vec::with_capacity(rx.len());
         for (queue, place) in rx.into_iter().zip(known.first..) {
             let worker = place % self.workers.len();
             let place = NapiPlace {
@@ -340,40 +380,68 @@ impl<D: Devices> State<D> {
             napi.set_limit(group.map(|group| group.from.join()));
             napis.push(Arc::new(napi));
         }
-        let mut parts = (napis, pools, opened, cell);
+        Ok(Receiving {
+            number,
+            napis,
+            pools,
+            opened,
+            cell,
+            link,
+        })
+    }
+
+    /// Has workers receive by these in place of what the ports had: all or none.
+    fn receive(&mut self, mut ports: Vec<Receiving<D>>) -> Result<(), (u16, EngineError)> {
+        let quiet = |state: &Self, to: &Receiving<D>| {
+            to.napis.is_empty() && state.slot(to.number).napis.is_empty()
+        };
+        // Workers need not know of ports that neither receive nor did.
+        let are_quiet = ports.iter().all(|to| quiet(self, to));
+        let numbers: Vec<u16> = ports.iter().map(|to| to.number).collect();
         let mut exchange = |state: &mut State<D>| {
-            let known = state.slot_mut(number);
-            std::mem::swap(&mut known.napis, &mut parts.0);
-            std::mem::swap(&mut known.pools, &mut parts.1);
-            std::mem::swap(&mut known.opened, &mut parts.2);
-            std::mem::swap(&mut known.link, &mut parts.3);
-            if is_quiet && state.held.depth > 0 {
+            for to in &mut ports {
+                let known = state.slot_mut(to.number);
+                std::mem::swap(&mut known.napis, &mut to.napis);
+                std::mem::swap(&mut known.pools, &mut to.pools);
+                std::mem::swap(&mut known.opened, &mut to.opened);
+                std::mem::swap(&mut known.link, &mut to.cell);
+            }
+            if are_quiet && state.held.depth > 0 {
                 state.held.stale = true;
             } else {
                 state.publish();
             }
         };
         exchange(self);
-        match self.watch(number) {
+        match self.watch(&numbers) {
             Ok(()) => {
-                self.slot_mut(number).losses.open(link);
+                for to in ports {
+                    self.slot_mut(to.number).losses.open(to.link);
+                }
                 Ok(())
             }
-            Err(source) => {
-                let (refused, port) = (self.slot(number).opened, device.name().to_string());
+            Err((number, source)) => {
+                let refused = numbers.iter().map(|&number| self.slot(number).opened);
+                let refused: Vec<u32> = refused.collect();
                 exchange(self);
-                self.close(refused);
-                Err(EngineError::Watch { port, source })
+                self.close(&refused);
+                let port = self.slot(number).device.name().to_string();
+                Err((number, EngineError::Watch { port, source }))
             }
         }
     }
 
-    /// Has the workers watch a port's receive queues.
-    fn watch(&self, number: u16) -> io::Result<()> {
+    /// Has the workers watch the receive queues of ports: each worker all of its own at once.
+    fn watch(&self, ports: &[u16]) -> Result<(), (u16, io::Error)> {
         let (watched, results) = channel();
-        for napi in &self.slot(number).napis {
-            let add = Command::AddRx(napi.clone(), watched.clone());
-            self.workers[napi.worker()].tell(add);
+        let mut lists: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for napi in ports.iter().flat_map(|&number| &self.slot(number).napis) {
+            lists[napi.worker()].push(napi.clone());
+        }
+        for (worker, napis) in self.workers.iter().zip(lists) {
+            if !napis.is_empty() {
+                worker.tell(Command::AddRx(napis, watched.clone()));
+            }
         }
         drop(watched);
         // Ends early if a worker has died, which its thread reports when joined.
@@ -392,9 +460,13 @@ impl<D: Devices> State<D> {
         self.sync();
     }
 
-    /// Closes receive queues. When this returns, nothing that they received is in any backlog.
-    pub(super) fn close(&self, opened: u32) {
-        self.tell_all(|| Command::RemoveRx(opened));
+    /// Closes receive queues of these openings. When this returns, nothing that they received is in
+    /// any backlog.
+    pub(super) fn close(&self, opened: &[u32]) {
+        let mut opened = opened.to_vec();
+        opened.sort_unstable();
+        let opened: Arc<[u32]> = opened.into();
+        self.tell_all(|| Command::RemoveRx(opened.clone()));
         // Twice: when nobody receives any more, what was steered last is still to be processed.
         self.sync();
         self.sync();
@@ -413,38 +485,51 @@ impl<D: Devices> State<D> {
         }
     }
 
-    /// Gives up a device that is in no published table any more, and its transmit queues' events.
-    /// Returns what it counted, which is final.
+    /// Gives up devices that are in no published table any more, and their transmit queues' events.
+    /// Returns what each counted, which is final, and the rings, which are to be closed.
     ///
-    /// Waits for workers that hold the device because an action sends there: each holds it for one
+    /// Waits for workers that hold a device because an action sends there: each holds it for one
     /// call of the device, which is down, so it ends at once. Nobody else has a strong reference.
     pub(super) fn retire(
         &mut self,
-        mut device: Arc<Device<D::Tx>>,
-        events: &[TxEvent],
-    ) -> DeviceStats {
-        for &(worker, event) in events {
+        gone: Vec<Served<D::Tx>>,
+    ) -> Result<Retired<D::Tx>, EngineError> {
+        for &(worker, event) in gone.iter().flat_map(|(_, events)| events) {
             self.workers[worker].tell(Command::SetTx(event, None));
         }
         self.sync();
-        self.free_events(events);
-        device.deactivate().expect(super::state::OUTSIDE);
-        device
-            .replace_rings(Vec::new())
-            .expect(super::state::OUTSIDE);
+        let mut rings = Vec::new();
+        for (device, events) in &gone {
+            self.free_events(events);
+            device.deactivate()?;
+            rings.extend(device.replace_rings(Vec::new())?);
+        }
+        let alone = gone.into_iter().map(|(device, _)| self.wait_for(device));
+        let alone: Vec<_> = alone.collect();
+        self.sync();
+        let stats = |device: Result<Device<_>, Arc<Device<_>>>| match device {
+            Ok(device) => device.stats(),
+            Err(shared) => shared.stats(),
+        };
+        Ok((alone.into_iter().map(stats).collect(), rings))
+    }
+
+    /// Waits until nobody else has a device. Not if a worker has died: it may have had it.
+    fn wait_for(
+        &self,
+        mut device: Arc<Device<D::Tx>>,
+    ) -> Result<Device<D::Tx>, Arc<Device<D::Tx>>> {
         // Whoever sends there by an action is in the middle of a round.
         let died = |w: &WorkerHandle<D::Rx, D::Tx>| {
             w.thread.as_ref().is_none_or(|thread| thread.is_finished())
         };
-        let device = loop {
+        loop {
             match Arc::try_unwrap(device) {
-                Ok(device) => break device,
-                Err(shared) if self.workers.iter().any(died) => return shared.stats(),
+                Ok(device) => return Ok(device),
+                Err(shared) if self.workers.iter().any(died) => return Err(shared),
                 Err(shared) => device = shared,
             }
             std::thread::yield_now();
-        };
-        self.sync();
-        device.stats()
+        }
     }
 }

@@ -11,7 +11,8 @@ use super::info::FdbEntry;
 use super::life::Engine;
 use super::spec::FdbSpec;
 use super::state::State;
-use crate::forward::{FdbRow, FdbState, Fixed, SetError, Station};
+use crate::forward::{Fdb, FdbRow, FdbState, Fixed, SetError, Station};
+use softnet::time::Time;
 use softnet::wire::EthernetAddress;
 
 /// Entries that are read at once.
@@ -30,14 +31,14 @@ impl<D: Devices> Engine<D> {
     /// have the address, a permanent entry is sticky, there is an entry (unless `replace`), or no
     /// place is left.
     pub fn add_fdb(&self, index: u32, spec: FdbSpec, replace: bool) -> Result<(), EngineError> {
-        let mut state = self.state();
+        let mut state = self.control()?;
         let stations = state.stations(index, spec.address, spec.vlan)?;
         state.fix(index, &stations, spec, replace)
     }
 
     /// As [`add_fdb`](Engine::add_fdb) with `replace`, but without a VLAN in no VLAN alone.
     pub(super) fn add_station(&self, index: u32, spec: FdbSpec) -> Result<(), EngineError> {
-        let mut state = self.state();
+        let mut state = self.control()?;
         let stations = state.stations(index, spec.address, spec.vlan)?;
         state.fix(index, &stations[..1], spec, true)
     }
@@ -54,7 +55,7 @@ impl<D: Devices> Engine<D> {
         address: EthernetAddress,
         vlan: Option<u16>,
     ) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let stations = match vlan {
             Some(vlan) => vec![Station { vlan, address }],
@@ -88,7 +89,7 @@ impl<D: Devices> Engine<D> {
         index: u32,
         select: impl Fn(&FdbEntry) -> bool,
     ) -> Result<usize, EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let fdb = state.bridge(index)?.bridge.fdb();
         let removed = RefCell::new(Vec::new());
@@ -198,22 +199,26 @@ impl<D: Devices> State<D> {
             self.publish();
             self.sync();
         }
-        let now = self.clock.now();
-        for (done, &station) in stations.iter().enumerate() {
+        let (fdb, now) = (bridge.fdb(), self.clock.now());
+        let mut done = Vec::with_capacity(stations.len());
+        for &station in stations {
             let fixed = Fixed {
                 station,
                 port: number,
                 state: spec.state,
                 sticky: spec.sticky,
             };
-            if let Err(error) = bridge.fdb().fix(fixed, replace, now) {
-                for &station in stations[..done].iter().filter(|_| !replace) {
-                    bridge.fdb().unfix(station, number, now);
+            match fdb.fix(fixed, replace, now) {
+                Ok(before) => done.push((station, before)),
+                Err(error) => {
+                    for (station, before) in done {
+                        undo(fdb, station, number, before, now);
+                    }
+                    return Err(match error {
+                        SetError::Exists => EngineError::FdbEntryExists(spec.address),
+                        SetError::Full => EngineError::FdbFull(spec.address),
+                    });
                 }
-                return Err(match error {
-                    SetError::Exists => EngineError::FdbEntryExists(spec.address),
-                    SetError::Full => EngineError::FdbFull(spec.address),
-                });
             }
         }
         for &station in stations {
@@ -291,4 +296,21 @@ impl<D: Devices> State<D> {
                 .collect()),
         }
     }
+}
+
+/// Gives a station the entry back that it had before one was made behind `port`.
+fn undo(fdb: &Fdb, station: Station, port: u16, before: Option<FdbRow>, now: Time) {
+    let Some(before) = before else {
+        fdb.unfix(station, port, now);
+        return;
+    };
+    let fixed = Fixed {
+        station,
+        port: before.port,
+        state: before.state,
+        sticky: before.sticky,
+    };
+    let made = Duration::from_nanos(now.nanos()).saturating_sub(before.updated);
+    // It takes the place of the other.
+    let _ = fdb.fix(fixed, true, Time::ZERO + made);
 }

@@ -28,6 +28,8 @@ pub struct LinkInfo<S> {
     pub has_default: bool,
     /// Number that packets carry, of a port.
     pub(super) number: u16,
+    /// See [`queues`](LinkInfo::queues).
+    pub(super) queues: usize,
 }
 
 /// Port or bridge.
@@ -76,9 +78,10 @@ impl<S> LinkInfo<S> {
         self.options().map(|options| &options.device)
     }
 
-    /// Transmit queues; 1 of a bridge.
+    /// Transmit queues that the device has (or had last); 1 of a bridge. The device may have been
+    /// opened with others than the [options](super::PortOptions::queues) ask for.
     pub fn queues(&self) -> usize {
-        self.options().map_or(1, |options| options.queues)
+        self.queues
     }
 
     /// Ethernet address.

@@ -1,5 +1,6 @@
 //! An engine's life: its workers' threads are started, told of changes, and stopped.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use super::change::Change;
 use super::devices::Devices;
 use super::error::EngineError;
+use super::hang::Seen;
 use super::losses::sum_drops;
 use super::state::{EVENTS, Publish, State, WorkerHandle};
 use super::stats::{EngineStats, PortStats};
@@ -17,7 +19,7 @@ use crate::rx::{
 };
 use softnet::mem::Pool;
 use softnet::time::Clock;
-use softnet::tx::{Notifier, set_worker};
+use softnet::tx::{ControlError, Notifier, set_worker};
 
 /// Settings of an engine as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,10 @@ impl Default for EngineConfig {
 ///
 /// Links, which are ports and bridges, have numbers and names. Calls may come from several threads,
 /// and are carried out one at a time; who needs several calls as one keeps the engine in a mutex.
+///
+/// Drivers, qdiscs and actions must not call it: a call may wait for the worker, or the owner of a
+/// transmit queue, that they run on. Calls that change something refuse that
+/// ([`EngineError::Control`], [`EngineError::CalledByWorker`]), and change nothing.
 pub struct Engine<D: Devices> {
     pub(super) state: Mutex<State<D>>,
     pub(super) devices: D,
@@ -126,6 +132,7 @@ impl<D: Devices> Engine<D> {
         let view = engine.state().view();
         for (index, (sleeper, backlog)) in sleepers.into_iter().zip(backlogs).enumerate() {
             let (commands, receiver) = channel();
+            let lower = sleeper.lower_from_elsewhere();
             let worker = Worker::new(WorkerParts {
                 index,
                 workers: shared.clone(),
@@ -139,6 +146,7 @@ impl<D: Devices> Engine<D> {
             });
             let work = Box::new(move || {
                 set_worker(index);
+                IS_WORKER.set(true);
                 worker.run();
             });
             let thread = spawn(index, work).map_err(EngineError::Thread)?;
@@ -149,6 +157,8 @@ impl<D: Devices> Engine<D> {
                 commands,
                 thread: Some(thread),
                 events,
+                lower,
+                seen: Seen::default(),
             });
         }
         Ok(engine)
@@ -164,6 +174,12 @@ impl<D: Devices> Engine<D> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state, for a call that may wait for workers and owners of queues.
+    pub(super) fn control(&self) -> Result<MutexGuard<'_, State<D>>, EngineError> {
+        check_caller()?;
+        Ok(self.state())
+    }
+
     /// Changes a link: looks it up, has workers forward by what `f` changed, and tells watchers.
     pub(super) fn update(
         &self,
@@ -171,7 +187,7 @@ impl<D: Devices> Engine<D> {
         change: impl FnOnce(u32) -> Change,
         f: impl FnOnce(&mut State<D>) -> Result<Publish, EngineError>,
     ) -> Result<(), EngineError> {
-        let mut state = self.state();
+        let mut state = self.control()?;
         state.link(index)?;
         match f(&mut state)? {
             Publish::Nothing => {}
@@ -214,15 +230,25 @@ impl<D: Devices> Engine<D> {
     /// queues, up, in a bridge, options, VLANs. What takes something away from workers, or gives
     /// them queues to receive from, waits for them and has them know all that was before.
     pub fn hold(&self) {
-        self.state().held.depth += 1;
+        // A driver's changes are refused, and there is nothing to keep back.
+        if let Ok(mut state) = self.control() {
+            state.held.depth += 1;
+        }
     }
 
     /// Has every worker forward by what was kept back.
     pub fn release(&self) {
-        let mut state = self.state();
+        let Ok(mut state) = self.control() else {
+            return;
+        };
         state.held.depth = state.held.depth.saturating_sub(1);
-        if state.held.depth == 0 && state.held.stale {
+        if state.held.depth > 0 {
+            return;
+        }
+        if state.held.stale {
             state.publish_and_sync();
+        } else if std::mem::take(&mut state.held.unsynced) {
+            state.sync();
         }
     }
 
@@ -279,13 +305,15 @@ impl<D: Devices> Engine<D> {
     pub fn stop(self, drain: Duration) -> EngineStats {
         let state = self.state();
         let ports: Vec<_> = state.ports.iter().flatten().collect();
-        ports.iter().for_each(|port| state.close(port.opened));
+        let opened: Vec<u32> = ports.iter().map(|port| port.opened).collect();
+        state.close(&opened);
         let end = self.clock.now() + drain;
         while self.clock.now() < end && !ports.iter().all(|port| port.device.is_empty()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         for port in &ports {
-            port.device.deactivate().expect(super::state::OUTSIDE);
+            // Refused only where a driver does this, for which the workers' rounds wait already.
+            let _ = port.device.deactivate();
         }
         // What actions left in backlogs dies at a device that is down. Twice: it may go through
         // two.
@@ -298,6 +326,20 @@ impl<D: Devices> Engine<D> {
             (port.classes, port.filters) = last;
         }
         stats
+    }
+}
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses drivers, qdiscs and actions: a control call might wait for their thread. To be asked
+/// before the state is locked, since a call that has the lock may wait for that thread as well.
+pub(super) fn check_caller() -> Result<(), EngineError> {
+    ControlError::unless_owner()?;
+    match IS_WORKER.get() {
+        true => Err(EngineError::CalledByWorker),
+        false => Ok(()),
     }
 }
 
@@ -317,5 +359,13 @@ impl<D: Devices> Drop for Engine<D> {
                 std::panic::resume_unwind(panic);
             }
         }
+        let ports = std::mem::take(&mut state.ports);
+        let mut rings = Vec::new();
+        for port in ports.into_iter().flatten() {
+            port.napis.iter().for_each(|napi| drop(napi.close()));
+            let before = port.device.replace_rings(Vec::new());
+            rings.extend(before.into_iter().flatten());
+        }
+        self.devices.close(rings);
     }
 }

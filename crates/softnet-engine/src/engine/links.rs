@@ -13,8 +13,8 @@ use super::state::State;
 use softnet::tx::{DeviceStats, Features};
 use softnet::wire::EthernetAddress;
 
-/// Smallest and largest MTU of the kernel's bridges.
-const BRIDGE_MTUS: (u32, u32) = (68, 65_535);
+/// Smallest and largest MTU of a bridge, in bytes, as of the kernel's.
+pub const BRIDGE_MTUS: (u32, u32) = (68, 65_535);
 
 impl<D: Devices> Engine<D> {
     /// Number that differs after a link has come or gone, as the kernel's `dev_base_seq`: a dump of
@@ -65,23 +65,45 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If there is none of this number.
     pub fn delete(&self, index: u32) -> Result<DeviceStats, EngineError> {
-        let mut guard = self.state();
+        let counted = self.delete_all(&[index])?;
+        Ok(counted.into_iter().next().unwrap_or_default())
+    }
+
+    /// As [`delete`](Engine::delete), for many links: the workers are told, and waited for, as
+    /// often as for one, and devices are closed at once. Returns what each counted.
+    ///
+    /// # Errors
+    /// If there is none of one of the numbers; nothing is changed then.
+    pub fn delete_all(&self, indices: &[u32]) -> Result<Vec<DeviceStats>, EngineError> {
+        let mut guard = self.control()?;
         let state = &mut *guard;
-        let link = state.link(index)?.clone();
-        let counted = match link.is_bridge() {
+        let mut links = Vec::with_capacity(indices.len());
+        for (place, &index) in indices.iter().enumerate() {
+            let link = state.link(index)?;
+            if indices[..place].contains(&index) {
+                return Err(EngineError::NoLink(index));
+            }
+            links.push(link.clone());
+        }
+        let ports = links.iter().filter(|link| !link.is_bridge());
+        let numbers: Vec<u16> = ports.map(|link| link.number).collect();
+        let mut counted = state.remove_ports(&numbers, &self.devices)?.into_iter();
+        let counted = links.iter().map(|link| match link.is_bridge() {
             true => {
-                state.remove_bridge(index);
+                state.remove_bridge(link.index);
                 DeviceStats::default()
             }
-            false => state.remove_port(link.number),
-        };
-        let (port, name) = (index, link.settings.name.clone());
-        if let Some(bridge) = link.master {
-            state.changes.note(Change::Left { port, name, bridge });
+            false => counted.next().unwrap_or_default(),
+        });
+        let counted = counted.collect();
+        for link in links {
+            let (port, name) = (link.index, link.settings.name.clone());
+            if let Some(bridge) = link.master {
+                state.changes.note(Change::Left { port, name, bridge });
+            }
+            let name = link.settings.name.clone();
+            state.changes.note(Change::LinkGone(port, name));
         }
-        state
-            .changes
-            .note(Change::LinkGone(index, link.settings.name.clone()));
         Ok(counted)
     }
 
@@ -92,11 +114,13 @@ impl<D: Devices> Engine<D> {
     /// A port or bridge that is down neither forwards nor is forwarded to; what waits in a port's
     /// queues is dropped then, and so is what is sent there.
     ///
+    /// `f` runs under the engine's lock: it must not call the engine, and other calls wait for it.
+    ///
     /// # Errors
     /// If one of them is not valid, the name is taken, or the device cannot follow. Nothing is
     /// changed then.
     pub fn change(&self, index: u32, f: impl FnOnce(&mut Settings)) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let link = state.link(index)?.clone();
         let before = &link.settings;
@@ -126,7 +150,7 @@ impl<D: Devices> Engine<D> {
                 port.set_features(Features {
                     mtu: after.mtu,
                     ..port.features
-                });
+                })?;
             }
         }
         if before.name != after.name {
@@ -138,7 +162,7 @@ impl<D: Devices> Engine<D> {
         known.has_default |= up;
         known.settings = after;
         if before.up != up {
-            state.follow_up(&link, up);
+            state.follow_up(&link, up)?;
         }
         state.changes.note(Change::Link(index));
         Ok(())
@@ -152,7 +176,7 @@ impl<D: Devices> Engine<D> {
         before: Option<&Settings>,
         device: Option<&D::Spec>,
     ) -> Result<(), EngineError> {
-        if !settings.has_valid_name() {
+        if Settings::wrong_name(&settings.name).is_some() {
             return Err(EngineError::BadName(settings.name.clone()));
         }
         let renamed = before.is_none_or(|before| before.name != settings.name);
@@ -180,7 +204,7 @@ impl<D: Devices> State<D> {
         &mut self,
         mut settings: Settings,
         kind: LinkKind<D::Spec>,
-        number: u16,
+        (number, queues): (u16, usize),
         open: bool,
     ) -> u32 {
         settings.address.get_or_insert_with(random_address);
@@ -196,6 +220,7 @@ impl<D: Devices> State<D> {
             master: None,
             port_number: 0,
             number,
+            queues,
         };
         Arc::make_mut(&mut self.links).insert(index, Arc::new(link));
         self.generation += 1;
@@ -212,21 +237,23 @@ impl<D: Devices> State<D> {
     }
 
     /// Has workers follow a link that was taken up or down.
-    fn follow_up(&mut self, link: &LinkInfo<D::Spec>, up: bool) {
+    fn follow_up(&mut self, link: &LinkInfo<D::Spec>, up: bool) -> Result<(), EngineError> {
         if link.is_bridge() {
-            return self.publish_soon();
+            self.publish_soon();
+            return Ok(());
         }
         let device = self.slot(link.number).device.clone();
         if up {
             if link.open {
-                device.activate().expect(super::state::OUTSIDE);
+                device.activate()?;
             }
             self.publish_soon();
         } else {
             self.publish_and_sync();
-            device.deactivate().expect(super::state::OUTSIDE);
+            device.deactivate()?;
             self.forget_learnt(link.number);
         }
+        Ok(())
     }
 }
 

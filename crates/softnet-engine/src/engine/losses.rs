@@ -16,6 +16,7 @@ pub(super) fn sum(total: &mut DeviceStats, more: &DeviceStats) {
     total.copied += more.copied;
     total.deferred += more.deferred;
     total.tx_timeouts += more.tx_timeouts;
+    total.panics += more.panics;
     sum_drops(&mut total.drops, &more.drops);
 }
 

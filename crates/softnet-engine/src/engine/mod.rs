@@ -13,10 +13,12 @@ mod error;
 mod events;
 pub(crate) mod exchange;
 mod fdb;
+mod hang;
 mod info;
 mod life;
 mod links;
 mod losses;
+mod mdb;
 mod ports;
 mod rate_groups;
 mod ring_files;
@@ -32,10 +34,12 @@ pub use devices::{DeviceOf, Devices, NoDriver, Opened, OwnQueues};
 pub use error::EngineError;
 pub use info::{BridgeInfo, BridgePort, FdbEntry, LinkInfo, LinkKind, Links};
 pub use life::{Engine, EngineConfig};
+pub use links::BRIDGE_MTUS;
+pub use mdb::{MdbEntry, MdbRouter, MdbSpec};
 pub use ports::OpenPort;
 pub use spec::{
-    ALIAS_MAX, ActionSpec, BridgeOptions, BridgeSpec, FdbSpec, MemberSpec, NAME_MAX, PortOptions,
-    PortSpec, Settings, Spec,
+    ALIAS_MAX, ActionSpec, BridgeOptions, BridgeSpec, FDB_SIZES, FdbSpec, MemberSpec, NAME_MAX,
+    PortOptions, PortSpec, Settings, Spec,
 };
 pub use stats::{Conservation, EngineStats, PortStats};
 
@@ -44,11 +48,19 @@ mod apply_tests;
 #[cfg(all(test, not(miri)))]
 mod bridge_tests;
 #[cfg(all(test, not(miri)))]
+mod caller_tests;
+#[cfg(all(test, not(miri)))]
+mod flood_tests;
+#[cfg(all(test, not(miri)))]
 mod life_tests;
 #[cfg(all(test, not(miri)))]
 mod link_tests;
+#[cfg(all(test, not(miri), not(loom)))]
+mod mcast_tests;
 #[cfg(all(test, not(miri)))]
 mod pools_tests;
+#[cfg(all(test, not(miri)))]
+mod publish_tests;
 #[cfg(all(test, not(miri)))]
 mod rate_group_tests;
 #[cfg(all(test, not(miri)))]

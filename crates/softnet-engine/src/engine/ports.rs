@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::devices::{DeviceOf, Devices, Opened};
 use super::error::EngineError;
 use super::info::LinkKind;
-use super::life::Engine;
+use super::life::{Engine, check_caller};
 use super::links::random_address;
 use super::losses::{Losses, sum};
 use super::spec::{PortOptions, PortSpec};
 use super::state::{Port, State};
-use crate::forward::{Guard, Member};
+use crate::forward::{Bridge, Guard, Member};
 use crate::link::LinkCell;
 use crate::rx::{Command, SteeringSpec};
 use softnet::tx::{DeviceConfig, DeviceStats, Features};
@@ -32,13 +32,20 @@ impl<D: Devices> Engine<D> {
         &self,
         ports: Vec<PortSpec<D::Spec>>,
     ) -> Result<Vec<u32>, (usize, EngineError)> {
+        check_caller().map_err(|error| (0, error))?;
         let mut opened = Vec::with_capacity(ports.len());
         for (place, mut port) in ports.into_iter().enumerate() {
             let address = &mut port.settings.address;
             address.get_or_insert_with(random_address);
             let checked = self.check_new(&self.state(), &port);
             let device = checked.and_then(|_| self.open(&port));
-            opened.push((port, Some(device.map_err(|error| (place, error))?)));
+            match device {
+                Ok(device) => opened.push((port, Some(device))),
+                Err(error) => {
+                    self.discard(opened.into_iter().filter_map(|(_, device)| device));
+                    return Err((place, error));
+                }
+            }
         }
         self.add_opened(opened)
     }
@@ -50,14 +57,13 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// As there. The queues are closed then.
     pub fn add_opened(&self, ports: Vec<OpenPort<D>>) -> Result<Vec<u32>, (usize, EngineError)> {
+        check_caller().map_err(|error| (0, error))?;
         self.at_once(|engine| {
             let (mut added, mut receivers) = (Vec::new(), Vec::new());
             let result = engine.try_add(ports, &mut added, &mut receivers);
             if result.is_err() {
-                for &index in &added {
-                    // It is there: nobody else changes links.
-                    let _ = engine.delete(index);
-                }
+                // They are there: nobody else changes links.
+                let _ = engine.delete_all(&added);
             }
             result.map(|()| added)
         })
@@ -86,6 +92,16 @@ impl<D: Devices> Engine<D> {
         added.first().copied().ok_or(EngineError::NoLink(0))
     }
 
+    /// Closes devices of ports that are not added after all.
+    pub(super) fn discard(&self, devices: impl Iterator<Item = DeviceOf<D>>) {
+        // First their receive queues, so that none of these is the last of its device.
+        let rings = devices.flat_map(|Opened { rx, tx, .. }| {
+            drop(rx);
+            tx
+        });
+        self.devices.close(rings.collect());
+    }
+
     fn try_add(
         &self,
         ports: Vec<OpenPort<D>>,
@@ -100,7 +116,7 @@ impl<D: Devices> Engine<D> {
         }
         // Before one of them receives, every worker knows them all: hosts' first frames find their
         // way.
-        let mut state = self.state();
+        let mut state = self.control().map_err(|error| (0, error))?;
         if state.held.stale && receivers.iter().any(|rx| !rx.is_empty()) {
             state.publish_and_sync();
         }
@@ -109,13 +125,19 @@ impl<D: Devices> Engine<D> {
             let set = self.set_action_specs(index, actions);
             set.map_err(|error| (place, error))?;
         }
-        for (place, (&index, rx)) in added.iter().zip(receivers).enumerate() {
-            let mut guard = self.state();
-            let opened = guard.number(index);
-            let opened = opened.and_then(|number| guard.open(number, None, std::mem::take(rx)));
-            opened.map_err(|error| (place, error))?;
-        }
-        Ok(())
+        let mut state = self.control().map_err(|error| (0, error))?;
+        let rx = receivers.iter_mut().map(std::mem::take);
+        let number = |(place, (&index, rx)): (usize, (&u32, _))| {
+            let number = state.number(index).map_err(|error| (place, error))?;
+            Ok((number, rx))
+        };
+        let ports = added.iter().zip(rx).enumerate().map(number);
+        let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
+        let numbers: Vec<u16> = ports.iter().map(|&(number, _)| number).collect();
+        state.open_all(ports).map_err(|(refused, error)| {
+            let place = numbers.iter().position(|&number| number == refused);
+            (place.unwrap_or_default(), error)
+        })
     }
 
     /// Adds a port without receive queues, which are returned. Its number is in `added` as soon as
@@ -126,7 +148,7 @@ impl<D: Devices> Engine<D> {
         device: Option<DeviceOf<D>>,
         added: &mut Vec<u32>,
     ) -> Result<Vec<D::Rx>, EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let master = self.check_new(&guard, &new)?;
         let (index, rx) = guard.add(&self.devices, &new, device)?;
         added.push(index);
@@ -163,6 +185,8 @@ impl<D: Devices> Engine<D> {
     /// rates waits: in the port's qdiscs, whichever they are, and where its driver has what it
     /// received. Limits of rates, and of source addresses at a time, start anew when one changes.
     ///
+    /// `f` runs under the engine's lock: it must not call the engine, and other calls wait for it.
+    ///
     /// # Errors
     /// If there is no such port, a map does not fit it, or there is no such worker or group.
     pub fn set_options(
@@ -170,7 +194,7 @@ impl<D: Devices> Engine<D> {
         index: u32,
         f: impl FnOnce(&mut PortOptions<D::Spec>),
     ) -> Result<(), EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let number = state.number(index)?;
         let link = state.link(index)?.clone();
@@ -279,19 +303,17 @@ impl<D: Devices> State<D> {
         let device = self.make_device(config, tx, qdiscs, &events, number);
         device.set_queue_map(&options.map)?;
         if !is_open || !settings.up {
-            device.deactivate().expect(super::state::OUTSIDE);
+            device.deactivate()?;
         }
         let place = usize::from(number);
         if place == self.ports.len() {
             self.ports.push(None);
         }
-        let mut options = Box::new(options.clone());
-        options.queues = queues;
         let kind = LinkKind::Port {
-            options,
+            options: Box::new(options.clone()),
             actions: Vec::new(),
         };
-        let index = self.insert(settings.clone(), kind, number, is_open);
+        let index = self.insert(settings.clone(), kind, (number, queues), is_open);
         self.ports[place] = Some(Port {
             index,
             device: device.clone(),
@@ -303,6 +325,7 @@ impl<D: Devices> State<D> {
             pools: Vec::new(),
             member: Member::default(),
             link: Arc::new(LinkCell::new()),
+            fresh: devices.is_of_host(&new.options.device),
             guard: Guard::new(&new.options.security).map(Arc::new),
             features,
             tree,
@@ -315,24 +338,43 @@ impl<D: Devices> State<D> {
         Ok((index, rx))
     }
 
-    /// Removes a port and its link. Returns what it counted.
-    pub(super) fn remove_port(&mut self, number: u16) -> DeviceStats {
-        self.close(self.slot(number).opened);
-        let bridge = self.unlist(number);
-        let removed = self.ports[usize::from(number)].take();
-        let removed = removed.expect("the port of a number in use");
-        self.strike(removed.index);
-        self.publish();
-        self.unwatch_rings(removed.files);
-        let mut counted = removed.before;
-        drop(removed.napis);
-        sum(&mut counted, &self.retire(removed.device, &removed.events));
-        if let Some(bridge) = bridge {
-            bridge.fdb().forget_port(number);
+    /// Removes ports and their links. Returns what each counted.
+    pub(super) fn remove_ports(
+        &mut self,
+        numbers: &[u16],
+        devices: &D,
+    ) -> Result<Vec<DeviceStats>, EngineError> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
         }
-        sum(&mut self.removed, &counted);
+        let opened: Vec<u32> = numbers.iter().map(|&n| self.slot(n).opened).collect();
+        self.close(&opened);
+        let mut bridges: Vec<Arc<Bridge>> = Vec::new();
+        let mut counted = Vec::with_capacity(numbers.len());
+        let mut gone = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let left = self.unlist(number);
+            let is_known = |left: &Arc<Bridge>| bridges.iter().any(|b| Arc::ptr_eq(b, left));
+            bridges.extend(left.filter(|left| !is_known(left)));
+            let removed = self.ports[usize::from(number)].take();
+            let removed = removed.expect("the port of a number in use");
+            self.strike(removed.index);
+            self.unwatch_rings(removed.files);
+            counted.push(removed.before);
+            gone.push((removed.device, removed.events));
+        }
         self.publish();
-        counted
+        let (retired, rings) = self.retire(gone)?;
+        devices.close(rings);
+        for bridge in bridges {
+            bridge.fdb().forget_ports(numbers);
+        }
+        for (counted, last) in counted.iter_mut().zip(&retired) {
+            sum(counted, last);
+            sum(&mut self.removed, counted);
+        }
+        self.publish();
+        Ok(counted)
     }
 
     /// Checks that the workers are there to which packets are to be steered.

@@ -55,7 +55,7 @@ fn net(workers: usize) -> Net {
 /// Puts ports 1 and 2 into a group of these limits, or takes them out.
 fn limit(net: &Net, limits: Option<GroupSpec>) {
     let name = limits.map(|limits| {
-        net.engine.set_rate_group("group", limits);
+        net.engine.set_rate_group("group", limits).unwrap();
         "group"
     });
     put(net, 1, name);
@@ -122,7 +122,7 @@ fn what_comes_from_a_group_waits_in_its_devices() {
             bytes: Some(more),
             packets: Some(more),
         };
-        net.engine.set_rate_group("group", more);
+        net.engine.set_rate_group("group", more).unwrap();
         net.settle();
         assert_eq!(sent(&net, &[0]), ALL);
         assert_eq!(net.stop().conservation().dropped, 0);
@@ -133,7 +133,7 @@ fn what_comes_from_a_group_waits_in_its_devices() {
 fn a_port_is_removed_while_it_must_wait() {
     let net = net(1);
     let limits = group(true);
-    net.engine.set_rate_group("group", limits);
+    net.engine.set_rate_group("group", limits).unwrap();
     put(&net, 1, Some("group"));
     let from = |station, n| frame(&net.pool, 10, station, LEN, n);
     net.receive(1, (1..=EACH).map(|n| from(1, n)));

@@ -22,13 +22,16 @@ impl<D: Devices> Engine<D> {
 
     /// Adds a group, or gives it other rates: for all of its ports at one moment. Ports are put
     /// into it by [their options](super::PortOptions::rate_group).
-    pub fn set_rate_group(&self, name: &str, spec: GroupSpec) {
-        let mut guard = self.state();
+    ///
+    /// # Errors
+    /// If a driver, a qdisc or an action calls this.
+    pub fn set_rate_group(&self, name: &str, spec: GroupSpec) -> Result<(), EngineError> {
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let now = state.clock.now();
         if let Some((known, limits)) = state.rate_groups.get_mut(name) {
             if *known == spec {
-                return;
+                return Ok(());
             }
             *known = spec;
             limits.to.set(spec, now);
@@ -37,13 +40,14 @@ impl<D: Devices> Engine<D> {
             for port in state.group_ports(name) {
                 state.limit(port);
             }
-            return;
+            return Ok(());
         }
         let limits = RateLimits {
             to: RateGroup::new(spec),
             from: RateGroup::new(spec),
         };
         state.rate_groups.insert(name.to_owned(), (spec, limits));
+        Ok(())
     }
 
     /// Removes a group.
@@ -51,7 +55,7 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If there is none of this name, or a port is in it.
     pub fn delete_rate_group(&self, name: &str) -> Result<(), EngineError> {
-        let mut state = self.state();
+        let mut state = self.control()?;
         if !state.group_ports(name).is_empty() {
             return Err(EngineError::GroupInUse(name.to_owned()));
         }

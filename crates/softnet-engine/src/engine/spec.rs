@@ -2,10 +2,12 @@
 //! true, and [`spec`](super::Engine::spec) reads back.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::forward::{
-    AGEING, BridgePortOptions, FdbState, MirredDir, MirredMode, PortSecurity, PortVlans,
+    AGEING, BridgePortOptions, FdbState, MirredDir, MirredMode, MulticastOptions, PortSecurity,
+    PortVlans,
 };
 use crate::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
@@ -121,13 +123,21 @@ impl Settings {
         }
     }
 
-    /// The kernel would take this name (`dev_valid_name`).
-    pub fn has_valid_name(&self) -> bool {
-        let name = self.name.as_bytes();
-        let bad = |&c: &u8| c == b'/' || c == b':' || c.is_ascii_whitespace() || c == 0x0b;
-        (1..=NAME_MAX).contains(&name.len())
-            && !matches!(name, b"." | b"..")
-            && !name.iter().any(bad)
+    /// Reason for which the kernel would not give a link this name (`dev_valid_name`; a `%` asks it
+    /// for a number, `dev_prep_valid_name`); follows the name.
+    pub fn wrong_name(name: &str) -> Option<&'static str> {
+        // 0xa0 is white space to the kernel, whatever character it is a part of.
+        let is_wrong =
+            |&byte: &u8| matches!(byte, 0 | b'\t'..=b'\r' | b' ' | b'%' | b'/' | b':' | 0xa0);
+        match name.as_bytes() {
+            [] => Some("is empty"),
+            b"." | b".." => Some("is reserved"),
+            bytes if bytes.len() > NAME_MAX => Some("is longer than 15 bytes"),
+            bytes if bytes.iter().any(is_wrong) => {
+                Some("contains a character that Linux does not allow there (/, :, %, white space)")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -190,7 +200,15 @@ pub struct BridgeOptions {
     pub vlan_filtering: bool,
     /// The VLAN that is added to a port that joins, as its pvid and untagged; also to the bridge.
     pub default_pvid: Option<u16>,
+    /// Multicast snooping.
+    pub multicast: MulticastOptions,
+    /// Addresses that it can know, about: one of [`FDB_SIZES`]. Its table takes 64 to 128 bytes for
+    /// each.
+    pub fdb_max_learned: u32,
 }
+
+/// Numbers of addresses that a bridge can be told to know.
+pub const FDB_SIZES: RangeInclusive<u32> = 1..=1 << 20;
 
 impl Default for BridgeOptions {
     fn default() -> Self {
@@ -198,6 +216,8 @@ impl Default for BridgeOptions {
             ageing_time: AGEING,
             vlan_filtering: false,
             default_pvid: Some(1),
+            multicast: MulticastOptions::default(),
+            fdb_max_learned: 8192,
         }
     }
 }

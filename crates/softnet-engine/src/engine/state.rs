@@ -11,11 +11,12 @@ use std::thread::JoinHandle;
 use super::change::Changes;
 use super::devices::Devices;
 use super::error::{EngineError, MAX_PORTS};
+use super::hang::Seen;
 use super::info::{LinkInfo, Links};
 use super::losses::Losses;
 use super::spec::BridgeOptions;
 use crate::Device;
-use crate::forward::{Bridge, Entry, Forwarder, Guard, Member, Members, PortVlans};
+use crate::forward::{Bridge, Entry, Forwarder, Guard, Joined, Member, Members, PortVlans};
 use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, FlowTable, Napi, View, WorkerShared};
 use softnet::mem::Pool;
@@ -23,12 +24,11 @@ use softnet::qdisc::QdiscStats;
 use softnet::stats::DropCounters;
 use softnet::sync::PerCpu;
 use softnet::time::Clock;
-use softnet::tx::{DeviceStats, Features, RingFile, TxRing};
+use softnet::tx::{ControlError, DeviceStats, Features, RingFile, TxRing};
+use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateGroup};
 use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
 
-/// Why a device takes what the engine tells it ([`softnet::tx::ControlError`]).
-pub(super) const OUTSIDE: &str = "no driver, qdisc or action calls the engine";
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
 /// A worker as the control path knows it.
@@ -38,6 +38,9 @@ pub(super) struct WorkerHandle<Q, R> {
     pub(super) thread: Option<JoinHandle<()>>,
     /// By event: whether it stands for a transmit queue (or for commands).
     pub(super) events: Vec<bool>,
+    /// Gives its thread the normal scheduling class.
+    pub(super) lower: Box<dyn Fn() + Send + Sync>,
+    pub(super) seen: Seen,
 }
 
 impl<Q, R> WorkerHandle<Q, R> {
@@ -72,6 +75,8 @@ pub(super) struct Port<Q, R> {
     /// Options and VLANs in its bridge, if it is part of one.
     pub(super) member: Member,
     pub(super) link: Arc<LinkCell>,
+    /// Hosts behind it come up with it: its device is made, not taken as it is.
+    pub(super) fresh: bool,
     /// The check of what it received, if there is one.
     pub(super) guard: Option<Arc<Guard>>,
     /// Features that another device of the port is made with.
@@ -85,11 +90,12 @@ pub(super) struct Port<Q, R> {
 
 impl<Q, R: TxRing> Port<Q, R> {
     /// Other features, for what is sent and for the qdiscs that are made from now on.
-    pub(super) fn set_features(&mut self, features: Features) {
+    pub(super) fn set_features(&mut self, features: Features) -> Result<(), ControlError> {
+        self.device.set_features(features)?;
         self.features = features;
-        self.device.set_features(features).expect(OUTSIDE);
         self.tree.set_mtu(features.mtu);
         self.losses.set_mtu(features.mtu);
+        Ok(())
     }
 
     /// The statistics of the transmit queues.
@@ -190,8 +196,10 @@ pub(super) struct State<D: Devices> {
 pub(super) struct Held {
     /// Calls of it beyond those of [`release`](super::Engine::release).
     pub(super) depth: u32,
-    /// The workers do not forward by all that has changed.
+    /// The workers were not told of all that has changed.
     pub(super) stale: bool,
+    /// They were told of what was kept back, but may not forward by it yet.
+    pub(super) unsynced: bool,
     /// Bridges that have yet to forget what was learnt in VLANs that ports no longer have: once
     /// no worker learns there any more.
     pub(super) lost_vlans: BTreeSet<u32>,
@@ -353,16 +361,39 @@ impl<D: Devices> State<D> {
     }
 
     /// Members of each bridge that is up, by which workers forward.
+    /// Bridges know of groups what their ports and options are from now on; one that is down
+    /// knows no port.
     fn members(&self) -> HashMap<u32, Arc<Members>> {
+        let now = self.clock.now();
         let is_up = |index: &u32| self.links.get(index).is_some_and(|link| link.settings.up);
         let member = |&number: &u16| {
             let port = self.slot(number);
             is_up(&port.index).then(|| (number, port.member.clone()))
         };
+        let is_down = |(index, _): &(&u32, _)| !is_up(index);
+        for (&index, bridge) in self.bridges.iter().filter(is_down) {
+            let (options, address) = (bridge.options.multicast, self.address(index));
+            bridge
+                .bridge
+                .snooping()
+                .configure(options, address, &[], now);
+        }
         let up = self.bridges.iter().filter(|(index, _)| is_up(index));
         let members = up.map(|(&index, bridge)| {
             let (ports, members): (Vec<u16>, Vec<Member>) =
                 bridge.ports.iter().filter_map(member).unzip();
+            let groups = ports.iter().zip(&members);
+            let groups = groups.map(|(&number, member)| Joined {
+                number,
+                options: member.options.multicast,
+                fresh: self.slot(number).fresh,
+            });
+            bridge.bridge.snooping().configure(
+                bridge.options.multicast,
+                self.address(index),
+                &groups.collect::<Vec<_>>(),
+                now,
+            );
             let members = Members::new(
                 bridge.bridge.clone(),
                 ports,
@@ -373,6 +404,12 @@ impl<D: Devices> State<D> {
             (index, Arc::new(members))
         });
         members.collect()
+    }
+
+    /// The address of a link.
+    fn address(&self, index: u32) -> EthernetAddress {
+        let link = self.links.get(&index);
+        link.map_or_else(EthernetAddress::default, |link| link.address())
     }
 
     /// View that the workers forward by.
@@ -393,6 +430,7 @@ impl<D: Devices> State<D> {
         Arc::new(View {
             forwarder: Forwarder {
                 ports: ports.clone().map(|p| p.as_ref().map(entry)).collect(),
+                bridges: bridges.values().cloned().collect(),
                 pool: self.pool.clone(),
                 copied: self.copied.clone(),
                 orphans: self.orphans.clone(),
@@ -426,12 +464,13 @@ impl<D: Devices> State<D> {
         for bridge in std::mem::take(&mut self.held.lost_vlans) {
             self.forget_lost_vlans(bridge);
         }
-        self.held.stale = false;
+        (self.held.stale, self.held.unsynced) = (false, false);
     }
 
     /// Hands the workers what they forward by, and each device its share of the buffers. What was
     /// kept back stays so until workers have it for sure.
     pub(super) fn publish(&mut self) {
+        self.held.unsynced |= self.held.stale;
         self.held.stale = !self.held.lost_vlans.is_empty();
         self.held.published += 1;
         let view = self.view();

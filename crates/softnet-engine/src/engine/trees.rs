@@ -24,7 +24,7 @@ impl<D: Devices> Engine<D> {
         index: u32,
         f: impl FnOnce(&mut Live<'_, (&Device<D::Tx>, &Clock)>) -> Result<T, SpecError>,
     ) -> Result<T, EngineError> {
-        let mut guard = self.state();
+        let mut guard = self.control()?;
         let state = &mut *guard;
         let clock = state.clock.clone();
         let port = state.port_mut(index)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fdb::{Fdb, Station};
+use super::multicast::{PortMulticast, Snooping};
 use super::vlans::PortVlans;
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
@@ -17,6 +18,8 @@ pub enum Verdict {
     To(u16),
     /// Out of every port of the bridge but the one it came from.
     Flood,
+    /// To a group, whose members are known or not.
+    Multicast,
     /// Nowhere.
     Drop(DropReason),
 }
@@ -26,6 +29,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Bridge {
     fdb: Fdb,
+    snooping: Snooping,
 }
 
 impl Bridge {
@@ -33,12 +37,33 @@ impl Bridge {
     pub fn new(addresses: usize, ageing: Duration) -> Bridge {
         Bridge {
             fdb: Fdb::new(addresses, ageing),
+            snooping: Snooping::new(),
         }
+    }
+
+    /// As this one, with room for another number of addresses, which it knows as this one does.
+    ///
+    /// # Errors
+    /// The first address whose static entry has no place.
+    pub(crate) fn resized(
+        &self,
+        addresses: usize,
+        ageing: Duration,
+        now: Time,
+    ) -> Result<Bridge, EthernetAddress> {
+        let bridge = Bridge::new(addresses, ageing);
+        bridge.fdb.take_over(&self.fdb, now)?;
+        Ok(bridge)
     }
 
     /// The addresses it knows.
     pub(crate) fn fdb(&self) -> &Fdb {
         &self.fdb
+    }
+
+    /// The groups it knows.
+    pub(crate) fn snooping(&self) -> &Snooping {
+        &self.snooping
     }
 
     /// Learns where the packet came from, if `learn` says so (its port's link is up), and decides
@@ -54,8 +79,10 @@ impl Bridge {
         if to.is_multicast() {
             return if to.is_link_local() {
                 Verdict::Drop(DropReason::LinkLocal)
-            } else {
+            } else if to.is_broadcast() {
                 Verdict::Flood
+            } else {
+                Verdict::Multicast
             };
         }
         match self.fdb.lookup(to, now) {
@@ -150,6 +177,20 @@ pub struct BridgePortOptions {
     pub bcast_flood: bool,
     /// Frames may leave where they came from.
     pub hairpin: bool,
+    /// Multicast snooping there.
+    pub multicast: PortMulticast,
+}
+
+impl BridgePortOptions {
+    /// True if frames are forwarded alike. Snooping is beside that.
+    fn forwards_as(&self, other: &BridgePortOptions) -> bool {
+        let multicast = self.multicast;
+        *self
+            == BridgePortOptions {
+                multicast,
+                ..*other
+            }
+    }
 }
 
 impl Default for BridgePortOptions {
@@ -162,15 +203,21 @@ impl Default for BridgePortOptions {
             mcast_flood: true,
             bcast_flood: true,
             hairpin: false,
+            multicast: PortMulticast::default(),
         }
     }
 }
+
+/// The place of what is no member.
+const NOWHERE: u16 = u16::MAX;
 
 /// A bridge with its ports.
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(super) bridge: Arc<Bridge>,
     pub(super) ports: Vec<u16>,
+    /// The place of each port among `ports`, by its number; [`NOWHERE`] of others.
+    places: Box<[u16]>,
     pub(super) rules: Rules,
     /// Not set: each port's options are the default ones, VLANs are not filtered, and no address
     /// ends at the bridge.
@@ -204,14 +251,22 @@ impl Members {
         let default = BridgePortOptions::default();
         let ruled = vlan_filtering
             || local_addresses
-            || members.iter().any(|member| member.options != default);
+            || members
+                .iter()
+                .any(|member| !member.options.forwards_as(&default));
         let rules = Rules {
             vlan_filtering,
             members,
         };
+        let numbers = ports.iter().max().map_or(0, |&most| usize::from(most) + 1);
+        let mut places = vec![NOWHERE; numbers].into_boxed_slice();
+        for (place, &port) in (0..).zip(&ports) {
+            places[usize::from(port)] = place;
+        }
         Members {
             bridge,
             ports,
+            places,
             rules,
             ruled,
         }
@@ -219,7 +274,8 @@ impl Members {
 
     /// A port's place among the members.
     pub(super) fn index(&self, port: u16) -> Option<usize> {
-        self.ports.iter().position(|&member| member == port)
+        let place = self.places.get(usize::from(port))?;
+        (*place != NOWHERE).then_some(usize::from(*place))
     }
 }
 

@@ -5,9 +5,12 @@
 //! or not as each port says. To several ports it goes first in the form in which it came; then it
 //! is changed once for the others. So at most one of the copies has data of its own for that.
 
+use std::ops::Range;
+
 use super::bridge::{Destination, Members, Rules, SourceRules};
 use super::forwarder::{Batch, Forwarder, copy};
 use super::guard::Guard;
+use super::multicast::{Scope, Takers};
 use super::vlan_tag;
 use super::vlans::PortVlans;
 use crate::Device;
@@ -22,6 +25,25 @@ struct Frame {
     /// 0 of a bridge that does not filter.
     vlan: u16,
     tagged: bool,
+}
+
+/// Members that a frame may go to.
+#[derive(Clone)]
+enum Candidates<'a> {
+    All(Range<usize>),
+    Some(Takers<'a>, &'a Members),
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        match self {
+            Candidates::All(places) => places.next(),
+            // A port that has just left is no member.
+            Candidates::Some(takers, members) => takers.find_map(|port| members.index(port)),
+        }
+    }
 }
 
 /// The way through a bridge for what one member received.
@@ -44,12 +66,12 @@ impl<R: TxRing> Forwarder<R> {
         source: &Device<R>,
         (members, guard): (&Members, Option<&Guard>),
         port: u16,
-        mut packets: PacketList,
+        packets: &mut PacketList,
         now: Time,
         link_up: bool,
     ) -> Option<u16> {
         let Some(from) = members.index(port) else {
-            let lost = packets.wire_packets();
+            let lost = packets.take().wire_packets();
             source.drops().add(DropReason::NoForward, lost);
             return None;
         };
@@ -68,7 +90,9 @@ impl<R: TxRing> Forwarder<R> {
             rules,
             pool: &self.pool,
         };
-        while let Some(packet) = packets.pop_front() {
+        while !forwarding.batch.is_full()
+            && let Some(packet) = packets.pop_front()
+        {
             let wire_packets = packet.wire_packets();
             if let Err(reason) = forwarding.forward(packet, port, now) {
                 source.drops().add(reason, wire_packets);
@@ -109,24 +133,41 @@ impl<R: TxRing> Forwarding<'_, R> {
         if let Some(guard) = self.guard {
             guard.check_flood(to, frame.packet.wire_packets(), now)?;
         }
-        self.flood(to, frame)
+        if to != Destination::Multicast {
+            return self.flood(to, frame, Candidates::All(0..self.members.ports.len()));
+        }
+        let snooping = bridge.snooping();
+        match snooping.scope(&frame.packet, frame.vlan, port, now)? {
+            Scope::All => self.flood(to, frame, Candidates::All(0..self.members.ports.len())),
+            Scope::Only(only) => {
+                let some = Candidates::Some(only.takers(), self.members);
+                self.flood(to, frame, some)
+            }
+        }
     }
 
-    /// Sends to all members that take such frames.
-    fn flood(&mut self, to: Destination, mut frame: Frame) -> Result<(), DropReason> {
+    /// Sends to all members that take such frames; members of a group do.
+    fn flood(
+        &mut self,
+        to: Destination,
+        mut frame: Frame,
+        candidates: Candidates<'_>,
+    ) -> Result<(), DropReason> {
         let (rules, ports, from) = (self.rules, &self.members.ports, self.from);
         let (vlan, wire_packets) = (frame.vlan, frame.packet.wire_packets());
+        let known = matches!(candidates, Candidates::Some(..));
         let takes = |&member: &usize| {
             let options = &rules.members[member].options;
             let floods = match to {
-                Destination::Multicast => options.mcast_flood,
+                Destination::Multicast => known || options.mcast_flood,
                 Destination::Broadcast => options.bcast_flood,
                 Destination::Port(_) | Destination::Unknown => options.flood,
             };
             floods && rules.allow(from, member, vlan).is_ok()
         };
-        let takers = (0..ports.len()).filter(takes);
+        let takers = candidates.filter(takes);
         let mut left = takers.clone().count();
+        self.batch.count_flooded(left);
         for form in [frame.tagged, !frame.tagged] {
             for member in takers.clone() {
                 if rules.tags(member, &frame) != form {

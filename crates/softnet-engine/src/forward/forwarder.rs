@@ -3,12 +3,13 @@
 //!
 //! Unicast goes to the port where the address was seen, everything else to all other ports; a port
 //! never gets its own frame back. A bridge that is told to do otherwise, or a port that is guarded,
-//! forwards [by rules](super::by_rules).
+//! forwards by rules (`by_rules`).
 
 use std::sync::Arc;
 
 use super::bridge::{Members, Verdict};
 use super::guard::Guard;
+use super::multicast::Scope;
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -32,6 +33,8 @@ pub(crate) struct Entry<R> {
 pub(crate) struct Forwarder<R> {
     /// By port number.
     pub(crate) ports: Vec<Option<Entry<R>>>,
+    /// The bridges that are up.
+    pub(crate) bridges: Vec<Arc<Members>>,
     /// Buffers for copies of flooded packets.
     pub(crate) pool: Pool,
     /// Counts wire packets that copying has added.
@@ -39,6 +42,10 @@ pub(crate) struct Forwarder<R> {
     /// Counts what was dropped because its port is no longer there.
     pub(crate) orphans: Arc<DropCounters>,
 }
+
+/// Copies that a call may flood before the rest of its packets waits for a later one: as many as a
+/// round of its worker has wire packets to handle.
+const FLOOD: usize = 256;
 
 /// Copies from this length on share their data; shorter ones are copied, which costs less than two
 /// threads counting references.
@@ -58,6 +65,8 @@ pub(super) struct Batch<'a, R> {
     forwarder: &'a Forwarder<R>,
     to: u16,
     packets: PacketList,
+    /// Copies that were flooded.
+    flooded: usize,
     now: Time,
 }
 
@@ -67,8 +76,19 @@ impl<'a, R: TxRing> Batch<'a, R> {
             forwarder,
             to,
             packets: PacketList::new(),
+            flooded: 0,
             now,
         }
+    }
+
+    /// Notes that a packet goes to so many ports.
+    pub(super) fn count_flooded(&mut self, copies: usize) {
+        self.flooded += copies;
+    }
+
+    /// So much was flooded that the rest of the packets has to wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.flooded >= FLOOD
     }
 
     /// The port of the last packets.
@@ -114,12 +134,15 @@ impl<'a, R: TxRing> Batch<'a, R> {
 
 impl<R: TxRing> Forwarder<R> {
     /// Forwards packets that device `source`, port number `from`, received, in order. Every packet
-    /// is transmitted or dropped with a reason. Returns the port that the last ones went to.
+    /// is transmitted or dropped with a reason, but for those that follow on [`FLOOD`] copies: they
+    /// stay in `packets`, and are to be forwarded before what the same queue receives next. So a
+    /// call makes at most `FLOOD` copies less one, and those of one packet. Returns the port that
+    /// the last ones went to.
     pub(crate) fn forward(
         &self,
         source: &Device<R>,
         from: u16,
-        mut packets: PacketList,
+        packets: &mut PacketList,
         now: Time,
     ) -> Option<u16> {
         let port = self.entry(from);
@@ -127,7 +150,7 @@ impl<R: TxRing> Forwarder<R> {
         let Some((port, members)) = bridged else {
             source
                 .drops()
-                .add(DropReason::NoForward, packets.wire_packets());
+                .add(DropReason::NoForward, packets.take().wire_packets());
             return None;
         };
         let learn = port.link.is_up();
@@ -144,7 +167,7 @@ impl<R: TxRing> Forwarder<R> {
             let mut run = PacketList::new();
             packets.split_front(same.count().max(1), &mut run);
             match verdict {
-                Verdict::To(port) if ports.contains(&port) => batch.send_list(port, run),
+                Verdict::To(port) if members.index(port).is_some() => batch.send_list(port, run),
                 // A static entry of a port that is down, or the port has just left.
                 Verdict::To(_) => {
                     let lost = run.wire_packets();
@@ -152,8 +175,28 @@ impl<R: TxRing> Forwarder<R> {
                 }
                 Verdict::Drop(reason) => source.drops().add(reason, run.wire_packets()),
                 Verdict::Flood => {
-                    for packet in run {
-                        flood(&mut batch, source, ports, from, packet);
+                    let others = ports.iter().copied().filter(|&port| port != from);
+                    while !batch.is_full()
+                        && let Some(packet) = run.pop_front()
+                    {
+                        flood(&mut batch, source, others.clone(), packet);
+                    }
+                    if batch.is_full() {
+                        run.append(packets);
+                        *packets = run;
+                        break;
+                    }
+                }
+                Verdict::Multicast => {
+                    while !batch.is_full()
+                        && let Some(packet) = run.pop_front()
+                    {
+                        multicast(&mut batch, source, members, from, packet);
+                    }
+                    if batch.is_full() {
+                        run.append(packets);
+                        *packets = run;
+                        break;
                     }
                 }
             }
@@ -163,7 +206,43 @@ impl<R: TxRing> Forwarder<R> {
     }
 }
 
+impl<R: TxRing> Forwarder<R> {
+    /// Does what bridges have to do by themselves by now.
+    pub(crate) fn tend(&self, now: Time) {
+        for members in &self.bridges {
+            for (port, frame) in members.bridge.snooping().tend(now) {
+                if members.index(port).is_some() {
+                    self.originate(port, &frame, now);
+                }
+            }
+        }
+    }
+
+    /// Sends a frame that the bridge has made; it counts as copied. Where no buffer is left, or it
+    /// does not fit one, there is none.
+    fn originate(&self, port: u16, frame: &[u8], now: Time) {
+        let (Some(device), Ok(mut packet)) = (self.device(port), self.pool.alloc()) else {
+            return;
+        };
+        if packet.append(frame) {
+            self.copied.add(0, 1);
+            let mut packets = PacketList::new();
+            packets.push_back(packet);
+            device.transmit(packets, now);
+        }
+    }
+}
+
 impl<R> Forwarder<R> {
+    /// When [`tend`](Forwarder::tend) has something to do.
+    pub(crate) fn due(&self) -> Time {
+        let due = self
+            .bridges
+            .iter()
+            .map(|members| members.bridge.snooping().due());
+        due.min().unwrap_or(Time::MAX)
+    }
+
     fn entry(&self, port: u16) -> Option<&Entry<R>> {
         self.ports.get(usize::from(port))?.as_ref()
     }
@@ -173,14 +252,19 @@ impl<R> Forwarder<R> {
         Some(&self.entry(port)?.device)
     }
 
-    /// A port's link went down: its bridge forgets the addresses behind it, unless the port has
+    /// A port's link came up or went down. Its bridge then asks the hosts behind it for their
+    /// groups, or forgets groups and addresses behind it, unless the port has
     /// another link by now. A worker that is just forwarding what the port received may still
     /// learn one; it ages, or is learnt elsewhere.
-    pub(crate) fn link_down(&self, port: u16, link: &Arc<LinkCell>) {
+    pub(crate) fn link_changed(&self, port: u16, link: &Arc<LinkCell>, up: bool, now: Time) {
         if let Some(entry) = self.entry(port)
             && Arc::ptr_eq(&entry.link, link)
             && let Some(members) = &entry.bridge
         {
+            members.bridge.snooping().link(port, up, now);
+            if up {
+                return;
+            }
             members.bridge.fdb().forget_learnt(port);
             entry.guard.iter().for_each(|guard| guard.forget());
         }
@@ -203,22 +287,42 @@ fn same_way(packet: &Packet, other: &Packet) -> bool {
     }
 }
 
-/// Sends copies to all ports but `from`, and the packet itself to the last.
-fn flood<R: TxRing>(
+/// Sends a packet to a group, of a bridge without VLANs.
+#[cold]
+fn multicast<R: TxRing>(
     batch: &mut Batch<'_, R>,
     source: &Device<R>,
-    ports: &[u16],
+    members: &Members,
     from: u16,
     packet: Packet,
 ) {
-    let mut others = ports
-        .iter()
-        .copied()
-        .filter(|&port| port != from)
-        .peekable();
+    let is_other = |port: &u16| *port != from;
+    match members.bridge.snooping().scope(&packet, 0, from, batch.now) {
+        Ok(Scope::All) => {
+            let others = members.ports.iter().copied().filter(is_other);
+            flood(batch, source, others, packet);
+        }
+        Ok(Scope::Only(only)) => {
+            let is_member = |port: &u16| members.index(*port).is_some();
+            let takers = only.takers().filter(is_other).filter(is_member);
+            flood(batch, source, takers, packet);
+        }
+        Err(reason) => source.drops().add(reason, packet.wire_packets()),
+    }
+}
+
+/// Sends copies to ports, and the packet itself to the last.
+fn flood<R: TxRing>(
+    batch: &mut Batch<'_, R>,
+    source: &Device<R>,
+    others: impl Iterator<Item = u16>,
+    packet: Packet,
+) {
+    let mut others = others.peekable();
     let wire_packets = packet.wire_packets();
     let mut packet = Some(packet);
     while let Some(port) = others.next() {
+        batch.count_flooded(1);
         if others.peek().is_none() {
             packet
                 .take()

@@ -1,7 +1,7 @@
 //! What a port's owner may send into a bridge: its own addresses, and floods at a limited rate. For
 //! tenants who do not trust each other.
 //!
-//! A guarded port's frames go [by rules](super::by_rules); other ports pay nothing. What cannot be
+//! A guarded port's frames go by rules (`by_rules`); other ports pay nothing. What cannot be
 //! judged is dropped. With restricted IP addresses these hold:
 //! - An ARP probe (RFC 5227) and duplicate address detection (RFC 4862), which have no source
 //!   address yet, are for an address of the port's own.

@@ -7,6 +7,7 @@ mod forwarder;
 mod guard;
 mod mac_limit;
 mod mirred;
+mod multicast;
 mod storm;
 mod vlan_tag;
 mod vlans;
@@ -14,11 +15,15 @@ mod vlans;
 pub use bridge::{Bridge, BridgePortOptions, Verdict};
 pub(crate) use bridge::{Member, Members};
 pub use fdb::{AGEING, FdbState};
-pub(crate) use fdb::{FdbRow, Fixed, SetError, Station};
+pub(crate) use fdb::{Fdb, FdbRow, Fixed, SetError, Station};
 pub(crate) use forwarder::{Entry, Forwarder};
 pub(crate) use guard::Guard;
 pub use guard::{MAX_MACS, PortSecurity};
 pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
+#[cfg(all(test, not(miri), not(loom)))]
+pub(crate) use multicast::testing as multicast_frames;
+pub use multicast::{Group, McastRouter, MulticastOptions, PortMulticast};
+pub(crate) use multicast::{Joined, Key, McastChange, MdbError, MdbRow};
 pub use storm::StormLimits;
 pub use vlans::{PortVlans, VLAN_IDS, VlanFlags};
 

@@ -213,6 +213,7 @@ impl Pair {
             devices: (0..PORTS).map(device).collect(),
             forwarder: Forwarder {
                 ports: Vec::new(),
+                bridges: Vec::new(),
                 pool: pool.clone(),
                 copied: Arc::new(PerCpu::new()),
                 orphans: Arc::new(DropCounters::new()),
@@ -336,10 +337,13 @@ impl Pair {
 
     fn send(&mut self, sent: Sent) {
         let before = self.drops();
-        let list: PacketList = [self.packet(sent)].into_iter().collect();
+        let mut list: PacketList = [self.packet(sent)].into_iter().collect();
         let source = &self.devices[sent.port].device;
         let now = Time(self.now * SECOND);
-        self.forwarder.forward(source, sent.port as u16, list, now);
+        while !list.is_empty() {
+            self.forwarder
+                .forward(source, sent.port as u16, &mut list, now);
+        }
         let mut out = std::mem::take(&mut *self.out.lock().unwrap());
         out.sort();
         let mut drops = self.drops();
@@ -386,6 +390,7 @@ fn options() -> impl Strategy<Value = BridgePortOptions> {
         mcast_flood: !e,
         bcast_flood: !f,
         hairpin: g,
+        ..BridgePortOptions::default()
     })
 }
 

@@ -145,6 +145,12 @@ impl BacklogOwner {
         self.process.split_wire_packets(quota, out)
     }
 
+    /// Takes back the end of what [`poll`](BacklogOwner::poll) gave out: it comes first next time.
+    pub fn put_back(&mut self, mut packets: PacketList) {
+        packets.append(&mut self.process);
+        self.process = packets;
+    }
+
     /// Everything that [`poll`](BacklogOwner::poll) gave out is processed.
     pub fn done(&mut self) {
         if self.begun && self.process.is_empty() {

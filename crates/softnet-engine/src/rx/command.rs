@@ -41,10 +41,11 @@ pub(crate) struct View<Q, R> {
 pub(crate) enum Command<Q, R> {
     /// Forwards by these tables from now on.
     View(Arc<View<Q, R>>),
-    /// Polls one more receive queue, and says whether it can be watched; if not, it is closed.
-    AddRx(Arc<Napi<Q, R>>, Sender<io::Result<()>>),
-    /// Stops polling the queues of this opening and closes them.
-    RemoveRx(u32),
+    /// Polls more receive queues, and says of each whether it can be watched; one that cannot is
+    /// closed. With it the number of its port.
+    AddRx(Vec<Arc<Napi<Q, R>>>, Sender<Result<(), (u16, io::Error)>>),
+    /// Stops polling the queues of these openings, which are in order, and closes them.
+    RemoveRx(Arc<[u32]>),
     /// Steers what this queue receives by these rules from now on.
     Steer(Arc<Napi<Q, R>>, SteeringSpec),
     /// Receives from this queue what the limit allows from now on.

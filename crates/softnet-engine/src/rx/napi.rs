@@ -7,6 +7,7 @@ use super::{FlowTable, NextPoll, Receive, RxQueue, SteeringSpec};
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::PacketList;
+use softnet::stats::DropReason;
 use softnet::sync::{RunGuard, RunState};
 use softnet::time::Time;
 use softnet::tx::Notifier;
@@ -27,6 +28,9 @@ struct Polling<Q> {
     steering: Option<Steering>,
     /// Limit of what may be received, together with others.
     limit: Option<Limit>,
+    /// Received, and left for the next poll by a [call](crate::forward::Forwarder::forward) that
+    /// flooded much.
+    rest: PacketList,
 }
 
 /// A receive queue and the device it belongs to.
@@ -75,6 +79,16 @@ pub(super) struct Work {
     pub(super) held: Option<Time>,
 }
 
+impl Work {
+    /// Nothing was received: there are packets of the poll before.
+    pub(super) fn rest() -> Work {
+        Work {
+            more: true,
+            ..Work::default()
+        }
+    }
+}
+
 impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
     pub(crate) fn new(queue: Q, place: NapiPlace<R>) -> Self {
         Napi {
@@ -82,6 +96,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
                 queue: Some(queue),
                 steering: None,
                 limit: None,
+                rest: PacketList::new(),
             }),
             place,
         }
@@ -146,9 +161,14 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
         self.with(|polling| polling.queue.as_ref().map(look))
     }
 
-    /// Closes the queue.
-    pub(super) fn close(&self) -> Option<Q> {
-        self.with(|polling| polling.queue.take())
+    /// Closes the queue, and drops what it received and was not forwarded.
+    pub(crate) fn close(&self) -> Option<Q> {
+        let (queue, rest) = self.with(|polling| (polling.queue.take(), polling.rest.take()));
+        if !rest.is_empty() {
+            let lost = rest.wire_packets();
+            self.place.device.drops().add(DropReason::NoForward, lost);
+        }
+        queue
     }
 
     /// Steers by `spec` from now on; packets of a flow stay in order.
@@ -187,6 +207,11 @@ pub(super) struct Claim<'a, Q, R> {
 }
 
 impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
+    /// Packets of the poll before that are to be forwarded before others.
+    pub(super) fn rest(&mut self) -> &mut PacketList {
+        &mut self.queue.rest
+    }
+
     /// Receives up to `budget` wire packets (and what the last frame has beyond that) into `out`,
     /// counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {

@@ -33,10 +33,20 @@ pub trait Sleep: Send {
     /// the time at the call, on the clock that `until` is measured by.
     fn sleep(&mut self, now: Time, until: Option<Time>, ready: &mut Vec<usize>);
 
-    /// Yields the CPU to threads that wait for it. A worker calls this after long polls: where
-    /// it shares a CPU with the program that receives its packets, that program gets to empty its
-    /// socket before the next batch fills it (measured on two CPUs, 64-byte datagrams: 1.7 times
-    /// as many delivered; nothing lost elsewhere).
+    /// Gives the thread its raised scheduling class, ahead of programs, as the kernel's softirq is.
+    /// A worker calls it before it sleeps, so that it is there at once when it is woken.
+    fn raise(&mut self) {}
+
+    /// Gives the thread the normal class, beside programs, as ksoftirqd is: it has worked for long.
+    fn lower(&mut self) {}
+
+    /// As [`lower`](Sleep::lower), for another thread to call when the worker hangs in a driver.
+    fn lower_from_elsewhere(&self) -> Box<dyn Fn() + Send + Sync> {
+        Box::new(|| {})
+    }
+
+    /// Yields the CPU to threads that wait for it, one of which may be a worker that has what this
+    /// one waits for.
     fn yield_cpu(&mut self) {}
 
     /// What wakes this sleeper.

@@ -148,6 +148,11 @@ impl Shared {
         self.own.set(own.into());
     }
 
+    /// Rounds that it has begun, as of the last that ended.
+    pub(crate) fn rounds(&self) -> u64 {
+        Own::from(self.own.get()).rounds
+    }
+
     pub(crate) fn stats(&self, now: Time) -> WorkerStats {
         let own = Own::from(self.own.get());
         // A sleep that is going on counts.

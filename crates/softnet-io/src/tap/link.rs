@@ -37,7 +37,7 @@ impl TapLink {
     /// An interface of the calling thread's namespace.
     pub(super) fn new(mut links: Links, index: u32) -> Result<TapLink, LinkError> {
         // First, so that no change is missed.
-        let events = LinkEvents::open()?;
+        let events = LinkEvents::open(index)?;
         let state = links.state(index)?;
         Ok(TapLink {
             index,

@@ -7,6 +7,7 @@
 //! many small buffers as it takes. When a frame finds no small buffer either, it is dropped: it
 //! has been read, so that the queue never sticks.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -20,8 +21,9 @@ use softnet_engine::rx::{Polled, Receive, RxQueue};
 use super::TapLink;
 use crate::Buffers;
 
-/// Small buffers taken from the pool at once. What is not used stays with the queue, as the
-/// buffers of a hardware ring do.
+/// Small buffers taken from the pool at once, after twice as few the time before in one poll. What
+/// is not used stays with the queue, as the buffers of a hardware ring do: a few, where few frames
+/// come at a time.
 const REFILL: usize = 16;
 /// Bytes that cost as much as a packet to copy.
 const FREE_BYTES: usize = 2048;
@@ -41,8 +43,14 @@ pub struct TapRx {
     fresh: PacketList,
     /// The posted large buffer.
     large: Option<Packet>,
-    /// Used while no large buffer can be had; longer than any frame with its header.
-    scratch: Box<[u8]>,
+    /// Small buffers to take from the pool next.
+    refill: usize,
+}
+
+thread_local! {
+    /// Area of the thread that polls, for while no large buffer can be had. Longer than any frame
+    /// with its header, once it is made.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The longest frame that can be received with these buffers: what is read must not fill the
@@ -77,7 +85,7 @@ impl TapRx {
             link,
             fresh: PacketList::new(),
             large: None,
-            scratch: vec![0; VNET_HDR_LEN + MAX_FRAME + 1].into_boxed_slice(),
+            refill: 1,
         }
     }
 
@@ -93,47 +101,64 @@ impl TapRx {
 
     /// Reads one frame; `wanted` is how many are, this one included.
     fn receive(&mut self, wanted: usize) -> Frame {
-        let mut large = self.take_large();
-        let posted = match &mut large {
-            Some(large) => large.tailroom_mut(),
-            None => &mut self.scratch,
+        let Some(mut large) = self.take_large() else {
+            return SCRATCH.with_borrow_mut(|scratch| {
+                scratch.resize(VNET_HDR_LEN + MAX_FRAME + 1, 0);
+                match read(&self.fd, scratch) {
+                    Ok(n) => self.copy(&scratch[..n], wanted),
+                    Err(frame) => frame,
+                }
+            });
         };
-        let n = match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut posted[..])) {
-            // It may have been cut.
-            Ok(n) if n == posted.len() => {
-                self.large = large;
-                return Frame::Dropped(DropReason::TooLong);
-            }
-            Ok(n) => n,
-            Err(e) => {
-                self.large = large;
-                return match e {
-                    // EBADFD: the device was removed. EIO: it is being removed.
-                    Errno::BADFD | Errno::IO => Frame::Gone,
-                    // Empty, or no memory at this moment: the queue stays readable then, and is
-                    // tried again.
-                    _ => Frame::Empty,
-                };
-            }
-        };
-        let small_room = self.buffers.small.payload_size() + VNET_HDR_LEN;
-        let read = match large {
-            Some(mut large) if n > small_room => {
+        match read(&self.fd, large.tailroom_mut()) {
+            Ok(n) if n > self.small_room() => {
                 large.extend(n);
-                return finish(large, self.queue);
+                finish(large, self.queue)
             }
-            Some(unused) => &self.large.insert(unused).tailroom_mut()[..n],
-            None => &self.scratch[..n],
-        };
+            Ok(n) => {
+                let frame = self.copy(&large.tailroom_mut()[..n], wanted);
+                self.large = Some(large);
+                frame
+            }
+            Err(frame) => {
+                self.large = Some(large);
+                frame
+            }
+        }
+    }
+
+    /// Longest frame, header included, that one small buffer takes.
+    fn small_room(&self) -> usize {
+        self.buffers.small.payload_size() + VNET_HDR_LEN
+    }
+
+    /// The frame in small buffers of its own.
+    fn copy(&mut self, read: &[u8], wanted: usize) -> Frame {
         if self.fresh.is_empty() {
             // For a long frame, all that it takes.
-            let wanted = wanted.clamp(1, REFILL).max(n.div_ceil(small_room));
+            let long = read.len().div_ceil(self.small_room());
+            let wanted = wanted.clamp(1, self.refill).max(long);
+            self.refill = (2 * self.refill).min(REFILL);
             self.buffers.small.alloc_bulk(wanted, &mut self.fresh);
         }
         match copy(read, &mut self.fresh, &self.buffers.small) {
             Some(packet) => finish(packet, self.queue),
             None => Frame::Dropped(DropReason::NoBuffer),
         }
+    }
+}
+
+/// The length of the frame that was read to `posted`; or why there is none.
+fn read(fd: &OwnedFd, posted: &mut [u8]) -> Result<usize, Frame> {
+    let room = posted.len();
+    match rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut *posted)) {
+        // It may have been cut.
+        Ok(n) if n == room => Err(Frame::Dropped(DropReason::TooLong)),
+        Ok(n) => Ok(n),
+        // EBADFD: the device was removed. EIO: it is being removed.
+        Err(Errno::BADFD | Errno::IO) => Err(Frame::Gone),
+        // Empty, or no memory at this moment: the queue stays readable then, and is tried again.
+        Err(_) => Err(Frame::Empty),
     }
 }
 
@@ -178,6 +203,7 @@ fn finish(mut packet: Packet, queue: Option<u16>) -> Frame {
 impl RxQueue for TapRx {
     fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
         let mut left = rx.budget;
+        self.refill = 1;
         while left > 0 {
             match self.receive(left) {
                 Frame::Received(packet) => {

@@ -1,11 +1,11 @@
-//! The TUN/TAP driver's ioctls (`linux/if_tun.h`), and those of interfaces (`linux/sockios.h`),
-//! each as a safe function.
+//! The TUN/TAP driver's ioctls (`linux/if_tun.h`), those of interfaces (`linux/sockios.h`), and a
+//! socket's filter, each as a safe function.
 
-#![allow(unsafe_code, reason = "ioctls are typed by hand")]
+#![allow(unsafe_code, reason = "ioctls and a socket option are typed by hand")]
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -158,4 +158,48 @@ pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<bool, 
 /// `SIOCGIFMTU`: an interface's longest IP packet, in bytes.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<c_int, Errno> {
     query::<{ libc::SIOCGIFMTU as Opcode }>(socket, name).map(c_int::from_ne_bytes)
+}
+
+/// Has a netlink socket take reports of one interface alone: those whose `struct ifinfomsg` has
+/// this index (`SO_ATTACH_FILTER`).
+pub(crate) fn hear_of(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+    /// Offset of `ifi_index`: behind `struct nlmsghdr` and four bytes.
+    const INDEX: u32 = 20;
+    let statement = |code: u32, yes, no, k| libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    };
+    let (load, equal, end) = (
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::BPF_RET | libc::BPF_K,
+    );
+    let mut program = [
+        statement(load, 0, 0, INDEX),
+        // A word is loaded as one of the network's byte order.
+        statement(equal, 0, 1, u32::from_be_bytes(index.to_ne_bytes())),
+        statement(end, 0, 0, u32::MAX),
+        statement(end, 0, 0, 0),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: SO_ATTACH_FILTER reads one `struct sock_fprog` of that size, and as many statements
+    // as it says, which live until the call has ended.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
 }

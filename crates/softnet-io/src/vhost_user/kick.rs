@@ -12,8 +12,6 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use super::port::SetupError;
-
 /// The file that a worker watches for a queue.
 #[derive(Debug)]
 pub(super) struct Kick {
@@ -37,7 +35,7 @@ impl Kick {
     }
 
     /// Watches this descriptor of the guest, or none. Returns whether it is another one.
-    pub(super) fn set(&self, kick: Option<&Arc<OwnedFd>>) -> Result<bool, SetupError> {
+    pub(super) fn set(&self, kick: Option<&Arc<OwnedFd>>) -> io::Result<bool> {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         if guest.as_ref().map(Arc::as_ptr) == kick.map(Arc::as_ptr) {
             return Ok(false);

@@ -321,8 +321,12 @@ impl Port {
             } else {
                 kick(2 * route)
             };
-            changed[to_guest] |= check(to_guest, pair.offered.set(offered));
-            changed[from_guest] |= check(from_guest, pair.sent.set(kick(from_guest)));
+            changed[to_guest] |= check(
+                to_guest,
+                pair.offered.set(offered).map_err(SetupError::Kick),
+            );
+            let sent = pair.sent.set(kick(from_guest)).map_err(SetupError::Kick);
+            changed[from_guest] |= check(from_guest, sent);
         }
         for (number, pair) in self.pairs.iter().enumerate() {
             let route = self.route(number);

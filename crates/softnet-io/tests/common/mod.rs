@@ -6,6 +6,7 @@
 )]
 
 mod device;
+mod faults;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -19,6 +20,7 @@ use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
 
 pub(crate) use device::*;
+pub(crate) use faults::*;
 pub(crate) use softnet_tests::skip;
 
 /// A fresh namespace with its loopback up; `None`, and the reason printed, where the test cannot

@@ -24,14 +24,14 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn read<D: Devices>(control: &Engine<D>, request: &Request<'a>) -> Result<Self, Error> {
+    fn read<D: Devices>(engine: &Engine<D>, request: &Request<'a>) -> Result<Self, Error> {
         let header: NdMsg = request.header()?;
         let attrs = request.attrs::<NdMsg>(&POLICY, Validation::Liberal)?;
         let read = [nda::LLADDR, nda::VLAN, nda::MASTER, nda::FLAGS_EXT];
         let help = "entries of Softnet's bridges have an address and a VLAN";
         let all = request.attr_iter::<NdMsg>()?;
         all.refuse_unread(|kind| read.contains(&kind), help)?;
-        let index = device(control, &header)?;
+        let index = device(engine, &header)?;
         let bytes = attrs.get(nda::LLADDR).map(|attr| attr.data);
         let address = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
         let address = address.ok_or(Error::invalid("invalid address"))?;
@@ -45,8 +45,8 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    fn by_master<D: Devices>(&self, control: &Engine<D>) -> bool {
-        let link = control.link(self.index).ok();
+    fn by_master<D: Devices>(&self, engine: &Engine<D>) -> bool {
+        let link = engine.link(self.index).ok();
         by_master(self.header.flags) && link.is_some_and(|link| link.master.is_some())
     }
 }
@@ -66,9 +66,9 @@ fn fdb_refusal(error: EngineError) -> Error {
 }
 
 /// Adds an entry, or changes one that is there.
-pub(super) fn add<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
-    let wanted = Wanted::read(control, request)?;
-    if !wanted.by_master(control) || wanted.header.flags & ntf::SELF != 0 {
+pub(super) fn add<D: Devices>(engine: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
+    let wanted = Wanted::read(engine, request)?;
+    if !wanted.by_master(engine) || wanted.header.flags & ntf::SELF != 0 {
         return Err(Error::new(Errno::EOPNOTSUPP).help(NO_HOST));
     }
     let NdMsg { state, flags, .. } = wanted.header;
@@ -93,22 +93,22 @@ pub(super) fn add<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Res
         sticky: flags & ntf::STICKY != 0,
     };
     if !request.has(NLM_F_CREATE) {
-        let master = control.link(wanted.index).map_err(refusal)?.master;
+        let master = engine.link(wanted.index).map_err(refusal)?.master;
         let known = match master {
-            Some(bridge) => control.fdb_entry(bridge, spec.address, spec.vlan),
+            Some(bridge) => engine.fdb_entry(bridge, spec.address, spec.vlan),
             None => Ok(None),
         };
         known.map_err(refusal)?.ok_or(Errno::ENOENT)?;
     }
     let replace = !request.has(NLM_F_EXCL);
-    let added = control.add_fdb(wanted.index, spec, replace);
+    let added = engine.add_fdb(wanted.index, spec, replace);
     added.map_err(fdb_refusal)
 }
 
 /// Removes an entry.
-pub(super) fn delete<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
-    let wanted = Wanted::read(control, request)?;
-    if !wanted.by_master(control) {
+pub(super) fn delete<D: Devices>(engine: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
+    let wanted = Wanted::read(engine, request)?;
+    if !wanted.by_master(engine) {
         let refused = match wanted.header.flags & ntf::SELF {
             0 => Error::new(Errno::EOPNOTSUPP),
             // No link has any.
@@ -116,6 +116,6 @@ pub(super) fn delete<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> 
         };
         return Err(refused);
     }
-    let removed = control.remove_fdb(wanted.index, wanted.address, wanted.vlan);
+    let removed = engine.remove_fdb(wanted.index, wanted.address, wanted.vlan);
     removed.map_err(fdb_refusal)
 }

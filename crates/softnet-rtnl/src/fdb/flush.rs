@@ -19,11 +19,11 @@ fn states(state: FdbState) -> u16 {
 }
 
 /// Removes the entries that a request describes.
-pub(super) fn flush<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
+pub(super) fn flush<D: Devices>(engine: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let header: NdMsg = request.header()?;
-    let index = device(control, &header)?;
+    let index = device(engine, &header)?;
     let attrs = request.attrs::<NdMsg>(&POLICY, Validation::KnownOnly)?;
-    let link = control.link(index).map_err(refusal)?;
+    let link = engine.link(index).map_err(refusal)?;
     let bridge = match link.master {
         Some(master) if by_master(header.flags) => master,
         _ if header.flags & ntf::SELF != 0 && link.is_bridge() => index,
@@ -42,7 +42,7 @@ pub(super) fn flush<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> R
     }
     let port = match attrs.u32(nda::IFINDEX)? {
         Some(port) => {
-            let link = control.link(port).ok();
+            let link = engine.link(port).ok();
             let link = link
                 .ok_or_else(|| Error::new(Errno::ENODEV).text("Unknown flush device ifindex"))?;
             if link.is_bridge() {
@@ -70,7 +70,7 @@ pub(super) fn flush<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> R
             && vlan.is_none_or(|vlan| entry.vlan == Some(vlan))
             && (mask == 0 || bits(states(entry.state), sticky) & mask == wanted)
     };
-    control
+    engine
         .flush_fdb(bridge, selected)
         .map(drop)
         .map_err(refusal)

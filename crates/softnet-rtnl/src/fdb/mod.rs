@@ -25,26 +25,26 @@ const RTNLGRP_NEIGH: u32 = 3;
 
 /// Answers `RTM_*NEIGH`.
 pub(crate) fn request<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     match request.kind {
-        RTM_NEWNEIGH => change::add(control, request),
-        RTM_DELNEIGH if request.has(NLM_F_BULK) => flush::flush(control, request),
-        RTM_DELNEIGH => change::delete(control, request),
-        RTM_GETNEIGH => show::get(control, request, replies),
+        RTM_NEWNEIGH => change::add(engine, request),
+        RTM_DELNEIGH if request.has(NLM_F_BULK) => flush::flush(engine, request),
+        RTM_DELNEIGH => change::delete(engine, request),
+        RTM_GETNEIGH => show::get(engine, request, replies),
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
 }
 
 /// The link that a header names.
-fn device<D: Devices>(control: &Engine<D>, header: &NdMsg) -> Result<u32, Error> {
+fn device<D: Devices>(engine: &Engine<D>, header: &NdMsg) -> Result<u32, Error> {
     if header.ifindex == 0 {
         return Err(Error::invalid("invalid ifindex"));
     }
     let index = u32::try_from(header.ifindex).ok();
-    let link = index.and_then(|index| control.link(index).ok());
+    let link = index.and_then(|index| engine.link(index).ok());
     let unknown = Error::new(Errno::ENODEV).text("unknown ifindex");
     link.map(|link| link.index).ok_or(unknown)
 }

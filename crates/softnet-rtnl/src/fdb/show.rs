@@ -54,7 +54,7 @@ pub(crate) fn publish(
 
 /// Looks one entry up (`rtnl_fdb_get`).
 pub(super) fn get<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -92,7 +92,7 @@ pub(super) fn get<D: Devices>(
         0 => None,
         index => {
             let index = u32::try_from(index).ok();
-            let link = index.and_then(|index| control.link(index).ok());
+            let link = index.and_then(|index| engine.link(index).ok());
             let unknown = Error::new(Errno::ENODEV).text("Unknown device ifindex");
             Some(link.ok_or(unknown)?)
         }
@@ -102,9 +102,9 @@ pub(super) fn get<D: Devices>(
             return Err(Error::invalid("Master and device are mutually exclusive"));
         }
         (None, None) => return Err(Error::invalid("No device specified")),
-        (None, Some(master)) => control.link(master).ok(),
+        (None, Some(master)) => engine.link(master).ok(),
         (Some(link), None) if by_master(asked.flags) => {
-            let bridge = link.master.and_then(|master| control.link(master).ok());
+            let bridge = link.master.and_then(|master| engine.link(master).ok());
             Some(bridge.ok_or(Error::invalid("Device is not a bridge port"))?)
         }
         (Some(link), None) => Some(link),
@@ -114,7 +114,7 @@ pub(super) fn get<D: Devices>(
         let text = "Fdb get operation not supported by device";
         return Err(Error::new(Errno::EOPNOTSUPP).text(text));
     }
-    let entry = control.fdb_entry(bridge.index, address, vlan);
+    let entry = engine.fdb_entry(bridge.index, address, vlan);
     let entry = entry.map_err(refusal)?;
     let none = Error::new(Errno::ENOENT).text("Fdb entry not found");
     let entry = entry.ok_or(none)?;
@@ -185,7 +185,7 @@ impl Filter {
 
 /// Dumps the entries of bridges, bridge by bridge.
 pub(crate) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     position: &mut Position,
@@ -193,10 +193,10 @@ pub(crate) fn dump<D: Devices>(
 ) -> Result<Progress, Error> {
     let filter = Filter::read(request, client)?;
     for index in [filter.bridge, filter.port].into_iter().flatten() {
-        control.link(index).map_err(refusal)?;
+        engine.link(index).map_err(refusal)?;
     }
     let wanted = |port: u32| filter.port.is_none_or(|only| only == port);
-    for (&bridge, link) in control.links().range(position.link..) {
+    for (&bridge, link) in engine.links().range(position.link..) {
         let passes = filter.bridge.is_none_or(|only| only == bridge);
         if !link.is_bridge() || !passes {
             continue;
@@ -206,7 +206,7 @@ pub(crate) fn dump<D: Devices>(
             false => 0,
         };
         position.link = bridge;
-        if let Some(place) = dump_bridge(control, bridge, from, wanted, chunk)? {
+        if let Some(place) = dump_bridge(engine, bridge, from, wanted, chunk)? {
             position.key = place as u64;
             return Ok(Progress::More);
         }
@@ -217,13 +217,13 @@ pub(crate) fn dump<D: Devices>(
 
 /// Dumps the entries of a bridge from a place on. The place where to go on, if they do not fit.
 fn dump_bridge<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     bridge: u32,
     from: usize,
     wanted: impl Fn(u32) -> bool,
     chunk: &mut Chunk<'_>,
 ) -> Result<Option<usize>, Error> {
-    let links = control.links();
+    let links = engine.links();
     let is_member = |port| {
         links
             .get(&port)
@@ -231,7 +231,7 @@ fn dump_bridge<D: Devices>(
     };
     let mut next = Some(from);
     while let Some(mut place) = next {
-        let page = control.fdb_entries(bridge, place, PAGE);
+        let page = engine.fdb_entries(bridge, place, PAGE);
         let (entries, after) = page.map_err(refusal)?;
         for (done, entry) in entries.iter().enumerate() {
             if !(is_member(entry.port) && wanted(entry.port)) {
@@ -242,7 +242,7 @@ fn dump_bridge<D: Devices>(
             if chunk.message(RTM_NEWNEIGH, 0, &header, put).is_err() {
                 // Where a page of those that fit ends.
                 if done > 0 {
-                    let (_, end) = control.fdb_entries(bridge, place, done).map_err(refusal)?;
+                    let (_, end) = engine.fdb_entries(bridge, place, done).map_err(refusal)?;
                     place = end.unwrap_or(usize::MAX);
                 }
                 return Ok(Some(place));

@@ -89,7 +89,7 @@ pub(super) fn put<D: Devices>(shown: &Shown<'_, D>, message: &mut Message<'_>, m
 
 /// Dumps the ports of bridges, and bridges where VLANs are asked for (`rtnl_bridge_getlink`).
 pub(super) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     position: &mut Position,
@@ -97,11 +97,11 @@ pub(super) fn dump<D: Devices>(
 ) -> Result<Progress, Error> {
     let mask = read_mask(request, client)?;
     let with_bridges = mask & (RTEXT_FILTER_BRVLAN | RTEXT_FILTER_BRVLAN_COMPRESSED) != 0;
-    for (&index, link) in control.links().range(position.link..) {
+    for (&index, link) in engine.links().range(position.link..) {
         if link.master.is_none() && (!link.is_bridge() || !with_bridges) {
             continue;
         }
-        let shown = Shown::new(control, link).map_err(refusal)?;
+        let shown = Shown::new(engine, link).map_err(refusal)?;
         let header = shown.bridge_header();
         let put = |message: &mut Message<'_>| put(&shown, message, mask);
         if chunk.message(RTM_NEWLINK, 0, &header, put).is_err() {
@@ -144,10 +144,10 @@ fn read_mask(request: &Request<'_>, client: &Client) -> Result<u32, Error> {
 type Vlans = Vec<(RangeInclusive<u16>, VlanFlags)>;
 
 /// `RTM_SETLINK` and `RTM_DELLINK`.
-pub(super) fn change<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
+pub(super) fn change<D: Devices>(engine: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let header: IfInfoMsg = request.header()?;
     let link = u32::try_from(header.index).ok();
-    let link = link.and_then(|index| control.link(index).ok());
+    let link = link.and_then(|index| engine.link(index).ok());
     let unknown = Error::new(Errno::ENODEV).text("unknown ifindex");
     let link = link.ok_or(unknown)?;
     let (index, is_port, is_bridge) = (link.index, link.master.is_some(), link.is_bridge());
@@ -165,17 +165,17 @@ pub(super) fn change<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> 
     let set = request.kind == RTM_SETLINK;
     let vlans = spec.map_or(Ok(Vlans::new()), |spec| read_vlans(&spec))?;
     let wanted = match protinfo {
-        Some(data) if set && is_port => Some(wanted(control, index, &data)?),
+        Some(data) if set && is_port => Some(wanted(engine, index, &data)?),
         _ => None,
     };
     if let Some(Some(wanted)) = wanted {
-        wanted.apply(control, index)?;
+        wanted.apply(engine, index)?;
     }
     for (range, flags) in vlans {
         let changed = if set {
-            control.add_vlans(index, range, flags)
+            engine.add_vlans(index, range, flags)
         } else {
-            control.remove_vlans(index, range)
+            engine.remove_vlans(index, range)
         };
         changed.map_err(refusal)?;
     }
@@ -184,15 +184,15 @@ pub(super) fn change<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> 
 
 /// Changes that `IFLA_PROTINFO` asks for: in attributes or, in the old form, as a state.
 fn wanted<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     index: u32,
     data: &Attr<'_>,
 ) -> Result<Option<Wanted>, Error> {
     if data.is_nested() {
-        return Wanted::read(control, index, data).map(Some);
+        return Wanted::read(engine, index, data).map(Some);
     }
-    let link = control.link(index).map_err(refusal)?;
-    let shown = Shown::new(control, &link).map_err(refusal)?;
+    let link = engine.link(index).map_err(refusal)?;
+    let shown = Shown::new(engine, &link).map_err(refusal)?;
     let state = data.data.first().ok_or(Errno::EINVAL)?;
     let known = shown.member.as_ref().map(bridge_port::Member::state);
     match known == Some(*state) {

@@ -2,7 +2,7 @@
 //! `AF_BRIDGE` (`br_port_fill_attrs`, `br_setport`).
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::forward::{BridgePortOptions, FdbState};
+use softnet_engine::forward::{BridgePortOptions, FdbState, McastRouter};
 use softnet_engine::{Devices, Engine, FdbEntry};
 
 use super::bridge::identity;
@@ -14,6 +14,7 @@ use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 const STATE: u16 = 1;
 const COST: u16 = 3;
 const MODE: u16 = 4;
+const FAST_LEAVE: u16 = 7;
 const LEARNING: u16 = 8;
 const UNICAST_FLOOD: u16 = 9;
 const ROOT_ID: u16 = 13;
@@ -22,20 +23,20 @@ const DESIGNATED_PORT: u16 = 15;
 const ID: u16 = 17;
 const NO: u16 = 18;
 const FLUSH: u16 = 24;
+const MULTICAST_ROUTER: u16 = 25;
 const MCAST_FLOOD: u16 = 27;
 const BCAST_FLOOD: u16 = 30;
 const ISOLATED: u16 = 33;
 const LOCKED: u16 = 39;
+const MCAST_MAX_GROUPS: u16 = 42;
 
 /// Options fixed to the kernel's default.
 static FIXED: &[Fixed] = &[
     (2, Value::U16(PRIORITY)), // PRIORITY
     (5, Value::U8(0)),         // GUARD
     (6, Value::U8(0)),         // PROTECT
-    (7, Value::U8(0)),         // FAST_LEAVE
     (10, Value::U8(0)),        // PROXYARP
     (12, Value::U8(0)),        // PROXYARP_WIFI
-    (25, Value::U8(1)),        // MULTICAST_ROUTER
     (28, Value::U8(0)),        // MCAST_TO_UCAST
     (29, Value::U8(0)),        // VLAN_TUNNEL
     (31, Value::U16(0)),       // GROUP_FWD_MASK
@@ -55,10 +56,11 @@ static READ_ONLY: &[Fixed] = &[
 ];
 
 /// Attributes that are read in a request, or shown of the port only.
-const READ: [u16; 15] = [
+const READ: [u16; 18] = [
     STATE,
     COST,
     MODE,
+    FAST_LEAVE,
     LEARNING,
     UNICAST_FLOOD,
     ROOT_ID,
@@ -67,10 +69,12 @@ const READ: [u16; 15] = [
     ID,
     NO,
     FLUSH,
+    MULTICAST_ROUTER,
     MCAST_FLOOD,
     BCAST_FLOOD,
     ISOLATED,
     LOCKED,
+    MCAST_MAX_GROUPS,
 ];
 
 const PRIORITY: u16 = 32;
@@ -87,12 +91,12 @@ static POLICY: Policy = Policy::new(
         (MODE, Rule::U8),
         (5, Rule::U8),
         (6, Rule::U8),
-        (7, Rule::U8),
+        (FAST_LEAVE, Rule::U8),
         (LEARNING, Rule::U8),
         (UNICAST_FLOOD, Rule::U8),
         (10, Rule::U8),
         (12, Rule::U8),
-        (25, Rule::U8),
+        (MULTICAST_ROUTER, Rule::U8),
         (MCAST_FLOOD, Rule::U8),
         (28, Rule::U8),
         (29, Rule::U8),
@@ -102,6 +106,7 @@ static POLICY: Policy = Policy::new(
         (ISOLATED, Rule::U8),
         (LOCKED, Rule::U8),
         (40, Rule::U8),
+        (MCAST_MAX_GROUPS, Rule::U32),
         (43, Rule::U8),
     ],
 );
@@ -141,11 +146,13 @@ impl Member {
             mcast_flood,
             bcast_flood,
             hairpin,
+            multicast,
         } = self.options;
         message.put_u8(STATE, self.state());
         message.put_u32(COST, cost(kind));
         for (attr, option) in [
             (MODE, hairpin),
+            (FAST_LEAVE, multicast.fastleave),
             (LEARNING, learning),
             (UNICAST_FLOOD, flood),
             (MCAST_FLOOD, mcast_flood),
@@ -155,6 +162,8 @@ impl Member {
         ] {
             message.put_u8(attr, option.into());
         }
+        message.put_u8(MULTICAST_ROUTER, multicast.router as u8);
+        message.put_u32(MCAST_MAX_GROUPS, multicast.max_groups);
         // `br_make_port_id`: 6 bits of priority, 10 of the number.
         let id = PRIORITY << 10 | self.number & 0x3ff;
         message.put_u16(DESIGNATED_PORT, id);
@@ -176,12 +185,12 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Reads attributes, and refuses those that say what cannot be.
     pub(super) fn read<D: Devices>(
-        control: &Engine<D>,
+        engine: &Engine<D>,
         index: u32,
         data: &Attr<'_>,
     ) -> Result<Wanted, Error> {
-        let link = control.link(index).map_err(refusal)?;
-        let shown = Shown::new(control, &link).map_err(refusal)?;
+        let link = engine.link(index).map_err(refusal)?;
+        let shown = Shown::new(engine, &link).map_err(refusal)?;
         Wanted::of(&shown, shown.member.as_ref(), data)
     }
 
@@ -220,18 +229,18 @@ impl Wanted {
     }
 
     /// Does it.
-    pub(super) fn apply<D: Devices>(&self, control: &Engine<D>, index: u32) -> Result<(), Error> {
-        let known = control.bridge_port(index).map_err(refusal)?.options;
+    pub(super) fn apply<D: Devices>(&self, engine: &Engine<D>, index: u32) -> Result<(), Error> {
+        let known = engine.bridge_port(index).map_err(refusal)?.options;
         if known != self.options {
-            let set = control.set_bridge_port(index, self.options);
+            let set = engine.set_bridge_port(index, self.options);
             set.map_err(refusal)?;
         }
         if self.flush
-            && let Some(master) = control.link(index).map_err(refusal)?.master
+            && let Some(master) = engine.link(index).map_err(refusal)?.master
         {
             let learnt =
                 |entry: &FdbEntry| entry.state == FdbState::Dynamic && entry.port == index;
-            control.flush_fdb(master, learnt).map_err(refusal)?;
+            engine.flush_fdb(master, learnt).map_err(refusal)?;
         }
         Ok(())
     }
@@ -240,6 +249,7 @@ impl Wanted {
 fn options(attrs: &Attrs<'_>, mut options: BridgePortOptions) -> Result<BridgePortOptions, Error> {
     for (attr, option) in [
         (MODE, &mut options.hairpin),
+        (FAST_LEAVE, &mut options.multicast.fastleave),
         (LEARNING, &mut options.learning),
         (UNICAST_FLOOD, &mut options.flood),
         (MCAST_FLOOD, &mut options.mcast_flood),
@@ -251,17 +261,23 @@ fn options(attrs: &Attrs<'_>, mut options: BridgePortOptions) -> Result<BridgePo
             *option = value != 0;
         }
     }
+    if let Some(router) = attrs.u8(MULTICAST_ROUTER)? {
+        options.multicast.router = McastRouter::of(router).ok_or(Errno::EINVAL)?;
+    }
+    if let Some(max) = attrs.u32(MCAST_MAX_GROUPS)? {
+        options.multicast.max_groups = max;
+    }
     Ok(options)
 }
 
 /// Changes a bridge's port by its `IFLA_INFO_SLAVE_DATA`.
 pub(super) fn change<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     index: u32,
     data: Option<Attr<'_>>,
 ) -> Result<(), Error> {
     match data {
         None => Ok(()),
-        Some(data) => Wanted::read(control, index, &data)?.apply(control, index),
+        Some(data) => Wanted::read(engine, index, &data)?.apply(engine, index),
     }
 }

@@ -201,12 +201,12 @@ pub(crate) fn refusal(error: EngineError) -> Error {
 
 /// `RTM_NEWLINK`: adds a link, or changes one that is there.
 pub(super) fn new<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
 ) -> Result<(), Error> {
     let wanted = Wanted::read(request)?;
-    let known = find(control, &wanted.header, &wanted.attrs)?;
+    let known = find(engine, &wanted.header, &wanted.attrs)?;
     if let Some(index) = known {
         if request.has(NLM_F_EXCL) {
             return Err(Errno::EEXIST.into());
@@ -214,14 +214,14 @@ pub(super) fn new<D: Devices>(
         if request.has(NLM_F_REPLACE) {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        return change(control, index, &wanted);
+        return change(engine, index, &wanted);
     }
     if !request.has(NLM_F_CREATE) {
         let group = wanted.attrs.get(ifla::GROUP);
         if let (0, None, Some(group)) =
             (wanted.header.index, wanted.attrs.get(ifla::IFNAME), group)
         {
-            return change_group(control, group.u32()?, &wanted);
+            return change_group(engine, group.u32()?, &wanted);
         }
         return Err(Errno::ENODEV.into());
     }
@@ -231,7 +231,7 @@ pub(super) fn new<D: Devices>(
         let help = "links number themselves";
         return Err(Error::new(Errno::EOPNOTSUPP).help(help));
     }
-    if !client.own && control.links().len() >= LINKS {
+    if !client.own && engine.links().len() >= LINKS {
         let help = format!("members of the socket's group add links up to {LINKS}");
         return Err(Error::new(Errno::ENOSPC).help(help));
     }
@@ -241,27 +241,27 @@ pub(super) fn new<D: Devices>(
     };
     wanted.check_flags(Some(kind))?;
     let mut settings = wanted.settings(settings)?;
-    settings.name = name(control, settings.name, kind)?;
+    settings.name = name(engine, settings.name, kind)?;
     let master = wanted.master()?.flatten();
     if kind == "bridge" {
         if master.is_some() {
             return Err(Error::new(Errno::ELOOP).text("Can not enslave a bridge to a bridge"));
         }
         wanted.queues()?;
-        let index = control.add_bridge(settings).map_err(refusal)?;
-        let made = super::bridge::change(control, index, wanted.data);
+        let index = engine.add_bridge(settings).map_err(refusal)?;
+        let made = super::bridge::change(engine, index, wanted.data);
         return made.inspect_err(|_| {
-            let _ = control.delete(index);
+            let _ = engine.delete(index);
         });
     }
-    let device = control.devices().of_kind(kind, &settings.name);
+    let device = engine.devices().of_kind(kind, &settings.name);
     let device = device.ok_or_else(unknown)?;
-    if !client.own && control.devices().is_of_host(&device) {
+    if !client.own && engine.devices().is_of_host(&device) {
         let help = "root and the daemon's own user make devices of the host, and no others";
         return Err(Error::new(Errno::EPERM).help(help));
     }
     let queues = wanted.queues()?;
-    let master = master.map(|index| control.link(index)).transpose();
+    let master = master.map(|index| engine.link(index)).transpose();
     let master = master.map_err(refusal)?;
     let new = PortSpec {
         settings,
@@ -273,15 +273,15 @@ pub(super) fn new<D: Devices>(
         master: master.map(|link| link.settings.name.clone()),
         ..PortSpec::default()
     };
-    let index = control.add_port(new).map_err(refusal)?;
-    let made = bridge_port::change(control, index, wanted.slave_data);
+    let index = engine.add_port(new).map_err(refusal)?;
+    let made = bridge_port::change(engine, index, wanted.slave_data);
     made.inspect_err(|_| {
-        let _ = control.delete(index);
+        let _ = engine.delete(index);
     })
 }
 
 /// The name of a new link: as asked for, with a number in the place of `%d`, or made of its kind.
-fn name<D: Devices>(control: &Engine<D>, name: String, kind: &str) -> Result<String, Error> {
+fn name<D: Devices>(engine: &Engine<D>, name: String, kind: &str) -> Result<String, Error> {
     let pattern = match name.as_str() {
         "" => format!("{kind}%d"),
         _ => name,
@@ -296,35 +296,38 @@ fn name<D: Devices>(control: &Engine<D>, name: String, kind: &str) -> Result<Str
         return Err(Errno::EINVAL.into());
     }
     // One more than there are links is enough.
-    let mut numbers = 0..=control.links().len();
+    let mut numbers = 0..=engine.links().len();
     let free = numbers.find_map(|number| {
         let name = format!("{front}{number}{back}");
-        control.link_named(&name).is_err().then_some(name)
+        engine.link_named(&name).is_err().then_some(name)
     });
     free.ok_or_else(|| Errno::ENOSPC.into())
 }
 
 /// `RTM_SETLINK`.
-pub(super) fn set<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
+pub(super) fn set<D: Devices>(engine: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let wanted = Wanted::read(request)?;
-    match find(control, &wanted.header, &wanted.attrs)? {
-        Some(index) => change(control, index, &wanted),
+    match find(engine, &wanted.header, &wanted.attrs)? {
+        Some(index) => change(engine, index, &wanted),
         None => Err(Errno::ENODEV.into()),
     }
 }
 
 /// Changes all that the request says, or nothing.
-fn change<D: Devices>(control: &Engine<D>, index: u32, wanted: &Wanted<'_>) -> Result<(), Error> {
-    let link = control.link(index).map_err(refusal)?;
+fn change<D: Devices>(engine: &Engine<D>, index: u32, wanted: &Wanted<'_>) -> Result<(), Error> {
+    let link = engine.link(index).map_err(refusal)?;
     let before = link.settings.clone();
     let is_bridge = link.is_bridge();
     // As `ops->changelink`, which TAP devices do not have.
     if wanted.data.is_some() && !(is_bridge && wanted.kind == Some("bridge")) {
         return Err(Errno::EOPNOTSUPP.into());
     }
-    let kind = Shown::new(control, &link).map_err(refusal)?.kind();
+    let kind = Shown::new(engine, &link).map_err(refusal)?.kind();
     wanted.check_flags(kind)?;
-    let after = wanted.settings(before.clone())?;
+    let mut after = wanted.settings(before.clone())?;
+    if after.name != before.name {
+        after.name = name(engine, after.name, kind.unwrap_or_default())?;
+    }
     let master = wanted.master()?;
     if is_bridge && master.flatten().is_some() {
         return Err(Error::new(Errno::ELOOP).text("Can not enslave a bridge to a bridge"));
@@ -332,7 +335,7 @@ fn change<D: Devices>(control: &Engine<D>, index: u32, wanted: &Wanted<'_>) -> R
     // Before the port moves: a bridge that it leaves forgets its options and VLANs.
     let slave = match wanted.slave_data {
         Some(data) if !is_bridge => {
-            let shown = Shown::new(control, &link).map_err(refusal)?;
+            let shown = Shown::new(engine, &link).map_err(refusal)?;
             let member = shown.member_of(master.unwrap_or(link.master), after.up);
             Some(bridge_port::Wanted::of(
                 &shown,
@@ -342,51 +345,51 @@ fn change<D: Devices>(control: &Engine<D>, index: u32, wanted: &Wanted<'_>) -> R
         }
         _ => None,
     };
-    let changed = control.change(index, |link| link.clone_from(&after));
+    let changed = engine.change(index, |link| link.clone_from(&after));
     changed.map_err(refusal)?;
     let rest = (|| {
         if let Some(master) = master {
             let options = slave.as_ref().map(|slave| slave.options);
-            let moved = control.set_master_as(index, master, options.unwrap_or_default());
+            let moved = engine.set_master_as(index, master, options.unwrap_or_default());
             moved.map_err(refusal)?;
         }
         match slave {
-            Some(slave) => slave.apply(control, index),
-            None if is_bridge => super::bridge::change(control, index, wanted.data),
+            Some(slave) => slave.apply(engine, index),
+            None if is_bridge => super::bridge::change(engine, index, wanted.data),
             None => Ok(()),
         }
     })();
     if rest.is_err() {
-        let _ = control.change(index, |link| *link = before);
+        let _ = engine.change(index, |link| *link = before);
     }
     rest
 }
 
 /// Changes the links of a group.
 fn change_group<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     group: u32,
     wanted: &Wanted<'_>,
 ) -> Result<(), Error> {
-    for index in of_group(control, group) {
-        change(control, index, wanted)?;
+    for index in of_group(engine, group) {
+        change(engine, index, wanted)?;
     }
     Ok(())
 }
 
-fn of_group<D: Devices>(control: &Engine<D>, group: u32) -> Vec<u32> {
-    let links = control.links();
+fn of_group<D: Devices>(engine: &Engine<D>, group: u32) -> Vec<u32> {
+    let links = engine.links();
     let links = links.values();
     let links = links.filter(|link| link.settings.group == group);
     links.map(|link| link.index).collect()
 }
 
 /// `RTM_DELLINK`.
-pub(super) fn delete<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
+pub(super) fn delete<D: Devices>(engine: &Engine<D>, request: &Request<'_>) -> Result<(), Error> {
     let header: IfInfoMsg = request.header()?;
     let attrs = request.attrs::<IfInfoMsg>(&LINK_POLICY, Validation::Liberal)?;
-    if let Some(index) = find(control, &header, &attrs)? {
-        return control.delete(index).map(drop).map_err(refusal);
+    if let Some(index) = find(engine, &header, &attrs)? {
+        return engine.delete(index).map(drop).map_err(refusal);
     }
     let group = attrs.get(ifla::GROUP);
     if let (0, None, Some(group)) = (header.index, attrs.get(ifla::IFNAME), group) {
@@ -395,14 +398,11 @@ pub(super) fn delete<D: Devices>(control: &Engine<D>, request: &Request<'_>) -> 
         if group == 0 {
             return Err(Errno::EPERM.into());
         }
-        let links = of_group(control, group);
+        let links = of_group(engine, group);
         if links.is_empty() {
             return Err(Errno::ENODEV.into());
         }
-        for index in links {
-            control.delete(index).map_err(refusal)?;
-        }
-        return Ok(());
+        return engine.delete_all(&links).map(drop).map_err(refusal);
     }
     let named = header.index != 0 || attrs.get(ifla::IFNAME).is_some();
     Err(if named { Errno::ENODEV } else { Errno::EINVAL }.into())

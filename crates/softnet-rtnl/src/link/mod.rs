@@ -25,7 +25,7 @@ use crate::nl::{
     Attrs, Chunk, Client, Errno, Error, NLM_F_DUMP_FILTERED, Position, Progress, Replies, Request,
     Validation,
 };
-use crate::{fdb, tc};
+use crate::{fdb, mdb, tc};
 
 /// Types of messages.
 pub(crate) const RTM_NEWLINK: u16 = 16;
@@ -37,31 +37,31 @@ const RTNLGRP_LINK: u32 = 1;
 
 /// Answers `RTM_*LINK`.
 pub(crate) fn request<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let of_bridge = i32::from(request.family()) == libc::AF_BRIDGE;
     match request.kind {
-        RTM_SETLINK | RTM_DELLINK if of_bridge => bridge_link::change(control, request),
-        RTM_NEWLINK => change::new(control, request, client),
-        RTM_SETLINK => change::set(control, request),
-        RTM_DELLINK => change::delete(control, request),
-        RTM_GETLINK => get(control, request, replies),
+        RTM_SETLINK | RTM_DELLINK if of_bridge => bridge_link::change(engine, request),
+        RTM_NEWLINK => change::new(engine, request, client),
+        RTM_SETLINK => change::set(engine, request),
+        RTM_DELLINK => change::delete(engine, request),
+        RTM_GETLINK => get(engine, request, replies),
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
 }
 
 /// The number of the link that a request names.
 fn find<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     header: &IfInfoMsg,
     attrs: &Attrs<'_>,
 ) -> Result<Option<u32>, Error> {
     if header.index != 0 {
         let index = u32::try_from(header.index).map_err(|_| Error::new(Errno::EINVAL))?;
-        return Ok(control.link(index).is_ok().then_some(index));
+        return Ok(engine.link(index).is_ok().then_some(index));
     }
     let name = attrs
         .get(ifla::IFNAME)
@@ -69,11 +69,11 @@ fn find<D: Devices>(
     let Some(name) = name else {
         return Ok(None);
     };
-    Ok(control.link_named(name.str()?).ok().map(|link| link.index))
+    Ok(engine.link_named(name.str()?).ok().map(|link| link.index))
 }
 
 fn get<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -85,9 +85,9 @@ fn get<D: Devices>(
     if !named {
         return Err(Errno::EINVAL.into());
     }
-    let index = find(control, &header, &attrs)?.ok_or(Errno::ENODEV)?;
-    let link = control.link(index).map_err(refusal)?;
-    let shown = Shown::new(control, &link).map_err(refusal)?;
+    let index = find(engine, &header, &attrs)?.ok_or(Errno::ENODEV)?;
+    let link = engine.link(index).map_err(refusal)?;
+    let shown = Shown::new(engine, &link).map_err(refusal)?;
     replies.message(RTM_NEWLINK, 0, &shown.header(0, 0), |message| {
         shown.put(message)
     })
@@ -106,7 +106,7 @@ struct Filter {
 
 impl Filter {
     fn read<D: Devices>(
-        control: &Engine<D>,
+        engine: &Engine<D>,
         request: &Request<'_>,
         client: &Client,
     ) -> Result<Filter, Error> {
@@ -143,7 +143,7 @@ impl Filter {
                 .map(|kind| kind.str())
                 .transpose()?;
             filter.kind = kind
-                .filter(|kind| is_known(control, kind))
+                .filter(|kind| is_known(engine, kind))
                 .map(str::to_owned);
         }
         Ok(filter)
@@ -159,29 +159,29 @@ impl Filter {
 }
 
 /// True if links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
-fn is_known<D: Devices>(control: &Engine<D>, kind: &str) -> bool {
-    let spec = control.devices().of_kind(kind, "");
-    kind == "bridge" || spec.and_then(|spec| control.devices().kind(&spec)) == Some(kind)
+fn is_known<D: Devices>(engine: &Engine<D>, kind: &str) -> bool {
+    let spec = engine.devices().of_kind(kind, "");
+    kind == "bridge" || spec.and_then(|spec| engine.devices().kind(&spec)) == Some(kind)
 }
 
 /// Dumps links, by number.
 pub(crate) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     client: &Client,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
     if i32::from(request.family()) == libc::AF_BRIDGE {
-        return bridge_link::dump(control, request, client, position, chunk);
+        return bridge_link::dump(engine, request, client, position, chunk);
     }
-    let filter = Filter::read(control, request, client)?;
+    let filter = Filter::read(engine, request, client)?;
     let flags = match filter.master.is_some() || filter.kind.is_some() {
         true => NLM_F_DUMP_FILTERED,
         false => 0,
     };
-    for (&index, link) in control.links().range(position.link..) {
-        let shown = Shown::new(control, link).map_err(refusal)?;
+    for (&index, link) in engine.links().range(position.link..) {
+        let shown = Shown::new(engine, link).map_err(refusal)?;
         if !filter.passes(&shown) {
             continue;
         }
@@ -199,17 +199,17 @@ pub(crate) fn dump<D: Devices>(
 
 /// Tells of what has changed since the last call.
 pub(crate) fn publish<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     change: &Change,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     match change {
         Change::Link(index) => {
             // It may be gone by now, which is told next.
-            let Ok(link) = control.link(*index) else {
+            let Ok(link) = engine.link(*index) else {
                 return Ok(());
             };
-            let shown = Shown::new(control, &link).map_err(refusal)?;
+            let shown = Shown::new(engine, &link).map_err(refusal)?;
             let header = shown.header(0, 0);
             replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
                 shown.put(message);
@@ -226,10 +226,10 @@ pub(crate) fn publish<D: Devices>(
             });
         }
         Change::Bridge(index) => {
-            let Ok(link) = control.link(*index) else {
+            let Ok(link) = engine.link(*index) else {
                 return Ok(());
             };
-            let shown = Shown::new(control, &link).map_err(refusal)?;
+            let shown = Shown::new(engine, &link).map_err(refusal)?;
             let header = shown.bridge_header();
             replies.publish(RTNLGRP_LINK, RTM_NEWLINK, 0, &header, |message| {
                 bridge_link::put(&shown, message, 0);
@@ -253,7 +253,15 @@ pub(crate) fn publish<D: Devices>(
             entry,
             gone,
         } => fdb::publish(*bridge, *port, entry, *gone, replies),
-        Change::Tree { link, before } => tc::publish(control, *link, before, replies),
+        Change::Mdb {
+            bridge,
+            entry,
+            gone,
+        } => mdb::publish(*bridge, entry, *gone, replies),
+        Change::McastRouter { bridge, port, gone } => {
+            mdb::publish_router(*bridge, *port, *gone, replies);
+        }
+        Change::Tree { link, before } => tc::publish(engine, *link, before, replies),
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ pub(super) fn fixed_flags(kind: Option<&str>) -> u32 {
 /// A link together with what it has counted.
 pub(super) struct Shown<'a, D: Devices> {
     pub(super) link: &'a LinkInfo<D::Spec>,
-    control: &'a Engine<D>,
+    engine: &'a Engine<D>,
     stats: PortStats,
     /// Kind of its root qdisc.
     qdisc: &'static str,
@@ -130,13 +130,13 @@ pub(super) struct Shown<'a, D: Devices> {
 
 impl<'a, D: Devices> Shown<'a, D> {
     pub(super) fn new(
-        control: &'a Engine<D>,
+        engine: &'a Engine<D>,
         link: &'a LinkInfo<D::Spec>,
     ) -> Result<Shown<'a, D>, EngineError> {
         let (stats, qdisc, carrier) = match link.kind {
             LinkKind::Port { .. } => {
-                let stats = control.port_stats(link.index)?;
-                let kind = control.read_tree(link.index, |tree, _| match tree.spec().root() {
+                let stats = engine.port_stats(link.index)?;
+                let kind = engine.read_tree(link.index, |tree, _| match tree.spec().root() {
                     Some(root) => root.qdisc.kind(),
                     None if link.has_default => tree.default_kind(),
                     None => "noop",
@@ -145,7 +145,7 @@ impl<'a, D: Devices> Shown<'a, D> {
                 (stats, kind, carrier)
             }
             LinkKind::Bridge => {
-                let links = control.links();
+                let links = engine.links();
                 let carrier = links
                     .values()
                     .any(|member| member.master == Some(link.index) && member.settings.up);
@@ -155,7 +155,7 @@ impl<'a, D: Devices> Shown<'a, D> {
         };
         let mut shown = Shown {
             link,
-            control,
+            engine,
             stats,
             qdisc,
             carrier,
@@ -164,11 +164,11 @@ impl<'a, D: Devices> Shown<'a, D> {
             member_vlans: None,
         };
         if link.is_bridge() {
-            shown.bridge = Some(control.bridge(link.index)?);
+            shown.bridge = Some(engine.bridge(link.index)?);
         }
         if link.master.is_some() {
             shown.member = shown.member_of(link.master, link.settings.up)?;
-            shown.member_vlans = Some(control.bridge_port(link.index)?.vlans);
+            shown.member_vlans = Some(engine.bridge_port(link.index)?.vlans);
         }
         Ok(shown)
     }
@@ -183,12 +183,12 @@ impl<'a, D: Devices> Shown<'a, D> {
         let Some(index) = master else {
             return Ok(None);
         };
-        let bridge = self.control.link(index)?;
+        let bridge = self.engine.link(index)?;
         if !bridge.is_bridge() {
             return Err(EngineError::NoBridge(bridge.settings.name.clone()));
         }
         let options = match self.link.master == master {
-            true => self.control.bridge_port(self.link.index)?.options,
+            true => self.engine.bridge_port(self.link.index)?.options,
             false => BridgePortOptions::default(),
         };
         Ok(Some(Member {
@@ -224,7 +224,7 @@ impl<'a, D: Devices> Shown<'a, D> {
     /// The kind, as `type` names it.
     pub(super) fn kind(&self) -> Option<&'static str> {
         match self.link.device() {
-            Some(device) => self.control.devices().kind(device),
+            Some(device) => self.engine.devices().kind(device),
             None => Some("bridge"),
         }
     }
@@ -265,7 +265,7 @@ impl<'a, D: Devices> Shown<'a, D> {
         message.put_u8(ifla::OPERSTATE, self.operstate());
         message.put_u8(ifla::LINKMODE, 0);
         message.put_u32(ifla::MTU, settings.mtu);
-        let (least, most) = self.control.mtus(self.link.device());
+        let (least, most) = self.engine.mtus(self.link.device());
         message.put_u32(ifla::MIN_MTU, least);
         message.put_u32(ifla::MAX_MTU, most);
         message.put_u32(ifla::GROUP, settings.group);

@@ -70,7 +70,7 @@ fn name(link: &LinkMessage) -> &str {
 /// `ip link add`, `set`, `show`, `del`.
 #[test]
 fn links_come_change_and_go() {
-    let (mut rtnl, control) = rtnl();
+    let (mut rtnl, engine) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     add(&mut rtnl, "d%d", "dummy").unwrap();
     add(&mut rtnl, "", "dummy").unwrap();
@@ -127,7 +127,7 @@ fn links_come_change_and_go() {
     assert_eq!(told.iter().map(name).collect::<Vec<_>>(), ["lab"; 2]);
     let gone = ask(&mut rtnl, RTM_GETLINK, 0, named(2), |_| {}).unwrap_err();
     assert_eq!(gone.errno, Errno::ENODEV);
-    let names: Vec<_> = control
+    let names: Vec<_> = engine
         .lock()
         .unwrap()
         .links()
@@ -137,14 +137,43 @@ fn links_come_change_and_go() {
     assert_eq!(names, ["br0", "dummy0"]);
 }
 
+/// `%d` stands for a free number, as in the kernel; no other `%` is in a name.
+#[test]
+fn a_link_is_renamed_by_a_pattern() {
+    let (mut rtnl, engine) = rtnl();
+    add(&mut rtnl, "lab0", "dummy").unwrap();
+    add(&mut rtnl, "a", "dummy").unwrap();
+    let mut rename = |to: &str| {
+        let header = IfInfoMsg {
+            index: 2,
+            ..IfInfoMsg::default()
+        };
+        let body = |message: &mut Message<'_>| message.put_str(ifla::IFNAME, to);
+        ask(&mut rtnl, RTM_SETLINK, 0, header, body)
+    };
+    rename("lab%d").unwrap();
+    for bad in ["50%", "%s", "a%d%d"] {
+        assert_eq!(rename(bad).unwrap_err().errno, Errno::EINVAL, "{bad}");
+    }
+    let name = engine
+        .lock()
+        .unwrap()
+        .link(2)
+        .unwrap()
+        .settings
+        .name
+        .clone();
+    assert_eq!(name, "lab1");
+}
+
 /// A refused request changes nothing, whatever else the request says.
 #[test]
 fn a_refused_change_changes_nothing() {
-    let (mut rtnl, control) = rtnl();
+    let (mut rtnl, engine) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     add(&mut rtnl, "a", "tun").unwrap();
     add(&mut rtnl, "b", "tun").unwrap();
-    let settings = || control.lock().unwrap().link(2).unwrap().settings.clone();
+    let settings = || engine.lock().unwrap().link(2).unwrap().settings.clone();
     let before: Settings = settings();
     type Body = fn(&mut Message<'_>);
     let cases: [(Body, Errno, &str); 7] = [
@@ -198,14 +227,14 @@ fn a_refused_change_changes_nothing() {
         let error = error.unwrap_err();
         assert_eq!((error.errno, error.text.as_deref()), (errno, Some(text)));
         assert_eq!(settings(), before);
-        assert_eq!(control.lock().unwrap().link(2).unwrap().master, None);
+        assert_eq!(engine.lock().unwrap().link(2).unwrap().master, None);
     }
 }
 
 /// A dump goes on where it stopped, and leaves out what the client does not want.
 #[test]
 fn dumps_are_taken_in_parts_and_filtered() {
-    let (mut rtnl, _control) = rtnl();
+    let (mut rtnl, _engine) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     for n in 0..100 {
         add(&mut rtnl, &format!("d{n}"), "dummy").unwrap();
@@ -231,7 +260,7 @@ fn dumps_are_taken_in_parts_and_filtered() {
 /// An empty alias takes it away (`IFLA_IFALIAS` is of the kind `NLA_BINARY`).
 #[test]
 fn an_empty_alias_takes_it_away() {
-    let (mut rtnl, control) = rtnl();
+    let (mut rtnl, engine) = rtnl();
     add(&mut rtnl, "d0", "dummy").unwrap();
     let header = IfInfoMsg {
         index: 1,
@@ -242,15 +271,15 @@ fn an_empty_alias_takes_it_away() {
             message.put(ifla::IFALIAS, alias.as_bytes());
         })
         .unwrap();
-        let control = control.lock().unwrap();
-        assert_eq!(control.link(1).unwrap().settings.alias, alias);
+        let engine = engine.lock().unwrap();
+        assert_eq!(engine.link(1).unwrap().settings.alias, alias);
     }
 }
 
 /// `ip link show nomaster`, `master br0`, `type KIND`.
 #[test]
 fn dumps_are_filtered_as_by_the_kernel() {
-    let (mut rtnl, _control) = rtnl();
+    let (mut rtnl, _engine) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     add(&mut rtnl, "d0", "dummy").unwrap();
     add(&mut rtnl, "d1", "dummy").unwrap();
@@ -286,7 +315,7 @@ fn dumps_are_filtered_as_by_the_kernel() {
 /// An attribute that is not read is refused and named in the error: no client takes it for set.
 #[test]
 fn unsupported_attributes_are_refused_by_name() {
-    let (mut rtnl, control) = rtnl();
+    let (mut rtnl, engine) = rtnl();
     add(&mut rtnl, "br0", "bridge").unwrap();
     add(&mut rtnl, "d0", "dummy").unwrap();
     add(&mut rtnl, "t0", "tun").unwrap();
@@ -314,8 +343,8 @@ fn unsupported_attributes_are_refused_by_name() {
         change(RTM_SETLINK, 0, header);
         change(RTM_NEWLINK, 0, header);
         change(RTM_NEWLINK, NLM_F_CREATE, IfInfoMsg::default());
-        assert_eq!(control.lock().unwrap().link(2).unwrap().settings.group, 0);
-        assert_eq!(control.lock().unwrap().links().len(), 3);
+        assert_eq!(engine.lock().unwrap().link(2).unwrap().settings.group, 0);
+        assert_eq!(engine.lock().unwrap().links().len(), 3);
     }
     // `multicast on` of a dummy, which has none; `arp off` and `multicast off` of a TAP device.
     let mut flags = |index, change, flags| {
@@ -342,7 +371,7 @@ fn unsupported_attributes_are_refused_by_name() {
 /// A member of the socket's group gets no interface on the host, and not as many links as it likes.
 #[test]
 fn a_member_of_the_group_makes_no_device_of_the_host() {
-    let (mut rtnl, control) = rtnl();
+    let (mut rtnl, engine) = rtnl();
     let member = Client {
         own: false,
         ..CLIENT
@@ -364,5 +393,5 @@ fn a_member_of_the_group_makes_no_device_of_the_host() {
     }
     assert_eq!(add(&member, "more", "bridge"), Err(Errno::ENOSPC));
     add(&CLIENT, "more", "dummy").unwrap();
-    assert_eq!(control.lock().unwrap().links().len(), 513);
+    assert_eq!(engine.lock().unwrap().links().len(), 513);
 }

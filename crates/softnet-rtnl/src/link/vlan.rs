@@ -28,7 +28,7 @@ static POLICY: Policy = Policy::new(DUMP_FLAGS, &[(DUMP_FLAGS, Rule::U32)]);
 
 /// Dumps the VLANs of ports and bridges, by link.
 pub(crate) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
@@ -44,16 +44,16 @@ pub(crate) fn dump<D: Devices>(
     }
     let only = header.ifindex;
     if only != 0 {
-        let link = control.link(only).ok().ok_or(Errno::ENODEV)?;
+        let link = engine.link(only).ok().ok_or(Errno::ENODEV)?;
         if link.master.is_none() && !link.is_bridge() {
             return Err(Errno::EINVAL.into());
         }
     }
-    for (&index, link) in control.links().range(position.link..) {
+    for (&index, link) in engine.links().range(position.link..) {
         if only != 0 && only != index {
             continue;
         }
-        let shown = Shown::new(control, link).map_err(refusal)?;
+        let shown = Shown::new(engine, link).map_err(refusal)?;
         let Some(vlans) = shown.vlans().filter(|vlans| vlans.iter().next().is_some()) else {
             continue;
         };

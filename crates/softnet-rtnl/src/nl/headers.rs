@@ -42,6 +42,15 @@ headers! {
         family: u8, pad1: u8, pad2: u16, ifindex: i32, handle: u32, parent: u32, info: u32,
     }
 
+    /// `struct br_port_msg`: `RTM_*MDB`.
+    BrPortMsg { family: u8, pad1: u8, pad2: u16, ifindex: u32, }
+
+    /// `struct br_mdb_entry`: an attribute of `RTM_*MDB`. The address has 4, 16 or 6 bytes, by
+    /// `proto`, which is in network order.
+    BrMdbEntry {
+        ifindex: u32, state: u8, flags: u8, vid: u16, address: [u8; 16], proto: u16, pad: u16,
+    }
+
     /// `struct br_vlan_msg`: `RTM_*VLAN`.
     BrVlanMsg { family: u8, reserved1: u8, reserved2: u16, ifindex: u32, }
 }

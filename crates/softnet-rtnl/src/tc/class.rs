@@ -65,23 +65,23 @@ fn named(place: &Place<'_>, asked: &Asked<'_>) -> Result<Named, Error> {
 
 /// Answers a request that is not a dump.
 pub(super) fn request<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    let named = Place::read(control, link, |place| named(&place, asked))??;
+    let named = Place::read(engine, link, |place| named(&place, asked))??;
     let request = &asked.request;
     match (request.kind, &named.before) {
         (RTM_NEWTCLASS, None) if !request.has(NLM_F_CREATE) => Err(Errno::ENOENT.into()),
         (RTM_NEWTCLASS, Some(_)) if request.has(NLM_F_EXCL) => Err(Errno::EEXIST.into()),
-        (RTM_NEWTCLASS, _) => modify(control, link, asked, named, replies),
+        (RTM_NEWTCLASS, _) => modify(engine, link, asked, named, replies),
         (_, None) => Err(Errno::ENOENT.into()),
         (RTM_DELTCLASS, Some(class)) => {
             if !named.qdisc.adds_classes() {
                 return Err(Errno::EOPNOTSUPP.into());
             }
-            let edited = control.edit_tree(link, |tree| tree.delete_class(named.class));
+            let edited = engine.edit_tree(link, |tree| tree.delete_class(named.class));
             edited.map_err(refusal::control)?;
             tell(replies, RTM_DELTCLASS, class);
             Ok(())
@@ -94,7 +94,7 @@ pub(super) fn request<D: Devices>(
 
 /// Adds a class, or gives one other parameters.
 fn modify<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     named: Named,
@@ -124,7 +124,7 @@ fn modify<D: Devices>(
     let estimator = asked.estimator()?;
     let is_leaf = before.as_ref().is_none_or(Class::is_leaf);
     let warning = kinds::class_warning(class, &spec, &qdisc).filter(|_| is_leaf);
-    let edited = control.edit_tree(link, |tree| {
+    let edited = engine.edit_tree(link, |tree| {
         match parameters {
             Some(before) if *before == spec => {}
             Some(_) => tree.change_class(class, &spec)?,
@@ -133,7 +133,7 @@ fn modify<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(class, estimator))
     });
     edited.map_err(refusal::control)?;
-    let after = Place::read(control, link, |place| {
+    let after = Place::read(engine, link, |place| {
         place.warn(class, warning, replies);
         Class::new(&place, class)
     })?;
@@ -149,19 +149,19 @@ pub(super) fn tell(replies: &mut Replies, kind: u16, class: &Class) {
 
 /// Dumps the classes of a link, or of one of its qdiscs, by name.
 pub(super) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     asked: &Asked<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
-    let link = asked.link(control).ok();
-    let link = link.filter(|&index| control.read_tree(index, |_, _| ()).is_ok());
+    let link = asked.link(engine).ok();
+    let link = link.filter(|&index| engine.read_tree(index, |_, _| ()).is_ok());
     let Some(index) = link else {
         return Ok(Progress::Done);
     };
     let of = Handle::from_raw(asked.header.parent);
     let of = (of != Handle::NONE).then(|| of.qdisc());
-    let dumped = Place::read(control, index, |place| {
+    let dumped = Place::read(engine, index, |place| {
         dump_link(&place, of, position, chunk)
     })?;
     Ok(match dumped {

@@ -89,9 +89,9 @@ impl<'a> Asked<'a> {
     }
 
     /// The link that it is about, which is there.
-    fn link<D: Devices>(&self, control: &Engine<D>) -> Result<u32, Error> {
+    fn link<D: Devices>(&self, engine: &Engine<D>) -> Result<u32, Error> {
         let index = u32::try_from(self.header.ifindex).ok();
-        let index = index.filter(|index| control.link(*index).is_ok());
+        let index = index.filter(|index| engine.link(*index).is_ok());
         index.ok_or_else(|| Errno::ENODEV.into())
     }
 
@@ -112,21 +112,21 @@ impl<'a> Asked<'a> {
 
 /// Answers `RTM_*QDISC`, `RTM_*TCLASS`, `RTM_*TFILTER` and `RTM_*CHAIN`.
 pub(crate) fn request<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let asked = Asked::read(request)?;
-    let link = asked.link(control)?;
+    let link = asked.link(engine)?;
     match request.kind {
-        RTM_NEWQDISC => qdisc::modify(control, link, &asked, replies),
-        RTM_DELQDISC => qdisc::delete(control, link, &asked, replies),
-        RTM_GETQDISC => qdisc::get(control, link, &asked, replies),
+        RTM_NEWQDISC => qdisc::modify(engine, link, &asked, replies),
+        RTM_DELQDISC => qdisc::delete(engine, link, &asked, replies),
+        RTM_GETQDISC => qdisc::get(engine, link, &asked, replies),
         RTM_NEWTCLASS | RTM_DELTCLASS | RTM_GETTCLASS => {
-            class::request(control, link, &asked, replies)
+            class::request(engine, link, &asked, replies)
         }
         RTM_NEWTFILTER..=RTM_GETTFILTER | RTM_NEWCHAIN..=RTM_GETCHAIN => {
-            filters::request(control, link, &asked, replies)
+            filters::request(engine, link, &asked, replies)
         }
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
@@ -134,7 +134,7 @@ pub(crate) fn request<D: Devices>(
 
 /// Dumps qdiscs, classes, filters or chains.
 pub(crate) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     request: &Request<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
@@ -145,9 +145,9 @@ pub(crate) fn dump<D: Devices>(
     }
     let asked = Asked::read(request)?;
     match request.kind {
-        RTM_GETQDISC => qdisc::dump(control, &asked, position, chunk),
-        RTM_GETTCLASS => class::dump(control, &asked, position, chunk),
-        RTM_GETTFILTER | RTM_GETCHAIN => filters::dump(control, &asked, position, chunk),
+        RTM_GETQDISC => qdisc::dump(engine, &asked, position, chunk),
+        RTM_GETTCLASS => class::dump(engine, &asked, position, chunk),
+        RTM_GETTFILTER | RTM_GETCHAIN => filters::dump(engine, &asked, position, chunk),
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
 }

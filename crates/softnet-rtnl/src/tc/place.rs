@@ -46,12 +46,12 @@ impl From<&Node> for Found {
 impl Place<'_> {
     /// Reads a link's tree.
     pub(super) fn read<D: Devices, T>(
-        control: &Engine<D>,
+        engine: &Engine<D>,
         index: u32,
         f: impl FnOnce(Place<'_>) -> T,
     ) -> Result<T, Error> {
-        let link = control.link(index).map_err(refusal::control)?;
-        let read = control.read_tree(index, |tree, queues| {
+        let link = engine.link(index).map_err(refusal::control)?;
+        let read = engine.read_tree(index, |tree, queues| {
             f(Place {
                 index,
                 tree,

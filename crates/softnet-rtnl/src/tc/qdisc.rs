@@ -16,25 +16,25 @@ use crate::nl::{Chunk, Errno, Error, Full, NLM_F_REPLACE, Position, Progress, Re
 
 /// Adds a qdisc, or changes one.
 pub(super) fn modify<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let kind = asked.kind()?;
     let flags = asked.request.flags;
-    let meaning = Place::read(control, link, |place| {
+    let meaning = Place::read(engine, link, |place| {
         modify::meaning(&place, &asked.header, flags, kind)
     })??;
     match meaning {
-        Meaning::New => add(control, link, asked, replies),
-        Meaning::Change(found) => change(control, link, asked, found, replies),
+        Meaning::New => add(engine, link, asked, replies),
+        Meaning::Change(found) => change(engine, link, asked, found, replies),
     }
 }
 
 /// A new qdisc, in place of what is at its parent (`qdisc_create`, `qdisc_graft`).
 fn add<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -46,14 +46,14 @@ fn add<D: Devices>(
         let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
         return Err(Error::invalid(text));
     }
-    let is_queue = Place::read(control, link, |place| !place.is_traffic_class(parent))?;
+    let is_queue = Place::read(engine, link, |place| !place.is_traffic_class(parent))?;
     if !is_queue {
         let help = "Attach qdiscs to the queues of the traffic class";
         return Err(Error::invalid("No device queue given").help(help));
     }
     let mut handle = Handle::from_raw(asked.header.handle);
     if handle == Handle::NONE {
-        handle = control.choose_handle(link).map_err(refusal::control)?;
+        handle = engine.choose_handle(link).map_err(refusal::control)?;
         if handle == Handle::NONE {
             let text = "Maximum number of qdisc handles was exceeded";
             return Err(Error::new(Errno::ENOSPC).text(text));
@@ -61,7 +61,7 @@ fn add<D: Devices>(
     }
     check_blocks(asked)?;
     let stab = asked.stab()?;
-    let (spec, old, attaches_itself) = Place::read(control, link, |place| {
+    let (spec, old, attaches_itself) = Place::read(engine, link, |place| {
         let parent = place.class(parent);
         let context = place.context(parent);
         let is_per_queue = (kind.default)(&context.link).is_per_queue();
@@ -83,7 +83,7 @@ fn add<D: Devices>(
         Ok((spec, old, attaches))
     })??;
     let estimator = asked.estimator()?;
-    let edited = control.edit_tree(link, |tree| {
+    let edited = engine.edit_tree(link, |tree| {
         tree.replace(parent, handle, spec)?;
         // That it can be set has been checked.
         if stab.is_some() {
@@ -92,14 +92,14 @@ fn add<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    Place::read(control, link, |place| place.warn(handle, None, replies))?;
+    Place::read(engine, link, |place| place.warn(handle, None, replies))?;
     // At a root the kernel tells before the queues have the new one, if that attaches itself.
     let waits = parent == Handle::ROOT && attaches_itself;
     if let Some(mut old) = old {
         old.references = if waits { old.references } else { 1 };
         tell(replies, RTM_DELQDISC, 0, &old);
     }
-    tell_of(control, link, handle, waits, NLM_F_REPLACE, replies)
+    tell_of(engine, link, handle, waits, NLM_F_REPLACE, replies)
 }
 
 /// What others hear is gone when a new qdisc is attached; refuses what cannot be attached there
@@ -161,7 +161,7 @@ fn check_blocks(asked: &Asked<'_>) -> Result<(), Error> {
 
 /// Other parameters of a qdisc (`qdisc_change`).
 fn change<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     found: Found,
@@ -173,7 +173,7 @@ fn change<D: Devices>(
         spec: before,
     } = found;
     let options = asked.attrs.get(TCA_OPTIONS);
-    let context = Place::read(control, link, |place| place.context(parent))?;
+    let context = Place::read(engine, link, |place| place.context(parent))?;
     let spec = kinds::parse(before.kind(), options, &context, Some(&before))?;
     if options.is_some() {
         let blocks = [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK];
@@ -186,7 +186,7 @@ fn change<D: Devices>(
     let is_per_queue = spec.is_per_queue();
     let estimator = asked.estimator().unwrap_or_default();
     let estimator = estimator.filter(|_| !is_per_queue);
-    let edited = control.edit_tree(link, |tree| {
+    let edited = engine.edit_tree(link, |tree| {
         if stab.is_some() {
             tree.spec().check_stab(parent)?;
         }
@@ -204,19 +204,19 @@ fn change<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    Place::read(control, link, |place| place.warn(handle, None, replies))?;
-    tell_of(control, link, handle, false, 0, replies)
+    Place::read(engine, link, |place| place.warn(handle, None, replies))?;
+    tell_of(engine, link, handle, false, 0, replies)
 }
 
 /// Deletes a qdisc and all below it.
 pub(super) fn delete<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let kind = asked.kind()?;
-    let gone = Place::read(control, link, |place| {
+    let gone = Place::read(engine, link, |place| {
         let found = modify::named(&place, &asked.header, kind)?;
         Ok::<_, Error>(place.shown(found))
     })??;
@@ -227,7 +227,7 @@ pub(super) fn delete<D: Devices>(
         let text = "Cannot delete qdisc with handle of zero";
         return Err(Error::new(Errno::ENOENT).text(text));
     }
-    let edited = control.edit_tree(link, |tree| tree.delete(gone.handle));
+    let edited = engine.edit_tree(link, |tree| tree.delete(gone.handle));
     edited.map_err(refusal::control)?;
     let gone = Shown {
         references: 1,
@@ -239,13 +239,13 @@ pub(super) fn delete<D: Devices>(
 
 /// Answers with a qdisc. (The kernel answers to a request with `NLM_F_ECHO` only.)
 pub(super) fn get<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let kind = asked.kind()?;
-    let shown = Place::read(control, link, |place| {
+    let shown = Place::read(engine, link, |place| {
         let found = modify::named(&place, &asked.header, kind)?;
         if !is_shown(&place, &found) {
             return Err(Error::new(Errno::EINVAL));
@@ -257,14 +257,14 @@ pub(super) fn get<D: Devices>(
 
 /// Tells of a qdisc as it is now, or as it was before the queues had it.
 fn tell_of<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     handle: Handle,
     before_queues: bool,
     flags: u16,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    let shown = Place::read(control, link, |place| {
+    let shown = Place::read(engine, link, |place| {
         let node = place.node(handle);
         node.map(|node| place.shown(node.into()))
     })?;
@@ -290,13 +290,13 @@ const WITH_CLASSES: u32 = 2;
 
 /// Dumps the qdiscs of a link, or of all (`tc_dump_qdisc`).
 pub(super) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     asked: &Asked<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
     let invisible = asked.attrs.has(TCA_DUMP_INVISIBLE);
-    for (&index, link) in control.links().range(position.link..) {
+    for (&index, link) in engine.links().range(position.link..) {
         if ![0, index.cast_signed()].contains(&asked.header.ifindex) {
             continue;
         }
@@ -307,7 +307,7 @@ pub(super) fn dump<D: Devices>(
             };
         }
         let dumped = match link.is_bridge() {
-            false => Place::read(control, index, |place| {
+            false => Place::read(engine, index, |place| {
                 dump_link(&place, invisible, position, chunk)
             })?,
             true => dump_bridge(link, chunk),

@@ -17,13 +17,13 @@ use crate::nl::{NLM_F_REPLACE, Replies};
 
 /// Tells of what a link's tree has become.
 pub(crate) fn publish<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     before: &TreeSpec,
     replies: &mut Replies,
 ) {
     // Nothing, if the link is gone by now.
-    let _ = Place::read(control, link, |place| tell(&place, before, replies));
+    let _ = Place::read(engine, link, |place| tell(&place, before, replies));
 }
 
 fn tell(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {

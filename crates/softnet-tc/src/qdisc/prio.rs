@@ -91,21 +91,21 @@ impl Kind for Prio {
     /// and counted (the kernel drops all of it).
     fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
-        let mut homeless = PacketList::new();
+        let mut removed = PacketList::new();
         // The last first, so that a band's slot is its number when there are more again.
         for band in (spec.bands..self.bands.len() as u16).rev() {
             let mut held = PacketList::new();
             self.bands.remove(band + 1, &mut held);
             // Higher bands leave first, and so stay in front.
-            held.append(&mut homeless);
-            homeless = held;
+            held.append(&mut removed);
+            removed = held;
         }
         while self.bands.len() < usize::from(spec.bands) {
             let band = Pfifo::new(self.band_limit);
             let minor = self.bands.len() as u16 + 1;
             self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
         }
-        self.enqueue(&mut homeless, cx);
+        self.enqueue(&mut removed, cx);
     }
 
     fn classes(spec: &PrioSpec) -> u16 {

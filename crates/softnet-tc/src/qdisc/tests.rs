@@ -1,5 +1,7 @@
 //! Disciplines in virtual time, against what tc's manuals and the kernel do.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use softnet::mem::{Packet, PacketList};
@@ -144,6 +146,20 @@ fn bad_parameters_are_named() {
     assert_eq!(wrong(check(10, 1, Some(10), 1)), "peakrate");
     assert_eq!(wrong(check(10, 1, Some(11), 0)), "mtu");
     assert_eq!(check(10, 1, Some(11), 1), Ok(()));
+    let limit = |limit| {
+        QdiscSpec::Tbf(TbfSpec {
+            limit,
+            rate: 1,
+            burst: 1,
+            ..TbfSpec::default()
+        })
+        .check()
+    };
+    assert_eq!(limit(1 << 50), Ok(()));
+    assert_eq!(wrong(limit((1 << 50) + 1)), "limit");
+    let rate = units::Rate::bytes_per_second(units::MAX_RATE);
+    let long = TbfSpec::with_latency(rate, units::ByteSize(1), Duration::MAX);
+    assert_eq!(QdiscSpec::Tbf(long).check(), Ok(()));
 }
 
 #[test]

@@ -9,13 +9,12 @@ use super::*;
 /// A second's worth of tokens comes due after the model: nothing is earned meanwhile.
 const NOW: Time = Time(1_000_000_000);
 
+fn spec(rate: u64, burst: u64, unit: u64) -> RateSpec {
+    RateSpec { rate, burst, unit }
+}
+
 fn rate(burst: u64) -> Arc<SharedRate> {
-    let spec = RateSpec {
-        rate: 1,
-        burst,
-        unit: 10,
-    };
-    SharedRate::new(spec, &Members::new(3))
+    SharedRate::new(spec(1, burst, 10), &Members::new(3))
 }
 
 fn with_burst(shared: &SharedRate, burst: u64) -> RateSpec {
@@ -98,18 +97,14 @@ fn a_change_loses_nothing() {
 #[test]
 fn parameters_are_read_whole() {
     loom::model(|| {
-        let of = |n: u64| RateSpec {
-            rate: n,
-            burst: n,
-            unit: n,
-        };
-        let shared = SharedRate::new(of(10), &Members::new(1));
+        let shared = SharedRate::new(spec(10, 10, 10), &Members::new(1));
         let x = shared.clone();
         let reader = thread::spawn(move || x.word.view());
-        shared.set(of(20), NOW);
-        shared.set(of(30), NOW);
+        shared.set(spec(20, 20, 20), NOW);
+        shared.set(spec(30, 30, 30), NOW);
         let view = reader.join().unwrap();
-        assert_eq!(view.spec, of(10 * (view.number + 1)));
+        let n = 10 * (view.number + 1);
+        assert_eq!(view.spec, spec(n, n, n));
         assert_eq!(shared.word.view().number, 2);
     });
 }
@@ -118,14 +113,9 @@ fn parameters_are_read_whole() {
 #[test]
 fn a_late_change_makes_no_debt() {
     loom::model(|| {
-        let spec = |rate| RateSpec {
-            rate,
-            burst: 100,
-            unit: 10,
-        };
-        let shared = SharedRate::new(spec(1_000_000), &Members::new(1));
+        let shared = SharedRate::new(spec(1_000_000, 100, 10), &Members::new(1));
         let (x, mut a) = (shared.clone(), shared.pot(0));
-        let change = thread::spawn(move || x.set(spec(1), NOW));
+        let change = thread::spawn(move || x.set(spec(1, 100, 10), NOW));
         let later = NOW.plus_nanos(1_000_000_000);
         let drawn = a.reserve(30, 1, later);
         change.join().unwrap();
@@ -156,19 +146,17 @@ fn changes_follow_each_other() {
 #[test]
 fn changes_at_once_follow_each_other() {
     loom::model(|| {
-        let of = |n: u64| RateSpec {
-            rate: n,
-            burst: n,
-            unit: n,
-        };
-        let shared = SharedRate::new(of(10), &Members::new(1));
+        let shared = SharedRate::new(spec(10, 10, 10), &Members::new(1));
         let x = shared.clone();
-        let change = thread::spawn(move || x.set(of(20), NOW));
-        shared.set(of(30), NOW);
+        let change = thread::spawn(move || x.set(spec(20, 20, 20), NOW));
+        shared.set(spec(30, 30, 30), NOW);
         change.join().unwrap();
         let view = shared.word.view();
         assert_eq!(view.number, 2);
-        assert!([of(20), of(30)].contains(&view.spec), "{view:?}");
+        assert!(
+            [spec(20, 20, 20), spec(30, 30, 30)].contains(&view.spec),
+            "{view:?}"
+        );
     });
 }
 
@@ -176,12 +164,7 @@ fn changes_at_once_follow_each_other() {
 #[test]
 fn the_latest_of_two_draws_is_known() {
     loom::model(|| {
-        let spec = |rate| RateSpec {
-            rate,
-            burst: 100,
-            unit: 10,
-        };
-        let shared = SharedRate::new(spec(1_000_000), &Members::new(1));
+        let shared = SharedRate::new(spec(1_000_000, 100, 10), &Members::new(1));
         let x = shared.clone();
         let [first, last] = [1, 2].map(|s| NOW.plus_nanos(s * 1_000_000_000));
         let other = thread::spawn(move || x.word.draw(10, 10, Lack::Nothing, last));
@@ -190,7 +173,7 @@ fn the_latest_of_two_draws_is_known() {
             other.join().unwrap(),
         ];
         assert_eq!(draws, [Draw::Granted(10); 2]);
-        shared.set(spec(1), NOW);
+        shared.set(spec(1, 100, 10), NOW);
         assert!(shared.tokens(last) >= 80, "{}", shared.tokens(last));
     });
 }
@@ -199,11 +182,7 @@ fn the_latest_of_two_draws_is_known() {
 #[test]
 fn who_draws_first_after_a_long_time_makes_no_debt() {
     loom::model(|| {
-        let spec = RateSpec {
-            rate: 1_000_000_000_000,
-            burst: 1000,
-            unit: 10,
-        };
+        let spec = spec(1_000_000_000_000, 1000, 10);
         let shared = SharedRate::new(spec, &Members::new(1));
         // 984 units before 2^54.
         let now = Time(18_014_398_509_481);

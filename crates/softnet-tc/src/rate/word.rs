@@ -189,7 +189,7 @@ impl View {
 
     /// Start of the word after a change to other parameters: tokens that the bucket had,
     /// as far as the new one holds them; a debt as it was, but for what is more than a minute.
-    fn hand_over(&self, ahead: u64, next: &View) -> u64 {
+    fn ahead_after_change(&self, ahead: u64, next: &View) -> u64 {
         let burst = i128::from(next.spec.burst);
         let tokens = i128::from(self.spec.burst) - i128::from(ahead);
         (burst - tokens.min(burst)).min(next.most_ahead().into()) as u64
@@ -320,7 +320,7 @@ impl Word {
             self.slots[number as usize % 2].write(&next);
             let ahead = view.level(word, self.latest(), begin).ahead;
             // S1.
-            match self.swap(word, next.word(view.hand_over(ahead, &next))) {
+            match self.swap(word, next.word(view.ahead_after_change(ahead, &next))) {
                 Ok(_) => return,
                 Err(other) => word = other,
             }

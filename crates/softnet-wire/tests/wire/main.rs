@@ -8,6 +8,7 @@ mod corpus;
 mod frames;
 #[path = "../../../../fuzz/bodies/parse.rs"]
 mod fuzz;
+mod membership;
 mod parse;
 mod sender;
 mod vnet;

@@ -17,14 +17,19 @@
 //! lock. Where the lock is held, by a waiter that comes or goes or by another owner, its holder
 //! looks for `news` after it has let go: the fence in between orders that, as it orders the
 //! owner's attempt after the store of `news`. Sleepers are woken without the lock: a task's waker
-//! may run the task at once.
+//! may run the task at once. What that does may wake other tasks; they are woken by the same
+//! thread, when the waker has returned, so that its stack does not grow with the line.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::{PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::primitive::thread::{self, Thread};
-use super::primitive::{AtomicBool, AtomicUsize, Mutex, Ordering, fence, store_load_barrier};
+use super::primitive::{
+    AtomicBool, AtomicUsize, Mutex, Ordering, fence, store_load_barrier, thread_local,
+};
 
 /// Sleepers that an owner wakes, and each of them when it leaves: a system call each.
 const WAKES: usize = if cfg!(loom) { 1 } else { 2 };
@@ -60,11 +65,67 @@ enum Who {
     Task(Waker),
 }
 
-impl Sleeper {
-    fn wake(self) {
-        match self.who {
+thread_local! {
+    /// Tasks to wake next; none while this thread is not in a task's waker.
+    static TASKS: RefCell<Option<VecDeque<Waker>>> = RefCell::default();
+}
+
+/// Wakes sleepers that are off the list. Called without the lock.
+fn wake(sleepers: Vec<Sleeper>) {
+    for sleeper in sleepers {
+        match sleeper.who {
             Who::Thread(thread) => thread.unpark(),
-            Who::Task(waker) => waker.wake(),
+            Who::Task(waker) => wake_task(waker),
+        }
+    }
+}
+
+/// Wakes a task, or leaves that to the waker that this thread is in.
+fn wake_task(waker: Waker) {
+    let mut waker = Some(waker);
+    // Fails where the thread ends; it is in no waker then.
+    let _ = TASKS.try_with(|tasks| {
+        let mut tasks = tasks.borrow_mut();
+        match &mut *tasks {
+            Some(tasks) => tasks.extend(waker.take()),
+            None => *tasks = Some(VecDeque::new()),
+        }
+    });
+    if let Some(waker) = waker {
+        wake_tasks(waker);
+    }
+}
+
+fn wake_tasks(first: Waker) {
+    let mut next = Some(first);
+    while let Some(waker) = next {
+        let others = OtherTasks;
+        waker.wake();
+        std::mem::forget(others);
+        next = next_task();
+    }
+}
+
+fn next_task() -> Option<Waker> {
+    let next = TASKS.try_with(|tasks| {
+        let mut tasks = tasks.borrow_mut();
+        let next = tasks.as_mut().and_then(VecDeque::pop_front);
+        if next.is_none() {
+            *tasks = None;
+        }
+        next
+    });
+    next.unwrap_or(None)
+}
+
+/// Tasks that are to be woken after one whose waker is being called. Dropped only where that waker
+/// panics, which takes no wake-up from them.
+struct OtherTasks;
+
+impl Drop for OtherTasks {
+    fn drop(&mut self) {
+        if let Some(next) = next_task() {
+            wake_tasks(next);
         }
     }
 }
@@ -128,7 +189,7 @@ impl Capacity {
             let first = line.first();
             self.set_wanted(&line);
             drop(line);
-            first.into_iter().for_each(Sleeper::wake);
+            wake(first);
         }
     }
 
@@ -167,7 +228,7 @@ impl Capacity {
         self.set_wanted(&line);
         drop(line);
         drop(before);
-        next.into_iter().for_each(Sleeper::wake);
+        wake(next);
         self.tell();
     }
 
@@ -187,7 +248,7 @@ impl Capacity {
         self.set_wanted(&line);
         drop(line);
         drop(listed);
-        next.into_iter().for_each(Sleeper::wake);
+        wake(next);
         self.tell();
     }
 

@@ -151,8 +151,7 @@ impl<N: Linked> AdoptionList<N> {
     }
 
     /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more
-    /// slowly. Takes 8 bytes for each, of which only those up to the longest list that there was
-    /// are ever touched.
+    /// slowly. Takes 8 bytes for each, from the first list on that is longer than a few nodes.
     pub(crate) fn expecting(expected: usize) -> Self {
         const {
             assert!(align_of::<N>() > FLAGS, "the flags need the lowest bits");

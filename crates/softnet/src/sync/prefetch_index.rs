@@ -7,7 +7,8 @@
 //!
 //! Invariant: none is needed. The array is written and read without any order: a wrong address in
 //! it (a push that failed, a list taken meanwhile, a node of an earlier list) costs a prefetch,
-//! nothing else; nothing is ever read through it. (Eight senders on two distant cores: from 6 to
+//! nothing else; nothing is ever read through it. Only the array itself is published with Release
+//! and read after Acquire. (Eight senders on two distant cores: from 6 to
 //! 13 million packets per second through an [`OwnedList`](super::OwnedList).)
 
 use std::ptr::NonNull;
@@ -22,31 +23,76 @@ const AHEAD: usize = 12;
 /// The lowest places are not noted: a line that every short list writes would bounce between CPUs.
 const UNNOTED: usize = 8;
 
-/// Addresses of a list's nodes by their place, the oldest first. Read by all and changed by none,
-/// but for what it points to.
+/// Addresses of a list's nodes by their place, the oldest first. The array is made when more nodes
+/// wait than are [unnoted](UNNOTED), and then stays: most lists never have so many.
 pub(super) struct PrefetchIndex<N> {
-    places: Box<[AtomicPtr<N>]>,
+    /// `len` places, or null.
+    places: AtomicPtr<AtomicPtr<N>>,
+    len: usize,
 }
 
 impl<N: Linked> PrefetchIndex<N> {
     /// For lists of up to `expected` nodes; of longer ones the rest is not noted. Takes 8 bytes
-    /// for each, of which only those up to the longest list that there was are ever touched.
+    /// for each, from the first list on that is longer than a few nodes.
     #[cfg(not(loom))]
     pub(super) fn new(expected: usize) -> Self {
         // For an interpreter each borrow of the array costs its length.
         let most = if cfg!(miri) { 32 } else { u16::MAX.into() };
-        let places = Box::<[AtomicPtr<N>]>::new_zeroed_slice(expected.min(most));
         PrefetchIndex {
-            // SAFETY: a pointer of zeros is a null pointer.
-            places: unsafe { places.assume_init() },
+            places: AtomicPtr::new(std::ptr::null_mut()),
+            len: expected.min(most),
         }
     }
 
     #[cfg(loom)]
     pub(super) fn new(_: usize) -> Self {
         PrefetchIndex {
-            places: Box::default(),
+            places: AtomicPtr::new(std::ptr::null_mut()),
+            len: 0,
         }
+    }
+
+    /// The places; none if there is no array.
+    #[inline(always)]
+    fn places(&self) -> &[AtomicPtr<N>] {
+        if self.len == 0 {
+            return &[];
+        }
+        // M: pairs with the store of `make`.
+        match NonNull::new(self.places.load(Ordering::Acquire)) {
+            // SAFETY: it points to `len` places, which live as long as `self` does, and are only
+            // changed as atomics.
+            Some(places) => unsafe { std::slice::from_raw_parts(places.as_ptr(), self.len) },
+            None => &[],
+        }
+    }
+
+    /// The places, made if there are none.
+    #[inline(always)]
+    fn noted(&self) -> &[AtomicPtr<N>] {
+        let places = self.places();
+        if places.is_empty() && self.len > 0 {
+            return self.make();
+        }
+        places
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self) -> &[AtomicPtr<N>] {
+        let new = Box::<[AtomicPtr<N>]>::new_zeroed_slice(self.len);
+        // SAFETY: a pointer of zeros is a null pointer.
+        let new = Box::into_raw(unsafe { new.assume_init() });
+        let null = std::ptr::null_mut();
+        let (made, before) = (Ordering::Release, Ordering::Relaxed);
+        let set = self
+            .places
+            .compare_exchange(null, new.cast::<AtomicPtr<N>>(), made, before);
+        if set.is_err() {
+            // SAFETY: somebody else's was set; nobody has seen this one.
+            drop(unsafe { Box::from_raw(new) });
+        }
+        self.places()
     }
 
     /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes. A
@@ -64,8 +110,12 @@ impl<N: Linked> PrefetchIndex<N> {
         waiting: usize,
     ) {
         let mut node = newest;
+        if waiting + n <= UNNOTED {
+            return;
+        }
+        let places = self.noted();
         for place in (waiting.max(UNNOTED)..waiting + n).rev() {
-            if let Some(slot) = self.places.get(place) {
+            if let Some(slot) = places.get(place) {
                 slot.store(node.as_ptr(), Ordering::Relaxed);
             }
             if node == oldest {
@@ -84,7 +134,7 @@ impl<N: Linked> PrefetchIndex<N> {
     #[inline(always)]
     pub(super) fn note_one(&self, node: NonNull<N>, waiting: usize) {
         if waiting >= UNNOTED
-            && let Some(slot) = self.places.get(waiting)
+            && let Some(slot) = self.noted().get(waiting)
         {
             slot.store(node.as_ptr(), Ordering::Relaxed);
         }
@@ -103,26 +153,41 @@ impl<N: Linked> PrefetchIndex<N> {
         mut visit: impl FnMut(NonNull<N>),
     ) {
         let mut place = count;
+        let places = self.places();
         for ahead in 1..AHEAD {
-            self.fetch(place.wrapping_sub(ahead));
+            fetch(places, place.wrapping_sub(ahead));
         }
         let mut next = newest;
         while let Some(node) = next {
             place = place.wrapping_sub(1);
-            self.fetch(place.wrapping_sub(AHEAD));
+            fetch(places, place.wrapping_sub(AHEAD));
             // SAFETY: the nodes are the caller's; the link is read before `visit` may change it.
             next = unsafe { N::next(node) };
             visit(node);
         }
     }
+}
 
-    /// Prefetches the line of the node that was noted at `place`.
-    #[inline(always)]
-    fn fetch(&self, place: usize) {
-        if place >= UNNOTED
-            && let Some(slot) = self.places.get(place)
-        {
-            prefetch_for_write(slot.load(Ordering::Relaxed));
+/// Prefetches the line of the node that was noted at `place`.
+#[inline(always)]
+fn fetch<N>(places: &[AtomicPtr<N>], place: usize) {
+    if place >= UNNOTED
+        && let Some(slot) = places.get(place)
+    {
+        prefetch_for_write(slot.load(Ordering::Relaxed));
+    }
+}
+
+impl<N> Drop for PrefetchIndex<N> {
+    fn drop(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        let places = self.places.load(Ordering::Acquire);
+        if !places.is_null() {
+            let places = std::ptr::slice_from_raw_parts_mut(places, self.len);
+            // SAFETY: they were made as a box of so many, and nobody else has them any more.
+            drop(unsafe { Box::from_raw(places) });
         }
     }
 }
@@ -130,7 +195,7 @@ impl<N: Linked> PrefetchIndex<N> {
 impl<N> std::fmt::Debug for PrefetchIndex<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PrefetchIndex")
-            .field("places", &self.places.len())
+            .field("places", &self.len)
             .finish()
     }
 }

@@ -8,6 +8,7 @@ pub use loom::{
     sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     },
+    thread_local,
 };
 
 #[cfg(not(loom))]
@@ -16,7 +17,7 @@ pub use std::{
     sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     },
-    thread,
+    thread, thread_local,
 };
 
 /// loom's threads; no time passes in a model. loom forgets that a thread was unparked if that

@@ -8,7 +8,12 @@ use crate::qdisc::Qdisc;
 use crate::sync::Waiter;
 
 /// One task's wait for the capacity of a transmit queue; see [`Device::capacity_waiter`]. It may be
-/// used again and again. Dropping it ends the wait, and lets the next waiter have the capacity.
+/// used again and again.
+///
+/// A wake-up is given to a few waiters only. One that was woken keeps it until it is
+/// [polled](CapacityWaiter::poll_capacity) again, [cancelled](CapacityWaiter::cancel) or dropped;
+/// each of these passes it on, if there is capacity for others. So a task that is woken and does
+/// something else first, as one that waits for several things at once, cancels its wait.
 ///
 /// An event loop that is no executor makes the context from [`WakeFile::waker`](super::WakeFile).
 #[derive(Debug)]
@@ -34,6 +39,10 @@ impl<R: TxRing, Q: Qdisc> CapacityWaiter<R, Q> {
     /// waker is called when that may be so. A sender that waits for this before it transmits, with
     /// a limit below the qdisc's, is slowed down instead of losing packets. Never blocks. (With a
     /// limit of 0 it is never ready.)
+    ///
+    /// The waker is called by the thread that sent, or changed the queue, and may run its task
+    /// there at once. A thread that is in a waker calls no other: one that comes up there, also
+    /// by what the task sends, is called when the first has returned.
     pub fn poll_capacity(&mut self, limit: usize, cx: &mut Context<'_>) -> Poll<()> {
         let Some(queue) = self.device.queues().get(self.queue) else {
             return Poll::Ready(());
@@ -44,13 +53,20 @@ impl<R: TxRing, Q: Qdisc> CapacityWaiter<R, Q> {
             Poll::Pending
         }
     }
+
+    /// Ends the wait: the waker is not called any more (but it may be called just now), and a
+    /// wake-up that was given to this waiter is the next one's. Nothing happens where none is
+    /// under way. Never blocks. A later poll waits anew, behind those that wait already.
+    pub fn cancel(&mut self) {
+        if let Some(queue) = self.device.queues().get(self.queue) {
+            queue.cold.capacity.leave(&mut self.waiter);
+        }
+    }
 }
 
 impl<R: TxRing, Q: Qdisc> Drop for CapacityWaiter<R, Q> {
     fn drop(&mut self) {
-        if let Some(queue) = self.device.queues().get(self.queue) {
-            queue.cold.capacity.leave(&mut self.waiter);
-        }
+        self.cancel();
     }
 }
 

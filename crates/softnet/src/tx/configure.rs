@@ -146,19 +146,23 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     }
 
     /// Replaces the rings, by as many for a device that came back, or by none for one that is gone
-    /// (which is [down](Device::deactivate) then). Waits for owners: control path only.
+    /// (which is [down](Device::deactivate) then). Returns those that it had: the system may take
+    /// its time to close them. Waits for owners: control path only.
     ///
     /// # Errors
     /// [`ControlError::CalledByOwner`]; nothing is changed then.
-    pub fn replace_rings(&self, rings: Vec<R>) -> Result<(), ControlError> {
+    pub fn replace_rings(&self, rings: Vec<R>) -> Result<Vec<R>, ControlError> {
         ControlError::unless_owner()?;
         let wakers = self.queues.iter().map(|queue| queue.waker.clone());
         let mut shares = share(rings, wakers, self.active());
         shares.resize_with(self.queues.len(), Vec::new);
+        let mut before = Vec::new();
         for (queue, rings) in self.queues.iter().zip(shares) {
-            queue.control().replace_rings(rings);
+            // Dropped when the queue has been given up: a driver's end may take long, and call the
+            // device.
+            before.extend(queue.control().replace_rings(rings));
         }
-        Ok(())
+        Ok(before)
     }
 
     /// Other features from now on, as for a guest that reconnects with others, or a changed MTU.

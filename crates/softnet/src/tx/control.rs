@@ -3,7 +3,9 @@
 //! qdisc, or a closure given to a queue) might wait for itself, and is [refused](ControlError).
 
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::RUN_QUOTA;
 use super::adopted::ADOPTIONS;
@@ -30,8 +32,12 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// To be asked before anything is changed.
-    pub(super) fn unless_owner() -> Result<(), ControlError> {
+    #[doc(hidden)]
+    /// To be asked before anything is changed, or locked.
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`], if this thread owns a transmit queue.
+    pub fn unless_owner() -> Result<(), ControlError> {
         if is_owner_here() {
             Err(ControlError::CalledByOwner)
         } else {
@@ -53,6 +59,19 @@ impl<'a, R: TxRing, Q: Qdisc> Control<'a, R, Q> {
         Control {
             queue,
             owner: Some(owner),
+        }
+    }
+
+    /// Restarts rings that have taken nothing for so long. A driver that panics takes the queue out
+    /// of use, as in any of its calls.
+    pub(super) fn restart(mut self, now: Time, timeout: Duration) {
+        let rings = &mut self.owner().rings;
+        let result = catch_unwind(AssertUnwindSafe(|| rings.restart(now, timeout)));
+        if let Err(panic) = result {
+            self.owner().abandon();
+            self.queue.status.count_panic();
+            drop(self);
+            resume_unwind(panic);
         }
     }
 
@@ -108,6 +127,15 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         Control::of(self, self.list.begin_slow())
     }
 
+    /// As [`control`](TxQueue::control), if nobody owns the queue. Waits for nobody.
+    pub(super) fn try_control(&self, now: Time) -> Option<Control<'_, R, Q>> {
+        let (owner, mut backlog) = self.list.try_begin()?;
+        let mut control = Control::of(self, owner);
+        let (limit, mut budget) = (self.quota.limit(), self.budget(0, now));
+        control.enqueue(&mut backlog, &mut PacketList::new(), limit, &mut budget);
+        Some(control)
+    }
+
     /// Takes rings and everything that waits out of the queue, in the order in which it would have
     /// left. Waits for the owner: control path only.
     pub(super) fn evict(&self) -> (Vec<R>, PacketList) {
@@ -132,8 +160,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 stranded.append(&mut control.adopted.take());
                 stranded.append(&mut backlog);
             } else {
-                let limit = self.quota.limit();
-                let mut budget = self.budget(0, now);
+                let (limit, mut budget) = (self.quota.limit(), self.budget(0, now));
                 control.enqueue(&mut backlog, &mut PacketList::new(), limit, &mut budget);
             }
         }
@@ -145,6 +172,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// does not fit is dropped as [`DropReason::QdiscLimit`]. The queue's next owners do most of
     /// that, so that senders are not kept out for long. Waits for the owner: control path only.
     pub(super) fn install(&self, qdisc: Q, rings: Vec<R>, mut waiting: PacketList, clock: &Clock) {
+        // Dropped when the queue has been given up.
+        let old;
         let mut control = self.control();
         let now = clock.now();
         // Where something waits to come here the queue was evicted, and what it has now is
@@ -156,17 +185,20 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         moved.append(&mut control.owner().take_all());
         control.rings.extend(rings);
         let stamped = control.qdisc.wants_enqueue_time();
-        control.set_qdisc(qdisc);
+        old = control.set_qdisc(qdisc);
         let state = &mut *control;
         if !state.active {
             state.cx.dropped.append(moved, DropReason::DeviceDown);
-            return;
+            drop(control);
+            return drop(old);
         }
         if state.qdisc.wants_enqueue_time() && !stamped {
             stamp(&mut moved, now);
         }
         let none = &mut PacketList::new();
         state.adopt(&mut moved, none, None, ADOPTIONS, now);
+        drop(control);
+        drop(old);
     }
 
     /// Takes the queue down (packets are dropped as [`DropReason::DeviceDown`], what is queued as

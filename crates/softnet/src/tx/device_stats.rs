@@ -31,6 +31,9 @@ pub struct DeviceStats {
     pub deferred: u64,
     /// Times that the watchdog had to restart a queue.
     pub tx_timeouts: u64,
+    /// Panics of the driver or a qdisc in a program that unwinds. Each took a queue out of use,
+    /// until the device is taken down and up again. (A task's waker that panics counts as well.)
+    pub panics: u64,
     /// Egress actions.
     pub actions: Vec<ActionStats>,
     /// Distributions of times and sizes.
@@ -122,6 +125,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             copied: self.copied(),
             deferred: self.acted.sum(DEFERRED),
             tx_timeouts: self.timeouts.load(Ordering::Relaxed),
+            panics: self.queues.iter().map(|q| q.status.panics()).sum(),
             actions: egress.as_ref().map_or_else(Vec::new, |e| e.stats()),
             distributions,
             queues,

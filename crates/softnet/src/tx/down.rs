@@ -17,6 +17,8 @@ use crate::time::Time;
 pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
 /// Period of the looks whether one is (see [`Device::watchdog`]).
 pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(1);
+/// The same where another thread owned the queue of one.
+pub(super) const WATCHDOG_RETRY: Duration = Duration::from_millis(10);
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Restarts every ring that has been full, and has taken nothing, for [`WATCHDOG_TIMEO`].
@@ -30,11 +32,29 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let stuck = |queue: &&TxQueue<R, Q>| queue.status.is_stuck(now, WATCHDOG_TIMEO);
         let mut restarted = 0;
         for queue in self.queues.iter().filter(stuck) {
-            queue.control().rings.restart(now, WATCHDOG_TIMEO);
+            self.timeouts.fetch_add(1, Ordering::Relaxed);
+            queue.control().restart(now, WATCHDOG_TIMEO);
             restarted += 1;
         }
-        self.timeouts.fetch_add(restarted as u64, Ordering::Relaxed);
         restarted
+    }
+
+    /// As [`watchdog`](Device::watchdog), for one queue, and waits for nobody. False: the queue has
+    /// a ring to restart, and another thread owns it now.
+    pub(super) fn try_watchdog(&self, queue: usize, now: Time) -> bool {
+        let queue = &self.queues[queue];
+        if !self.is_active() || !queue.status.is_stuck(now, WATCHDOG_TIMEO) {
+            return true;
+        }
+        let Some(control) = queue.try_control(now) else {
+            return false;
+        };
+        // That owner may have found the ring free since.
+        if control.rings.refused_since().is_some() {
+            self.timeouts.fetch_add(1, Ordering::Relaxed);
+            control.restart(now, WATCHDOG_TIMEO);
+        }
+        true
     }
 
     /// Takes the device down: what is queued is dropped as [`DropReason::QdiscReset`], what is
@@ -82,7 +102,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.uses.load(Ordering::Relaxed) & uses::DOWN == 0
     }
 
-    /// True if nothing waits on the way out. Exact when no sender is active.
+    /// True if no packet waits to be sent. Exact when no sender is active.
     pub fn is_empty(&self) -> bool {
         self.queues.iter().all(TxQueue::is_empty)
     }

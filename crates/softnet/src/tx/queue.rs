@@ -17,6 +17,7 @@ use crossbeam_utils::CachePadded;
 
 use super::adopted::ADOPTIONS;
 use super::budget::{Budget, RunOutcome};
+use super::control::ControlError;
 use super::policy::{CROWDED, RUN_QUOTA, ServedBy, TxPolicy};
 use super::quota::Quota;
 use super::ring::TxRing;
@@ -415,6 +416,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[cold]
     #[inline(never)]
     fn reset(&self, mut backlog: PacketList, own: &mut PacketList) {
+        self.status.count_panic();
         backlog.append(own);
         let lost = backlog.wire_packets();
         self.drops.add(DropReason::QdiscReset, lost);
@@ -570,9 +572,21 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// most `timeout`; false if they are as many then. A sender that calls this before it
     /// transmits, with a limit below the qdisc's, is slowed down instead of losing packets.
     /// Blocks; senders that do not call it are not affected.
-    pub fn wait_for_capacity(&self, limit: usize, timeout: Duration) -> bool {
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`], at once, if there is no capacity and this thread owns a
+    /// queue: what waits there may be what it waits for.
+    pub fn wait_for_capacity(
+        &self,
+        limit: usize,
+        timeout: Duration,
+    ) -> Result<bool, ControlError> {
         let waiting = || self.waiting();
-        self.cold.capacity.wait(timeout, limit, waiting)
+        if waiting() < limit {
+            return Ok(true);
+        }
+        ControlError::unless_owner()?;
+        Ok(self.cold.capacity.wait(timeout, limit, waiting))
     }
 
     /// To be called by an owner that has given the queue up: wakes a few of those that wait for

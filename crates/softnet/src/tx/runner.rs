@@ -1,10 +1,11 @@
 //! The work of a [`Sender`](super::Sender)'s helper: runs the queues that are due, and restarts a
 //! driver that is stuck.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::down::WATCHDOG_PERIOD;
+use super::down::{WATCHDOG_PERIOD, WATCHDOG_RETRY};
 use super::notifier::Notifier;
 use super::policy::HELPER_QUOTA;
 use super::{Device, TxRing};
@@ -46,6 +47,9 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
     /// Runs what is due, for a bounded number of packets from each queue, and returns when it wants
     /// to be called again: at that time at the latest, `now` or before if at once. If something
     /// comes up before that, the sender's waker is called, once. Never blocks.
+    ///
+    /// A panic of a driver or a qdisc ends here: it takes its queue out of use, until the device is
+    /// taken down and up again, and is counted ([`DeviceStats::panics`](super::DeviceStats)).
     pub fn run(&mut self, now: Time) -> Time {
         self.notifier.awake();
         self.run_due(now);
@@ -70,15 +74,23 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             }
         });
         if self.watchdog <= now {
-            self.device.watchdog(now);
-            self.watchdog = now + WATCHDOG_PERIOD;
+            let look = |queue| alone(|| self.device.try_watchdog(queue, now));
+            let owned = (0..timers.len())
+                .filter(|&queue| look(queue) == Some(false))
+                .count();
+            let period = if owned > 0 {
+                WATCHDOG_RETRY
+            } else {
+                WATCHDOG_PERIOD
+            };
+            self.watchdog = now + period;
         }
         let mut any = false;
         for (queue, timer) in timers.iter_mut().enumerate() {
             if *timer <= now {
                 any = true;
-                let next = self.device.run_from_worker(queue, HELPER_QUOTA, now);
-                *timer = next.unwrap_or(Time::MAX);
+                let run = || self.device.run_from_worker(queue, HELPER_QUOTA, now);
+                *timer = alone(run).flatten().unwrap_or(Time::MAX);
             }
         }
         any
@@ -103,4 +115,9 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             }
         }
     }
+}
+
+/// Calls what a panic may end. The queue that it came from has seen to itself by then.
+fn alone<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(call)).ok()
 }

@@ -24,8 +24,10 @@ const TXQUEUELEN: u32 = 1000;
 /// helper thread, which also restarts a driver that has taken nothing for
 /// [`WATCHDOG_TIMEO`](super::WATCHDOG_TIMEO). It sleeps while there is nothing to do, but for a look
 /// at the driver every second. [`drive`](SenderBuilder::drive) leaves that to a loop of the program
-/// instead. Dropping a sender ends the helper at once: what waits stays in the device and is freed
-/// with it; see [`stop`](Sender::stop) for an orderly end.
+/// instead. A driver or a qdisc that panics there takes its own queue out of use, and is counted
+/// ([`DeviceStats::panics`](super::DeviceStats)); the helper serves the others. Dropping a sender
+/// ends the helper at once: what waits stays in the device and is freed with it; see
+/// [`stop`](Sender::stop) for an orderly end.
 #[derive(Debug)]
 pub struct Sender<R, Q = PfifoFast> {
     device: Arc<Device<R, Q>>,
@@ -240,6 +242,11 @@ impl<R: TxRing, Q: Qdisc> Sender<R, Q> {
     /// The device: its queues, capacity and statistics, and what can be changed while packets flow.
     pub fn device(&self) -> &Arc<Device<R, Q>> {
         &self.device
+    }
+
+    /// The clock that the sender goes by: for the times of [`Device::transmit`] and of changes.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Lets the queues run dry for at most `drain`, drops (and counts) what is left, and ends the

@@ -447,11 +447,13 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.cx.dropped.append(gone, DropReason::QdiscReset);
     }
 
-    /// Changes the qdisc's place in the path: the new one counts from nothing.
-    pub(super) fn set_qdisc(&mut self, qdisc: Q) {
+    /// Changes the qdisc's place in the path: the new one counts from nothing. Returns the old one,
+    /// to be dropped when the queue is given up.
+    #[must_use]
+    pub(super) fn set_qdisc(&mut self, qdisc: Q) -> Q {
         self.rings.noqueue = qdisc.is_noqueue();
         self.rings.requeues = 0;
-        self.qdisc = qdisc;
+        std::mem::replace(&mut self.qdisc, qdisc)
     }
 
     /// Other features from now on. What was requeued was made fit for the old ones, and is made
@@ -461,11 +463,14 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.unfit = self.take_dequeued();
     }
 
-    /// Other rings from now on. What was requeued goes to them first.
-    pub(super) fn replace_rings(&mut self, rings: Vec<R>) {
+    /// Other rings from now on. What was requeued goes to them first. Returns the old ones, to be
+    /// dropped when the queue is given up.
+    #[must_use]
+    pub(super) fn replace_rings(&mut self, rings: Vec<R>) -> Vec<R> {
         self.unfit = self.take_dequeued();
-        drop(self.rings.take());
+        let old = self.rings.take();
         self.rings.extend(rings);
+        old
     }
 
     pub(super) fn publish(&mut self, status: &Status) {

@@ -49,6 +49,8 @@ struct Rare {
     /// When the ring that has been full for longest refused packets and had taken none since;
     /// [`RUNNING`] if none is full.
     stopped: AtomicU64,
+    /// See [`DeviceStats::panics`](super::DeviceStats).
+    panics: AtomicU64,
     sojourn: Histogram,
     batch: Histogram,
     calls: Histogram,
@@ -60,6 +62,7 @@ impl Default for Status {
             counters: CachePadded::default(),
             rare: CachePadded::new(Rare {
                 stopped: AtomicU64::new(RUNNING),
+                panics: AtomicU64::new(0),
                 sojourn: Histogram::default(),
                 batch: Histogram::default(),
                 calls: Histogram::default(),
@@ -115,6 +118,14 @@ impl Status {
     pub(super) fn is_stuck(&self, now: Time, timeout: Duration) -> bool {
         let stopped = self.rare.stopped.load(Ordering::Relaxed);
         stopped != RUNNING && now.since(Time(stopped)) >= timeout
+    }
+
+    pub(super) fn count_panic(&self) {
+        self.rare.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn panics(&self) -> u64 {
+        self.rare.panics.load(Ordering::Relaxed)
     }
 
     /// Records a batch on its way to the driver: its length, and the time since its first packet's

@@ -17,30 +17,48 @@ fn shared(qdisc: QdiscSpec, tx: TxPolicy) -> Arc<Bench> {
     Arc::new(configured(policy(tx), qdisc, 1).unwrap())
 }
 
-/// A pfifo that has another packet sent whenever it is given some, as fast senders on other CPUs
-/// do.
-#[derive(Debug)]
-struct Breeding {
-    queue: Pfifo,
-    device: Arc<Mutex<Weak<Bench>>>,
+/// A pfifo that calls a function with what it is given.
+struct Watched<F>(Pfifo, F);
+
+impl<F> std::fmt::Debug for Watched<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
-impl Qdisc for Breeding {
+impl<F: FnMut(&PacketList, &Cx) + Send> Qdisc for Watched<F> {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        if let Some(bench) = self.device.lock().unwrap().upgrade() {
-            bench.send_to(|_| 0, 0..10, cx.now);
-        }
-        self.queue.enqueue(packets, cx)
+        (self.1)(packets, cx);
+        self.0.enqueue(packets, cx)
     }
     fn dequeue(&mut self, n: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        self.queue.dequeue(n, out, cx)
+        self.0.dequeue(n, out, cx)
     }
     fn drain(&mut self, out: &mut PacketList) {
-        self.queue.drain(out);
+        self.0.drain(out);
     }
     fn stats(&self) -> &QdiscStats {
-        self.queue.stats()
+        self.0.stats()
     }
+}
+
+fn watched<F>(limit: u32, enqueue: F) -> QdiscSpec
+where
+    F: FnMut(&PacketList, &Cx) + Clone + Send + Sync + 'static,
+{
+    QdiscSpec::Custom(CustomSpec::new("watched", move |_| {
+        Box::new(Watched(Pfifo::new(limit), enqueue.clone()))
+    }))
+}
+
+/// A pfifo, and the number of packets that it was given.
+fn counting(limit: u32) -> (QdiscSpec, Arc<AtomicUsize>) {
+    let enqueued = Arc::new(AtomicUsize::new(0));
+    let counted = enqueued.clone();
+    let count = move |packets: &PacketList, _: &Cx| {
+        counted.fetch_add(packets.len(), Ordering::Relaxed);
+    };
+    (watched(limit, count), enqueued)
 }
 
 /// A full driver charges nothing to the quota. A call that adopted what others left meanwhile,
@@ -49,15 +67,15 @@ impl Qdisc for Breeding {
 fn a_call_adopts_at_most_256_packets() {
     const MOST: usize = 256;
     for active in [true, false] {
-        let device = Arc::new(Mutex::new(Weak::new()));
+        let device = Arc::new(Mutex::new(Weak::<Bench>::new()));
         let others = device.clone();
-        let spec = CustomSpec::new("breeding", move |_| {
-            Box::new(Breeding {
-                queue: Pfifo::new(100_000),
-                device: others.clone(),
-            })
-        });
-        let bench = shared(QdiscSpec::Custom(spec), TxPolicy::default());
+        // Other packets are sent whenever some are enqueued, as by fast senders on other CPUs.
+        let breed = move |_: &PacketList, cx: &Cx| {
+            if let Some(bench) = others.lock().unwrap().upgrade() {
+                bench.send_to(|_| 0, 0..10, cx.now);
+            }
+        };
+        let bench = shared(watched(100_000, breed), TxPolicy::default());
         bench.set_capacity(0);
         bench.device.queues()[0].set_active(active);
         *device.lock().unwrap() = Arc::downgrade(&bench);
@@ -231,7 +249,7 @@ impl Qdisc for Throttled {
 /// had woken sent each other round for ever, at the time of the sender's call.
 #[test]
 fn a_worker_that_is_turned_away_does_not_keep_a_sender() {
-    let device = Arc::new(Mutex::new(Weak::new()));
+    let device = Arc::new(Mutex::new(Weak::<Bench>::new()));
     let rounds = Arc::new(AtomicUsize::new(0));
     let (others, counted) = (device.clone(), rounds.clone());
     let spec = CustomSpec::new("throttled", move |_| {
@@ -256,15 +274,8 @@ fn a_worker_that_is_turned_away_does_not_keep_a_sender() {
 fn a_call_enqueues_a_slice_of_what_others_left() {
     const LEFT: u32 = 2000;
     const SLICE: usize = 256;
-    let enqueued = Arc::new(AtomicUsize::new(0));
-    let counted = enqueued.clone();
-    let spec = CustomSpec::new("counting", move |_| {
-        Box::new(Counting {
-            queue: Pfifo::new(100_000),
-            enqueued: counted.clone(),
-        })
-    });
-    let bench = shared(QdiscSpec::Custom(spec), TxPolicy::default());
+    let (spec, enqueued) = counting(100_000);
+    let bench = shared(spec, TxPolicy::default());
     bench.set_capacity(0);
     let sender = bench.clone();
     bench.scripts[0].on_next_call(move || {
@@ -287,29 +298,6 @@ fn a_call_enqueues_a_slice_of_what_others_left() {
     assert!(bench.marks(0).into_iter().eq(0..offered));
 }
 
-/// Counts what it is given.
-#[derive(Debug)]
-struct Counting {
-    queue: Pfifo,
-    enqueued: Arc<AtomicUsize>,
-}
-
-impl Qdisc for Counting {
-    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        self.enqueued.fetch_add(packets.len(), Ordering::Relaxed);
-        self.queue.enqueue(packets, cx)
-    }
-    fn dequeue(&mut self, n: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        self.queue.dequeue(n, out, cx)
-    }
-    fn drain(&mut self, out: &mut PacketList) {
-        self.queue.drain(out);
-    }
-    fn stats(&self) -> &QdiscStats {
-        self.queue.stats()
-    }
-}
-
 /// What moves to another qdisc does so in slices, too: senders are not kept out meanwhile. What it
 /// does not take is dropped with a reason.
 #[test]
@@ -320,15 +308,8 @@ fn an_old_qdiscs_packets_move_in_slices() {
     for mark in 0..2000 {
         bench.send([mark]);
     }
-    let enqueued = Arc::new(AtomicUsize::new(0));
-    let counted = enqueued.clone();
-    let spec = CustomSpec::new("counting", move |_| {
-        Box::new(Counting {
-            queue: Pfifo::new(1000),
-            enqueued: counted.clone(),
-        })
-    });
-    bench.set(&QdiscSpec::Custom(spec));
+    let (spec, enqueued) = counting(1000);
+    bench.set(&spec);
     let moved = enqueued.load(Ordering::Relaxed);
     assert!(moved <= 256, "{moved}");
     bench.check(2000);

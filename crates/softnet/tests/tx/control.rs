@@ -1,7 +1,7 @@
 //! Trees that are changed while packets flow through them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::*;
@@ -175,7 +175,7 @@ impl TxRing for Asking {
             device.deactivate(),
             device.activate(),
             device.set_features(Features::default()),
-            device.replace_rings(Vec::new()),
+            device.replace_rings(Vec::new()).map(drop),
             device.set_qdiscs(qdiscs(), &clock),
             device.set_qdisc_at(0, qdisc, &clock),
             device.with_qdisc(0, &clock, |_, _| panic!("not called")),
@@ -208,4 +208,40 @@ fn a_driver_that_changes_its_device_is_told_not_to() {
     assert_eq!(inner(), Ok(()));
     let none = bench.device.with_qdisc(1, &clock, |_, _| ());
     assert_eq!(none, Err(ControlError::NoSuchQueue(1)));
+}
+
+/// A ring that asks the control path for something when it is dropped.
+struct Last(
+    Arc<OnceLock<std::sync::Weak<Device<Last, AnyQdisc>>>>,
+    Answers,
+);
+
+impl TxRing for Last {
+    fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        packets.take().iter().for_each(|packet| sent.count(packet));
+        Xmit::Complete
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Some(device) = self.0.get().and_then(std::sync::Weak::upgrade) {
+            let answer = device.set_features(Features::default());
+            self.1.lock().unwrap().push(answer);
+        }
+    }
+}
+
+/// Rings are dropped when their queue has been given up: senders do not wait for the end of a
+/// driver, and this may call the device.
+#[test]
+fn rings_that_are_replaced_die_outside_their_queue() {
+    let (device, answers) = (Arc::new(OnceLock::new()), Answers::default());
+    let ring = || Last(device.clone(), answers.clone());
+    let bench = with_rings(QdiscSpec::default(), vec![ring()]);
+    device.set(Arc::downgrade(&bench.device)).unwrap();
+    bench.device.replace_rings(vec![ring()]).unwrap();
+    assert_eq!(*answers.lock().unwrap(), [Ok(())]);
+    bench.send([0]);
+    bench.check(1);
 }

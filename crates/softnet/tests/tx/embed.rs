@@ -258,7 +258,11 @@ fn send_with_back_pressure<R: TxRing>(
 ) {
     for n in 0..packets {
         let queue = &device.queues()[0];
-        assert!(queue.wait_for_capacity(limit, Duration::from_secs(60)));
+        assert!(
+            queue
+                .wait_for_capacity(limit, Duration::from_secs(60))
+                .unwrap()
+        );
         let packet = frame(pool, 1, 2, 100, sender << 24 | n);
         let result = device.transmit(packet.into(), Time::ZERO);
         assert_ne!(result, XmitResult::Drop);

@@ -6,6 +6,7 @@ mod basic;
 mod bound;
 #[cfg(not(miri))]
 mod bug;
+mod capacity;
 mod control;
 #[cfg(not(miri))]
 mod driver;

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::*;
 use softnet::qdisc::{Cx, Next, Pfifo, Qdisc, QdiscStats, Verdict};
@@ -24,6 +25,10 @@ impl TxRing for Panicking {
     }
     fn available(&mut self, now: Time) -> Option<u64> {
         self.ring.available(now)
+    }
+    fn restart(&mut self, now: Time) {
+        assert!(!self.armed.swap(false, Ordering::Relaxed), "armed");
+        self.ring.restart(now);
     }
 }
 
@@ -169,5 +174,55 @@ fn a_qdisc_that_panics_loses_no_packet_uncounted() {
             assert!(reset > 0);
             check(&bench, 5, reset);
         }
+    }
+}
+
+/// The helper of a sender goes on for the other rings, where a driver panics in a transmission or
+/// in a restart; so does a loop of the program.
+#[test]
+fn a_driver_that_panics_ends_no_other_ring() {
+    for by_watchdog in [false, true] {
+        let pool = pool(256);
+        let (rings, scripts) = ScriptedRing::many(2);
+        let armed = Arc::new(AtomicBool::new(false));
+        let rings = rings.into_iter().map(|ring| Panicking {
+            ring,
+            armed: armed.clone(),
+        });
+        let clock = Clock::virtual_at(Time(1_000_000));
+        let qdisc = QdiscSpec::default();
+        let out = start(config("out"), qdisc, rings.collect(), &pool, clock.clone());
+        scripts.iter().for_each(|script| script.set_capacity(0));
+        // One flow each, whichever the queues are.
+        out.transmit(flows(&pool, 0..40));
+        let queues = out.device().queues();
+        let waits: Vec<_> = queues.iter().map(|queue| queue.waiting() as u64).collect();
+        assert!(waits.iter().all(|&waits| waits > 0), "{waits:?}");
+        armed.store(true, Ordering::Relaxed);
+        if by_watchdog {
+            clock.advance(2 * WATCHDOG_TIMEO);
+        } else {
+            scripts[0].set_capacity(usize::MAX);
+            queues[0].wake();
+        }
+        wait_for("the panic", || !armed.load(Ordering::Relaxed));
+        scripts[1].set_capacity(usize::MAX);
+        queues[1].wake();
+        wait_for("the other ring", || queues[1].is_empty());
+        // What the qdisc of the first holds stays there until then.
+        out.device().deactivate().unwrap();
+        let stats = out.device().stats();
+        assert_eq!((stats.panics, stats.tx_packets), (1, waits[1]));
+        assert_eq!(stats.drops, [(DropReason::QdiscReset, waits[0])]);
+        drop(out);
+        assert_eq!(pool.stats().free, 256);
+    }
+}
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < patience, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,8 +1,8 @@
 //! Embedding: senders, a helper thread, back-pressure; nothing sticks and nothing is lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake};
+use std::sync::{Arc, mpsc};
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -34,8 +34,11 @@ fn senders_that_wait_for_capacity_lose_nothing() {
             scope.spawn(move || {
                 for n in 0..each {
                     // Eight senders may find room at once, so the limit leaves some for each.
+                    let queue = &out.device().queues()[0];
                     assert!(
-                        out.device().queues()[0].wait_for_capacity(80, Duration::from_secs(20))
+                        queue
+                            .wait_for_capacity(80, Duration::from_secs(20))
+                            .unwrap()
                     );
                     let packet = frame(pool, 1, 2, 100, sender << 24 | n);
                     out.device().transmit(packet.into(), clock.now());
@@ -64,15 +67,17 @@ fn room_is_refused_in_time_and_given_when_the_driver_wakes() {
     let list: PacketList = (0..10).map(|n| frame(&pool, 1, 2, 100, n)).collect();
     out.device().transmit(list, Clock::monotonic().now());
     assert!(
-        !queue.wait_for_capacity(10, Duration::from_millis(5)),
+        !queue
+            .wait_for_capacity(10, Duration::from_millis(5))
+            .unwrap(),
         "ten wait"
     );
-    assert!(queue.wait_for_capacity(11, Duration::ZERO));
+    assert!(queue.wait_for_capacity(11, Duration::ZERO).unwrap());
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| queue.wait_for_capacity(1, Duration::from_secs(20)));
         script.set_capacity(usize::MAX);
         queue.wake();
-        assert!(waiter.join().unwrap());
+        assert_eq!(waiter.join().unwrap(), Ok(true));
     });
     assert_eq!(script.marks(), (0..10).collect::<Vec<_>>());
 }
@@ -89,7 +94,7 @@ fn a_waiter_is_told_when_the_device_goes_down() {
         let waiter = scope.spawn(|| queue.wait_for_capacity(1, Duration::MAX));
         std::thread::yield_now();
         bench.device.deactivate().unwrap();
-        assert!(waiter.join().unwrap());
+        assert_eq!(waiter.join().unwrap(), Ok(true));
     });
 }
 
@@ -138,7 +143,7 @@ fn bug_tx_23_the_helper_restarts_a_driver_that_is_stuck() {
 
 /// Counts how often a program's loop or task is woken.
 #[derive(Default)]
-struct Wakes(AtomicUsize);
+pub(super) struct Wakes(AtomicUsize);
 
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
@@ -147,7 +152,7 @@ impl Wake for Wakes {
 }
 
 impl Wakes {
-    fn take(&self) -> usize {
+    pub(super) fn take(&self) -> usize {
         self.0.swap(0, Ordering::Relaxed)
     }
 }
@@ -198,6 +203,11 @@ fn a_loop_of_the_program_does_the_helper_s_work() {
     let sender = tx::Sender::builder().qdiscs(qdiscs).pool(&pool);
     let sender = sender.clock(clock.clone());
     let (out, mut runner) = sender.drive(vec![ring], wakes.clone().into()).unwrap();
+    assert_eq!(
+        out.clock().now(),
+        clock.now(),
+        "the clock that it was given"
+    );
     // A second from now it looks after the driver.
     assert_eq!(
         runner.run(clock.now()),
@@ -252,64 +262,43 @@ fn is_readable(file: &WakeFile) -> bool {
     poll(&mut files, Some(&Timespec::default())).unwrap() == 1
 }
 
-/// A task that polls for capacity is woken when there is some, and one that gives up lets the next
-/// have it.
+/// A sender that stands still in the driver holds up nobody, also where the driver counts as stuck:
+/// the loop comes again, and restarts it when nobody owns the queue.
 #[test]
-fn a_task_waits_for_capacity() {
-    let bench = scripted(QdiscSpec::default(), 1);
-    bench.set_capacity(0);
-    bench.send(0..10);
-    let tasks: Vec<_> = (0..4).map(|_| Arc::new(Wakes::default())).collect();
-    let mut waiters: Vec<_> = (0..4).map(|_| bench.device.capacity_waiter(0)).collect();
-    let poll = |waiters: &mut [CapacityWaiter<_, _>], n: usize, limit| {
-        let waker = tasks[n].clone().into();
-        waiters[n].poll_capacity(limit, &mut Context::from_waker(&waker))
-    };
-    assert_eq!(poll(&mut waiters, 0, 11), Poll::Ready(()));
-    for n in 0..4 {
-        assert_eq!(poll(&mut waiters, n, 1), Poll::Pending);
-        assert_eq!(poll(&mut waiters, n, 2), Poll::Pending, "again");
-    }
-    bench.resume(Time::ZERO);
-    let woken = || -> Vec<usize> { tasks.iter().map(|task| task.take()).collect() };
-    assert_eq!(woken(), [1, 1, 0, 0], "a few, and those wake the next");
-    // One gives up, the other finds capacity.
-    drop(waiters.remove(0));
-    assert_eq!(woken(), [0, 0, 1, 1]);
-    let waker = tasks[1].clone().into();
-    let mut cx = Context::from_waker(&waker);
-    for waiter in &mut waiters {
-        assert_eq!(waiter.poll_capacity(1, &mut cx), Poll::Ready(()));
-    }
-    assert_eq!(woken(), [0; 4]);
-    // A queue that there is not never fills.
-    let mut nowhere = bench.device.capacity_waiter(7);
-    assert_eq!(nowhere.poll_capacity(0, &mut cx), Poll::Ready(()));
-}
-
-/// A waker that runs its task at once, in the thread that wakes it, stops nobody.
-#[test]
-fn a_task_may_run_where_it_is_woken() {
-    type Waiter = CapacityWaiter<ScriptedRing, AnyQdisc>;
-    struct Inline(Mutex<Option<Waiter>>, AtomicUsize);
-    impl Wake for Inline {
-        fn wake(self: Arc<Self>) {
-            let waker = self.clone().into();
-            let mut waiter = self.0.lock().unwrap().take().expect("listed");
-            let ready = waiter.poll_capacity(1, &mut Context::from_waker(&waker));
-            self.1
-                .fetch_add(usize::from(ready.is_ready()), Ordering::Relaxed);
-        }
-    }
-    let bench = scripted(QdiscSpec::default(), 1);
-    bench.set_capacity(0);
-    bench.send(0..3);
-    let task = Arc::new(Inline(Mutex::new(None), AtomicUsize::new(0)));
-    let waker = task.clone().into();
-    let mut waiter = bench.device.capacity_waiter(0);
-    let pending = waiter.poll_capacity(1, &mut Context::from_waker(&waker));
-    assert_eq!(pending, Poll::Pending);
-    *task.0.lock().unwrap() = Some(waiter);
-    bench.resume(Time::ZERO);
-    assert_eq!(task.1.load(Ordering::Relaxed), 1);
+fn a_loop_waits_for_no_owner_of_a_stuck_queue() {
+    let pool = pool(64);
+    let (ring, script) = ScriptedRing::new();
+    let clock = Clock::virtual_at(Time(1_000_000));
+    let sender = tx::Sender::builder().pool(&pool).clock(clock.clone());
+    let waker = std::task::Waker::noop().clone();
+    let (out, mut runner) = sender.drive(vec![ring], waker).unwrap();
+    script.set_capacity(0);
+    out.transmit(frame(&pool, 1, 2, 100, 0));
+    clock.advance(2 * WATCHDOG_TIMEO);
+    let (stands, stood) = mpsc::channel();
+    let (go, gone) = mpsc::channel::<()>();
+    script.on_next_call(move || {
+        stands.send(()).unwrap();
+        let _ = gone.recv();
+    });
+    out.device().queues()[0].wake();
+    let (returned, next) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| out.transmit(frame(&pool, 1, 2, 100, 1)));
+        stood.recv().unwrap();
+        let (runner, clock) = (&mut runner, &clock);
+        scope.spawn(move || returned.send(runner.run(clock.now())));
+        let next = next.recv_timeout(Duration::from_secs(20));
+        go.send(()).unwrap();
+        let next = next.expect("the loop waits for the sender");
+        assert!(
+            next < clock.now() + Duration::from_secs(1),
+            "it comes again soon"
+        );
+    });
+    assert_eq!(script.restarts().len(), 0);
+    clock.advance(Duration::from_secs(1));
+    runner.run(clock.now());
+    assert_eq!(script.restarts().len(), 1);
+    out.stop(Duration::ZERO);
 }

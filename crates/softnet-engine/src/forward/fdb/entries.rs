@@ -53,24 +53,52 @@ pub(crate) struct Fixed {
     pub(crate) sticky: bool,
 }
 
-impl Fdb {
-    /// Makes an entry, in place of one that the address has if `replace`.
-    pub(crate) fn fix(&self, fixed: Fixed, replace: bool, now: Time) -> Result<(), SetError> {
-        let Fixed { station, port, .. } = fixed;
-        let (set, now) = (self.set(station.key()), seconds(now));
-        let local = fixed.state == FdbState::Permanent;
-        let flags = if local { LOCAL } else { 0 } | if fixed.sticky { STICKY } else { 0 };
-        let mut new = Entry::new(station, port, flags);
-        if fixed.state != FdbState::Dynamic {
-            new.word |= STATIC;
+impl Fixed {
+    fn entry(&self) -> Entry {
+        let local = self.state == FdbState::Permanent;
+        let flags = if local { LOCAL } else { 0 } | if self.sticky { STICKY } else { 0 };
+        let mut entry = Entry::new(self.station, self.port, flags);
+        if self.state != FdbState::Dynamic {
+            entry.word |= STATIC;
         }
+        entry
+    }
+}
+
+impl FdbRow {
+    fn entry(&self) -> Entry {
+        let fixed = Fixed {
+            station: self.station,
+            port: self.port,
+            state: self.state,
+            sticky: self.sticky,
+        };
+        fixed.entry()
+    }
+}
+
+impl Fdb {
+    /// Makes an entry, in place of one that the address has if `replace`, which is returned.
+    pub(crate) fn fix(
+        &self,
+        fixed: Fixed,
+        replace: bool,
+        now: Time,
+    ) -> Result<Option<FdbRow>, SetError> {
+        let Fixed { station, .. } = fixed;
+        let (set, now) = (self.set(station.key()), seconds(now));
+        let new = fixed.entry();
         let _changing = set.change();
         let seen = |way: usize| set.seen[way].load(Ordering::Relaxed);
+        let mut before = None;
         let way = match set.find(station) {
             Some((way, word, _)) if !replace && self.is_fresh(word, seen(way), now) => {
                 return Err(SetError::Exists);
             }
-            Some((way, ..)) => way,
+            Some((way, ..)) => {
+                before = self.row(set, way, now);
+                way
+            }
             None => {
                 let learnt = |&way: &usize| set.entries[way].load(Ordering::Relaxed) & STATIC == 0;
                 let oldest = || (0..WAYS).filter(learnt).min_by_key(|&way| seen(way));
@@ -80,7 +108,50 @@ impl Fdb {
         };
         set.used[way].store(now, Ordering::Relaxed);
         set.write(way, new, now);
+        Ok(before)
+    }
+
+    /// Takes over what another table knows, but for addresses that are in this one; of what is
+    /// learnt, as much as has a place.
+    ///
+    /// # Errors
+    /// The first address whose static entry has no place here.
+    pub(crate) fn take_over(&self, other: &Fdb, now: Time) -> Result<(), EthernetAddress> {
+        let second = seconds(now);
+        for statics in [true, false] {
+            for (set, way) in other.places() {
+                let row = other.row(set, way, second);
+                let is_due = |row: &FdbRow| (row.state != FdbState::Dynamic) == statics;
+                if let Some(row) = row.filter(is_due) {
+                    self.insert(&row, second)?;
+                }
+            }
+        }
         Ok(())
+    }
+
+    fn insert(&self, row: &FdbRow, now: u32) -> Result<(), EthernetAddress> {
+        let set = self.set(row.station.key());
+        let new = row.entry();
+        let _changing = set.change();
+        if set.find(row.station).is_some() {
+            return Ok(());
+        }
+        let ago = |time: Duration| now.saturating_sub(time.as_secs() as u32);
+        match self.place(set, new.word, now) {
+            Some(way) => {
+                set.used[way].store(ago(row.used), Ordering::Relaxed);
+                set.write(way, new, ago(row.updated));
+                Ok(())
+            }
+            None if row.state == FdbState::Dynamic => Ok(()),
+            None => Err(row.station.address),
+        }
+    }
+
+    fn places(&self) -> impl Iterator<Item = (&Set, usize)> {
+        let sets = self.sets.iter();
+        sets.flat_map(|set| (0..WAYS).map(move |way| (&**set, way)))
     }
 
     /// Removes an address's entry if it is behind `port`. False if there is none.

@@ -314,7 +314,14 @@ impl Fdb {
 
     /// Forgets every address behind `port`.
     pub(crate) fn forget_port(&self, port: u16) {
-        self.remove_words(|word| port_of(word) == u64::from(port) + 1);
+        self.forget_ports(&[port]);
+    }
+
+    /// Forgets every address behind one of `ports`. Reads the table once.
+    pub(crate) fn forget_ports(&self, ports: &[u16]) {
+        let mut ports: Vec<u64> = ports.iter().map(|&port| u64::from(port) + 1).collect();
+        ports.sort_unstable();
+        self.remove_words(|word| ports.binary_search(&port_of(word)).is_ok());
     }
 
     fn remove_words(&self, select: impl Fn(u64) -> bool) {

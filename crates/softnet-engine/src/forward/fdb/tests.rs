@@ -246,7 +246,7 @@ fn static_entries_keep_their_places() {
     let fdb = Fdb::new(1, Duration::from_secs(10));
     let places = fdb.sets.len() * WAYS;
     let exists = fdb.fix(fixed(mac(0), 1, FdbState::Static), false, Time(0));
-    assert_eq!(exists, Ok(()));
+    assert_eq!(exists, Ok(None));
     let again = fdb.fix(fixed(mac(0), 2, FdbState::Static), false, Time(0));
     assert_eq!(again, Err(SetError::Exists));
     for n in 1..places as u32 {
@@ -262,7 +262,7 @@ fn static_entries_keep_their_places() {
     fdb.flush(|_| true, Time(0));
     fdb.learn(mac(1), 2, Time(0));
     let old = fdb.fix(fixed(mac(1), 1, FdbState::Static), false, Time(10 * SECOND));
-    assert_eq!(old, Ok(()));
+    assert_eq!(old, Ok(None));
 }
 
 /// A sticky entry that is too old keeps its station nowhere, and cannot be removed: the kernel's
@@ -313,4 +313,70 @@ fn without_ageing_time_nothing_is_learnt() {
         Some(1),
         "rounded up to a second"
     );
+}
+
+/// A table of the largest size that a bridge can be told to have: nearly all have a place, each
+/// port's share is its own, and all that is known goes to a table of another size.
+#[test]
+fn a_million_addresses_are_known() {
+    const MILLION: u32 = 1 << 20;
+    let fdb = Fdb::new(MILLION as usize, AGEING);
+    let port = |n: u32| (n % 1000) as u16;
+    (0..MILLION).for_each(|n| fdb.learn(mac(n), port(n), Time(0)));
+    let known = |fdb: &Fdb| {
+        let known = (0..MILLION).filter(|&n| fdb.lookup(mac(n), Time(0)) == Some(port(n)));
+        known.count() as u32
+    };
+    let all = known(&fdb);
+    assert!(all > MILLION / 100 * 94, "{all}");
+    // One port that floods addresses evicts its own alone, and those that had two in a set.
+    (0..MILLION).for_each(|n| fdb.learn(mac(MILLION + n), 1000, Time(SECOND)));
+    let left = known(&fdb);
+    assert!(left > all / 100 * 94, "{left} of {all}");
+    let small = Fdb::new(8192, AGEING);
+    let fixed = |n: u32| Fixed {
+        station: Station::new(mac(n)),
+        port: 7,
+        state: FdbState::Static,
+        sticky: true,
+    };
+    for n in 0..100 {
+        small.fix(fixed(n), true, Time(0)).unwrap();
+    }
+    (100..1000).for_each(|n| small.learn(mac(n), port(n), Time(SECOND)));
+    let now = Time(2 * SECOND);
+    let large = Fdb::new(MILLION as usize, AGEING);
+    large.learn(mac(500), 9, now);
+    large.take_over(&small, now).unwrap();
+    let rows = |fdb: &Fdb| {
+        let (mut rows, next) = fdb.page(0, 10_000, now);
+        assert_eq!(next, None);
+        rows.sort_by_key(|row| row.station.address);
+        rows
+    };
+    let (before, after) = (rows(&small), rows(&large));
+    assert_eq!(after.len(), before.len());
+    for (before, after) in before.iter().zip(&after) {
+        match before.station.address == mac(500) {
+            true => assert_eq!((after.port, after.updated), (9, Duration::ZERO)),
+            false => assert_eq!(before, after),
+        }
+    }
+}
+
+#[test]
+fn a_table_too_small_for_what_is_fixed_is_refused() {
+    let (large, small) = (Fdb::new(64, AGEING), Fdb::new(1, AGEING));
+    for n in 0..5 {
+        let station = Station::new(mac(n));
+        let (port, state) = (1, FdbState::Static);
+        let fixed = Fixed {
+            station,
+            port,
+            state,
+            sticky: false,
+        };
+        large.fix(fixed, false, Time(0)).unwrap();
+    }
+    assert!(small.take_over(&large, Time(0)).is_err());
 }

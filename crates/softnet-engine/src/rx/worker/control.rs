@@ -17,14 +17,20 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::View(view) => self.use_view(view),
-                Command::AddRx(napi, watched) => {
-                    // The other side may have given up waiting.
-                    let _ = watched.send(self.add(napi));
+                Command::AddRx(napis, watched) => {
+                    for napi in napis {
+                        let port = napi.port();
+                        let added = self.add(napi).map_err(|error| (port, error));
+                        // The other side may have given up waiting.
+                        let _ = watched.send(added);
+                    }
                 }
                 Command::RemoveRx(opened) => {
                     for index in 0..self.napis.len() {
                         let slot = self.napis[index].as_ref();
-                        if slot.is_some_and(|slot| slot.napi.opened() == opened) {
+                        let goes =
+                            |slot: &Slot<Q, R>| opened.binary_search(&slot.napi.opened()).is_ok();
+                        if slot.is_some_and(goes) {
                             self.remove(index);
                         }
                     }

@@ -13,6 +13,7 @@
 mod control;
 mod line;
 mod poll;
+mod raised;
 mod token;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use super::{BacklogOwner, Napi, RxQueue, Sleep};
 use crate::link::Link;
 use line::{Flow, Line};
 use poll::{has_packets, next_poll};
+use raised::Raised;
 use softnet::mem::Pool;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
@@ -103,12 +105,11 @@ pub(crate) struct Worker<Q, R, S> {
     /// Events taken in this round.
     taken: Vec<usize>,
     halt_poll: HaltPoll,
+    raised: Raised,
     /// This round is the first after a long sleep.
     rested: bool,
     /// When the sleeper was last asked for readable queues.
     looked: Time,
-    /// When the CPU was last yielded.
-    yielded: Time,
     own: Own,
 }
 
@@ -134,9 +135,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             due: Time::MAX,
             taken: Vec::new(),
             halt_poll: HaltPoll::new(parts.busy_poll),
+            raised: Raised::default(),
             rested: false,
             looked: Time::ZERO,
-            yielded: Time::ZERO,
             own: Own::default(),
         }
     }
@@ -156,15 +157,21 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 return;
             }
             self.timer_round(&mut now);
+            self.view.forwarder.tend(now);
             self.publish();
             self.rested = false;
             if self.line.is_empty() && self.backlog.is_empty() {
                 self.idle(&mut ready);
                 // A queue may be due by now.
                 now = now.max(self.looked);
-            } else if now.since(self.looked) >= ROUND {
-                self.looked = now;
-                self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
+            } else {
+                if self.raised.is_over(now) {
+                    self.lower();
+                }
+                if now.since(self.looked) >= ROUND {
+                    self.looked = now;
+                    self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
+                }
             }
             for token in ready.drain(..) {
                 match Token::unpack(token) {
@@ -175,6 +182,13 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 }
             }
             self.look(now);
+        }
+    }
+
+    /// Takes the thread out of the raised class, until it sleeps.
+    fn lower(&mut self) {
+        if self.raised.lower() {
+            self.sleeper.lower();
         }
     }
 
@@ -197,8 +211,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             let port = slot.napi.port();
             let state = link.state();
             let before = slot.napi.link().set(state);
-            if before.up && !state.up {
-                self.view.forwarder.link_down(port, slot.napi.link());
+            if before.up != state.up {
+                let (forwarder, now) = (&self.view.forwarder, self.clock.now());
+                forwarder.link_changed(port, slot.napi.link(), state.up, now);
             }
             if before != state {
                 // It fails only if the engine is being dropped.
@@ -283,6 +298,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let start = self.clock.now();
         let next = self.unwatched.iter().map(|&at| next_poll(&self.napis, at));
         let due = next.min().unwrap_or(Time::MAX).min(self.due);
+        let due = due.min(self.view.forwarder.due());
         let until = (due != Time::MAX).then_some(due);
         if until.is_none_or(|until| until > start) && self.busy_poll(start, until, ready) {
             return;
@@ -296,6 +312,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             return;
         }
         let now = self.clock.now();
+        if self.raised.ends(now) {
+            self.sleeper.raise();
+        }
         let (sleeper, own, shared) = (&mut self.sleeper, &mut self.own, &self.shared);
         shared.notifier.sleep_if(
             || shared.backlog.is_empty(),
@@ -308,6 +327,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             },
         );
         let woke = self.clock.now();
+        self.raised.begins(woke);
         self.own.asleep += woke.since(now).as_nanos() as u64;
         self.halt_poll.was_idle(woke.since(start));
         self.rested = woke.since(now) >= REST;

@@ -2,12 +2,12 @@
 //! packet arrives.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::line::Flow;
 use super::token::Token;
 use super::{ROUND, Slot, Worker};
 use crate::rx::command::{COMMANDS, Event};
+use crate::rx::napi::Work;
 use crate::rx::{BUDGET, NextPoll, RxQueue, Sleep, WEIGHT};
 use softnet::mem::PacketList;
 use softnet::time::Time;
@@ -15,10 +15,6 @@ use softnet::tx::TxRing;
 
 /// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
-
-/// Least time between two yields of a busy worker, so that they are rare where a poll takes a few
-/// microseconds.
-const YIELD: Duration = Duration::from_micros(20);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the
@@ -59,8 +55,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 // Workers that are to be woken must not wait for the threads that run now.
                 self.hand_off.kick();
             }
-            if packets.is_none() || many && now.since(self.yielded) >= YIELD {
-                self.yielded = now;
+            if packets.is_none() {
+                // The other worker may wait for this CPU: it is ahead only in the same class.
+                self.lower();
                 self.sleeper.yield_cpu();
                 now = self.clock.now();
             }
@@ -90,8 +87,12 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.schedule(index);
             return None;
         };
-        let mut packets = PacketList::new();
-        let mut work = claim.poll(budget, now, &mut packets);
+        let mut packets = claim.rest().take();
+        let waited = !packets.is_empty();
+        let mut work = match waited {
+            true => Work::rest(),
+            false => claim.poll(budget, now, &mut packets),
+        };
         if let Some(time) = work.held {
             let again = claim.end();
             self.hold(index, time);
@@ -101,7 +102,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             return Some(0);
         }
         let mut frames = work.frames;
-        if let Some(steering) = claim.steering() {
+        if !waited && let Some(steering) = claim.steering() {
             let before = packets.len();
             let drops = napi.device().drops();
             self.hand_off.steer(steering, &mut packets, drops);
@@ -111,7 +112,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let mut to = None;
         if !packets.is_empty() {
             let forwarder = &self.view.forwarder;
-            to = forwarder.forward(napi.device(), napi.port(), packets, now);
+            to = forwarder.forward(napi.device(), napi.port(), &mut packets, now);
+            if !packets.is_empty() {
+                work.more = true;
+                *claim.rest() = packets;
+            }
         }
         let unarmed = work.next == NextPoll::Unarmed;
         work.more |= unarmed && claim.peek();
@@ -195,34 +200,39 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if packets.is_empty() {
                 break;
             }
-            self.own.processed += packets.len() as u64;
-            self.forward_from_backlog(packets, now);
+            let rest = self.forward_from_backlog(packets, now);
+            if !rest.is_empty() {
+                self.backlog.put_back(rest);
+                break;
+            }
         }
         self.backlog.done();
         done
     }
 
-    /// Forwards packets of any ports; consecutive ones of one port stay one list.
-    fn forward_from_backlog(&mut self, mut packets: PacketList, now: Time) {
-        let mut run = PacketList::new();
-        let mut port = 0;
-        while let Some(packet) = packets.pop_front() {
-            if packet.port() != port && !run.is_empty() {
-                self.forward_run(port, run.take(), now);
+    /// Forwards packets of any ports; consecutive ones of one port stay one list. Returns what has
+    /// to wait, as so much was flooded.
+    fn forward_from_backlog(&mut self, mut packets: PacketList, now: Time) -> PacketList {
+        while let Some(first) = packets.front() {
+            let port = first.port();
+            let of_port = packets.iter().take_while(|packet| packet.port() == port);
+            let mut run = PacketList::new();
+            packets.split_front(of_port.count(), &mut run);
+            let (frames, wire_packets) = (run.len(), run.wire_packets());
+            let forwarder = &self.view.forwarder;
+            match forwarder.device(port) {
+                Some(device) => drop(forwarder.forward(device, port, &mut run, now)),
+                None => forwarder.drop_orphans(run.take()),
             }
-            port = packet.port();
-            self.own.taken_over = self.own.taken_over.wrapping_add(packet.wire_packets());
-            run.push_back(packet);
+            self.own.processed += (frames - run.len()) as u64;
+            let taken_over = wire_packets - run.wire_packets();
+            self.own.taken_over = self.own.taken_over.wrapping_add(taken_over);
+            if !run.is_empty() {
+                run.append(&mut packets);
+                return run;
+            }
         }
-        self.forward_run(port, run, now);
-    }
-
-    fn forward_run(&self, port: u16, run: PacketList, now: Time) {
-        let forwarder = &self.view.forwarder;
-        match forwarder.device(port) {
-            Some(device) => drop(forwarder.forward(device, port, run, now)),
-            None => forwarder.drop_orphans(run),
-        }
+        packets
     }
 
     /// A TAP device's stack may have replied within the write, and the worker of that port is
@@ -241,15 +251,16 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let Some(mut claim) = napi.try_claim() else {
             return;
         };
-        // Steered queues are their owner's alone; see `Steering`.
-        if claim.steering().is_none() {
+        // Steered queues are their owner's alone; see `Steering`. What waits is so much that its
+        // owner is at it.
+        if claim.steering().is_none() && claim.rest().is_empty() {
             let mut packets = PacketList::new();
             let work = claim.poll(FEW, now, &mut packets);
             self.own.looked_ahead += 1;
             self.own.processed += work.frames as u64;
-            if !packets.is_empty() {
+            while !packets.is_empty() {
                 let forwarder = &view.forwarder;
-                forwarder.forward(napi.device(), napi.port(), packets, now);
+                forwarder.forward(napi.device(), napi.port(), &mut packets, now);
             }
         }
         if claim.end() {

@@ -135,7 +135,7 @@ pub struct Virtqueue {
     batch: Batch<'static>,
     /// Empty small buffers for frames to come.
     fresh: PacketList,
-    /// The longest frame that is received, large ones aside.
+    /// The longest frame that is received, unless it is a large one (GSO).
     longest: usize,
     /// True if the guest was last told to notify.
     armed: bool,

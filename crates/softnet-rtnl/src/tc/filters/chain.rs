@@ -19,13 +19,13 @@ fn header(link: u32, parent: Handle) -> TcMsg {
 
 /// Answers a request that is not a dump (`tc_ctl_chain`).
 pub(super) fn request<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let chain = which.key.chain;
-    let there = Place::read(control, which.link, |place| {
+    let there = Place::read(engine, which.link, |place| {
         let list = which.list(&place)?;
         Ok::<_, Error>(list.one_each(chain, 0).next().is_some())
     })??;
@@ -51,7 +51,7 @@ pub(super) fn request<D: Devices>(
                 kind: None,
                 ..which
             };
-            delete(control, all, asked, replies)?;
+            delete(engine, all, asked, replies)?;
             replies.publish(RTNLGRP_TC, RTM_DELCHAIN, flags, &header, |out| {
                 out.put_u32(TCA_CHAIN, chain);
             });

@@ -23,13 +23,13 @@ struct Filter {
 /// Dumps the filters of a qdisc or class, or the chains that they are in. What is not there has
 /// none (`tc_dump_tfilter`, `tc_dump_chain`).
 pub(in crate::tc) fn dump<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     asked: &Asked<'_>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
-    let link = asked.link(control).ok();
-    let Some(link) = link.filter(|&index| control.read_tree(index, |_, _| ()).is_ok()) else {
+    let link = asked.link(engine).ok();
+    let Some(link) = link.filter(|&index| engine.read_tree(index, |_, _| ()).is_ok()) else {
         return Ok(Progress::Done);
     };
     let filter = Filter {
@@ -38,7 +38,7 @@ pub(in crate::tc) fn dump<D: Devices>(
         prio: (asked.header.info >> 16) as u16,
         protocol: u16::from_be(asked.header.info as u16),
     };
-    let dumped = Place::read(control, link, |place| {
+    let dumped = Place::read(engine, link, |place| {
         let parent = parent(&place, Handle::from_raw(asked.header.parent));
         let Ok(list) = place.tree.spec().filters_of(parent) else {
             return Ok(());

@@ -97,7 +97,7 @@ fn parent(place: &Place<'_>, named: Handle) -> Handle {
 
 /// Answers a request that is not a dump.
 pub(super) fn request<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -118,24 +118,24 @@ pub(super) fn request<D: Devices>(
         RTM_GETTFILTER if prio == 0 => return Err(refusal::filter(&FilterError::ZeroPrio)),
         _ => {}
     }
-    let which = Place::read(control, link, |place| Which::read(&place, asked))??;
+    let which = Place::read(engine, link, |place| Which::read(&place, asked))??;
     match asked.request.kind {
-        RTM_NEWTFILTER => put(control, which, asked, replies),
-        RTM_DELTFILTER => delete(control, which, asked, replies),
-        RTM_GETTFILTER => get(control, which, asked, replies),
-        _ => chain::request(control, which, asked, replies),
+        RTM_NEWTFILTER => put(engine, which, asked, replies),
+        RTM_DELTFILTER => delete(engine, which, asked, replies),
+        RTM_GETTFILTER => get(engine, which, asked, replies),
+        _ => chain::request(engine, which, asked, replies),
     }
 }
 
 /// Adds a filter, or changes one (`tc_new_tfilter`).
 fn put<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     mut which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let link = which.link;
-    let (op, spec) = Place::read(control, link, |place| {
+    let (op, spec) = Place::read(engine, link, |place| {
         let list = which.list(&place)?;
         let op = check(list, &which, asked.request.flags)?;
         // Those of a priority are of one kind and protocol.
@@ -166,11 +166,11 @@ fn put<D: Devices>(
         };
         Ok((op, spec))
     })??;
-    let edited = control.edit_tree(link, |tree| tree.put_filter(op, spec));
+    let edited = engine.edit_tree(link, |tree| tree.put_filter(op, spec));
     let key = edited.map_err(refusal::control)?;
     which.key = key;
     let flags = asked.request.flags;
-    Place::read(control, link, |place| {
+    Place::read(engine, link, |place| {
         let found = which.list(&place)?.get(key);
         let found = found.map_err(|error| refusal::filter(&error))?;
         let (spec, stats) = place.tree.filter_sum(found);
@@ -200,7 +200,7 @@ fn check(list: &FilterList, which: &Which<'_>, flags: u16) -> Result<FilterOp, E
 
 /// Removes a filter, those of a priority, or those of a chain (`tc_del_tfilter`).
 fn delete<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,
@@ -211,7 +211,7 @@ fn delete<D: Devices>(
         handle,
     } = which.key;
     let (link, flags) = (which.link, asked.request.flags);
-    let gone = Place::read(control, link, |place| {
+    let gone = Place::read(engine, link, |place| {
         let list = which.list(&place)?;
         if handle != 0 {
             let gone = list.get(which.key).ok();
@@ -223,7 +223,7 @@ fn delete<D: Devices>(
         let gone = gone.take_while(|spec| prio == 0 || spec.prio == prio);
         Ok::<Vec<_>, Error>(gone.map(|spec| (spec.clone(), None)).collect())
     })??;
-    let edited = control.edit_tree(link, |tree| {
+    let edited = engine.edit_tree(link, |tree| {
         tree.delete_filters(which.parent, which.selector())
     });
     edited.map_err(refusal::control)?;
@@ -237,12 +237,12 @@ fn delete<D: Devices>(
 
 /// Shows one filter (`tc_get_tfilter`).
 fn get<D: Devices>(
-    control: &Engine<D>,
+    engine: &Engine<D>,
     which: Which<'_>,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    Place::read(control, which.link, |place| {
+    Place::read(engine, which.link, |place| {
         match which.list(&place)?.get(which.selector()) {
             Ok(found) => {
                 let (spec, stats) = place.tree.filter_sum(found);

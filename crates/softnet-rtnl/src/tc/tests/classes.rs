@@ -147,7 +147,7 @@ fn the_kernels_warnings() {
 fn a_class_with_a_small_burst_is_warned_of() {
     let mut world = World::new();
     world
-        .control
+        .engine
         .lock()
         .unwrap()
         .set_options(2, |port| port.parallel = true)
@@ -167,10 +167,10 @@ fn a_class_with_a_small_burst_is_warned_of() {
     }
     world.class(ADD, 2, "1:", "1:3", &rate(12_500)).unwrap();
     assert_eq!(world.warning, None, "slow");
-    let control = world.control.lock().unwrap();
-    control.change(2, |link| link.mtu = 9000).unwrap();
-    control.take_changes();
-    drop(control);
+    let engine = world.engine.lock().unwrap();
+    engine.change(2, |link| link.mtu = 9000).unwrap();
+    engine.take_changes();
+    drop(engine);
     world.class(CHANGE, 2, "1:", "1:3", &rate(125)).unwrap();
     let warning = world.warning.take().unwrap();
     let kernels = "sch_htb: quantum of class 10003 is small. Consider r2q change.; 1:3: burst ";

@@ -9,7 +9,7 @@ mod reloads;
 
 use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
-use softnet_tc::Handle;
+use softnet_tc::{Handle, QDISC_KINDS};
 
 use super::*;
 use crate::Rtnl;
@@ -24,7 +24,7 @@ const CHANGE: u16 = 0;
 /// A daemon's part that answers requests, with links.
 struct World {
     rtnl: Rtnl<FedDevices>,
-    control: Shared,
+    engine: Shared,
     /// What members of the group were told by the last request.
     told: Vec<String>,
     warning: Option<String>,
@@ -38,14 +38,14 @@ type Body<'a> = &'a dyn Fn(&mut Message<'_>);
 impl World {
     /// With a link 1 that has a queue, 2 that has four, and 3 that has none of its own.
     fn new() -> World {
-        let (rtnl, control) = testing::rtnl(|control| {
+        let (rtnl, engine) = testing::rtnl(|engine| {
             for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
-                control.add_port(port(name, spec, queues, None)).unwrap();
+                engine.add_port(port(name, spec, queues, None)).unwrap();
             }
         });
         World {
             rtnl,
-            control,
+            engine,
             told: Vec::new(),
             warning: None,
             overrun: false,
@@ -53,13 +53,11 @@ impl World {
     }
 
     fn up(&mut self, link: u32, up: bool) {
-        let control = self.control.lock().unwrap();
-        let before = control.link(link).unwrap().settings.clone();
+        let engine = self.engine.lock().unwrap();
+        let before = engine.link(link).unwrap().settings.clone();
         let after = Settings { up, ..before };
-        control
-            .change(link, |link| link.clone_from(&after))
-            .unwrap();
-        control.take_changes();
+        engine.change(link, |link| link.clone_from(&after)).unwrap();
+        engine.take_changes();
     }
 
     /// Sends a request, and returns what it is answered with besides the acknowledgment.

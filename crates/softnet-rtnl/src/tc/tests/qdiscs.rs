@@ -59,11 +59,12 @@ fn requests_mean_what_they_mean_to_the_kernel() {
     const NAME: &str = "Invalid qdisc name: must match existing qdisc (EINVAL)";
     const MOVE: &str = "Cannot move an existing qdisc to a different parent (EINVAL)";
     const NOT_FOUND: &str = "Specified qdisc not found (ENOENT)";
-    const UNKNOWN: &str = "Specified qdisc kind is unknown. This version has noqueue, pfifo, \
-                           bfifo, pfifo_head_drop, pfifo_fast, prio, tbf, htb, codel, fq_codel, \
-                           fq, mq, mqprio (ENOENT)";
     const NO_CLASS: &str = "Specified class not found (ENOENT)";
     const OK: &str = "";
+    let kinds: Vec<&str> = QDISC_KINDS.iter().map(|kind| kind.name).collect();
+    let kinds = kinds.join(", ");
+    let unknown = format!("Specified qdisc kind is unknown. This version has {kinds} (ENOENT)");
+    let unknown = unknown.as_str();
     let mut world = World::new();
     let rows = [
         // What comes by itself is not there.
@@ -73,8 +74,8 @@ fn requests_mean_what_they_mean_to_the_kernel() {
         (ADD, "", "88:", "pfifo", NOT_FOUND),
         (REPLACE, "", "88:", "pfifo", NOT_FOUND),
         (CHANGE, "", "88:", "pfifo", NOT_FOUND),
-        (ADD, "root", "", "nokind", UNKNOWN),
-        (ADD, "root", "", "", UNKNOWN),
+        (ADD, "root", "", "nokind", unknown),
+        (ADD, "root", "", "", unknown),
         (ADD, "root", "1:5", "pfifo", "Invalid minor handle (EINVAL)"),
         (
             ADD,
@@ -91,8 +92,8 @@ fn requests_mean_what_they_mean_to_the_kernel() {
             "Failed to find specified qdisc (ENOENT)",
         ),
         // Ingress is not there.
-        (ADD, "ffff:fff1", "ffff:", "ingress", UNKNOWN),
-        (ADD, "ffff:fff1", "ffff:", "clsact", UNKNOWN),
+        (ADD, "ffff:fff1", "ffff:", "ingress", unknown),
+        (ADD, "ffff:fff1", "ffff:", "clsact", unknown),
         (
             ADD,
             "ffff:fff1",
@@ -353,9 +354,9 @@ fn a_change_changes_parameters() {
         .qdisc(ADD, 1, ("root", "1:"), "pfifo", &limit(5))
         .unwrap();
     let limit_of = |world: &World| {
-        let control = world.control.lock().unwrap();
+        let engine = world.engine.lock().unwrap();
         let root = |tree: &softnet_tc::DeviceTree| tree.spec().root().unwrap().qdisc.clone();
-        control.read_tree(1, |tree, _| root(tree)).unwrap()
+        engine.read_tree(1, |tree, _| root(tree)).unwrap()
     };
     let pfifo = |limit| softnet_tc::QdiscSpec::Pfifo { limit };
     assert_eq!(limit_of(&world), pfifo(5));
@@ -397,15 +398,12 @@ fn size_tables_and_estimators() {
         }
     };
     let has_stab = |world: &World, handle: u32| {
-        let control = world.control.lock().unwrap();
+        let engine = world.engine.lock().unwrap();
         let node = |tree: &softnet_tc::DeviceTree| {
             let node = tree.spec().node(Handle::from_raw(handle)).unwrap();
             node.stab.clone()
         };
-        control
-            .read_tree(1, |tree, _| node(tree))
-            .unwrap()
-            .is_some()
+        engine.read_tree(1, |tree, _| node(tree)).unwrap().is_some()
     };
     let mut world = World::new();
     for (tsize, slots, text) in [(2, 1, "Invalid size of size table"), (0, 0, "")] {
@@ -457,10 +455,10 @@ fn size_tables_and_estimators() {
     world
         .qdisc(ADD, 1, ("2:1", "21:"), "pfifo", &rate(&[0, 3]))
         .unwrap();
-    let control = world.control.clone();
+    let engine = world.engine.clone();
     let rate_of = |handle| {
-        let control = control.lock().unwrap();
-        control
+        let engine = engine.lock().unwrap();
+        engine
             .read_tree(1, |tree, _| tree.rate(Handle::from_raw(handle)))
             .unwrap()
     };

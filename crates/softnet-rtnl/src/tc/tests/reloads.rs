@@ -7,14 +7,14 @@ use crate::nl::Replies;
 
 impl World {
     fn tree(&self) -> TreeSpec {
-        let control = self.control.lock().unwrap();
-        control.read_tree(1, |tree, _| tree.spec().clone()).unwrap()
+        let engine = self.engine.lock().unwrap();
+        engine.read_tree(1, |tree, _| tree.spec().clone()).unwrap()
     }
 
     /// Makes the tree of link 1 each of these, and returns what is told of it in the end.
     fn reload(&mut self, trees: &[&TreeSpec]) -> Vec<String> {
         for tree in trees {
-            self.control.lock().unwrap().set_tree(1, tree).unwrap();
+            self.engine.lock().unwrap().set_tree(1, tree).unwrap();
         }
         let mut replies = Replies::unasked();
         self.rtnl.changes(&mut replies);
@@ -75,12 +75,7 @@ fn what_a_reload_changes_of_a_tree_is_told() {
         .qdisc(ADD, 1, ("root", "1:"), "prio", &prio(3))
         .unwrap();
     let prio = world.tree();
-    world
-        .control
-        .lock()
-        .unwrap()
-        .set_tree(1, &none_yet)
-        .unwrap();
+    world.engine.lock().unwrap().set_tree(1, &none_yet).unwrap();
     world.reload(&[]);
 
     let all = [

@@ -11,6 +11,7 @@ use crate::qdisc::option::{
 };
 use crate::qdisc::prio::PRIOMAP;
 use crate::qdisc::spec::SpecError;
+use crate::units::MAX_RATE;
 
 /// Priority bands.
 pub(super) const BANDS: usize = 3;
@@ -39,8 +40,9 @@ parameters! {
         pub refill_delay: Duration = Duration::from_millis(40),
         /// True if flows are held to `maxrate`.
         pub pacing: bool = true,
-        /// The most bytes per second of each flow. None is held back for more than a second, so
-        /// that one is faster whose packets, or quantum, take longer at this rate.
+        /// The most bytes per second of each flow, at most 1 Tbyte/s. None is held back for more
+        /// than a second, so that one is faster whose packets, or quantum, take longer at this
+        /// rate.
         pub maxrate: Option<u64> = None,
         /// At this rate and below, in bytes per second, every packet is paced by itself; above, a
         /// quantum at a time.
@@ -136,8 +138,15 @@ impl FqSpec {
                 "must be 0: no driver keeps times".to_owned(),
             );
         }
-        if self.maxrate == Some(0) {
-            return wrong("maxrate", "must be at least 1 byte/s".to_owned());
+        if self
+            .maxrate
+            .is_some_and(|rate| !(1..=MAX_RATE).contains(&rate))
+        {
+            let text = "must be between 1 byte/s and 1 Tbyte/s";
+            return wrong("maxrate", text.to_owned());
+        }
+        if self.low_rate_threshold > MAX_RATE {
+            return wrong("low_rate_threshold", "must be at most 1 Tbyte/s".to_owned());
         }
         if let Some(band) = self
             .priomap

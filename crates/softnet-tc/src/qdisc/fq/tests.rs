@@ -14,6 +14,7 @@ use softnet::wire::traffic_class;
 
 use crate::qdisc::kind::Kind;
 use crate::testing::{MS, ip, jain, shares};
+use crate::units::MAX_RATE;
 use crate::*;
 
 const SECOND: u64 = 1000 * MS;
@@ -614,6 +615,15 @@ fn bug_fq_3_and_4_extreme_quanta_and_weights() {
     };
     assert!(check(weights(16_384)));
     assert!(!check(weights(16_383)) && !check(weights(1 << 30)));
+    let rates = |maxrate, low_rate_threshold| FqSpec {
+        maxrate: Some(maxrate),
+        low_rate_threshold,
+        ..FqSpec::default()
+    };
+    assert!(check(rates(MAX_RATE, MAX_RATE)) && check(rates(1, 0)));
+    for (maxrate, threshold) in [(0, 1), (MAX_RATE + 1, 1), (1, MAX_RATE + 1)] {
+        assert!(!check(rates(maxrate, threshold)));
+    }
     let pool = softnet::testing::large_pool(64);
     let mut cx = Cx::new(&pool);
     for (quantum, initial) in [(0, 0), (1 << 20, i32::MAX as u32)] {

@@ -4,6 +4,7 @@ use crate::account::LinkCost;
 use crate::qdisc::class::ClassSpec;
 use crate::qdisc::option::{ClassOption, Form, Unset, options, parameters};
 use crate::qdisc::spec::SpecError;
+use crate::units::MAX_RATE;
 
 parameters! {
     /// Parameters of `htb` (tc-htb(8)).
@@ -103,7 +104,6 @@ impl HtbClassSpec {
 
     /// Checks the parameters.
     pub(super) fn check(&self) -> Result<(), SpecError> {
-        const MAX_RATE: u64 = 1_000_000_000_000;
         let rates = 1..=MAX_RATE;
         let wrong = |parameter, text| Err(SpecError::parameter("htb", parameter, text));
         if !rates.contains(&self.rate) {

@@ -12,7 +12,10 @@ use crate::handle::Handle;
 use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
-use crate::units::{ByteSize, Rate};
+use crate::units::{ByteSize, MAX_RATE, Rate};
+
+/// Bytes that may wait at most.
+const MAX_LIMIT: u64 = 1 << 50;
 
 /// Parameters of a token bucket, in the units of the kernel's interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +24,7 @@ pub struct TbfSpec {
     pub rate: u64,
     /// Bucket size in bytes, at most 4 GiB.
     pub burst: u64,
-    /// Bytes that may wait. Not used if the class is given a qdisc of its own.
+    /// Bytes that may wait, at most 1 PiB. Not used if the class is given a qdisc of its own.
     pub limit: u64,
     /// Peak rate in bytes per second.
     pub peakrate: Option<u64>,
@@ -40,8 +43,8 @@ impl TbfSpec {
         TbfSpec {
             rate: rate.bytes(),
             burst: burst.bytes(),
-            // As tc computes it. A float that is too large becomes the largest number.
-            limit: (in_time + burst.bytes() as f64) as u64,
+            // As tc computes it.
+            limit: ((in_time + burst.bytes() as f64) as u64).min(MAX_LIMIT),
             ..TbfSpec::default()
         }
     }
@@ -74,13 +77,16 @@ impl Kind for Tbf {
     };
 
     fn check(spec: &TbfSpec) -> Result<(), SpecError> {
-        const MAX_RATE: u64 = 1_000_000_000_000;
         let wrong = |parameter, reason| Err(SpecError::parameter("tbf", parameter, reason));
         if !(1..=MAX_RATE).contains(&spec.rate) || spec.peakrate.is_some_and(|p| p > MAX_RATE) {
             return wrong("rate", "must be between 1 byte/s and 1 Tbyte/s");
         }
         if !(1..=u64::from(u32::MAX)).contains(&spec.burst) {
             return wrong("burst", "must be between 1 byte and 4 GiB");
+        }
+        // A configuration file can say no number above 2^53 to the byte.
+        if spec.limit > MAX_LIMIT {
+            return wrong("limit", "must be at most 1 PiB");
         }
         match spec.peakrate {
             Some(peak) if peak <= spec.rate => wrong("peakrate", "must be higher than rate"),

@@ -1,0 +1,154 @@
+//! Case `busy-host`: the switch on a machine whose programs want all of its CPUs.
+//!
+//! `load=tcp`: pings beside one TCP stream. `load=burners`: pings, TCP and small datagrams beside
+//! three programs that use all the CPU they get. `load=flood`: CPU that one such program gets
+//! beside a flood of small datagrams.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{SMALL_DATAGRAM, SMALL_MSS, WARM_UP, iperf, udp};
+use crate::error::BenchError;
+use crate::hosts::Topology;
+use crate::interleave::{Variant, interleave};
+use crate::numbers::{mean, percentile};
+use crate::options::Options;
+use crate::ping;
+use crate::process::Process;
+use crate::report::{Collector, Param};
+use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
+
+/// Value of the parameter `case`.
+pub(super) const NAME: &str = "busy-host";
+/// Programs that burn CPU: more than there are CPUs.
+const BURNERS: usize = 3;
+const INTERVAL: Duration = Duration::from_millis(10);
+
+pub(super) fn switches() -> Vec<Box<dyn Switch>> {
+    vec![
+        Box::new(Softnet::default()),
+        Box::new(Softnet::scheduled("softnet-nice", "nice")),
+        Box::new(Softnet::scheduled("softnet-realtime", "realtime")),
+        Box::new(OpenVswitch::Stock),
+        Box::new(OpenVswitch::SegmentationOffload),
+        Box::new(KernelBridge::Plain),
+    ]
+}
+
+/// Measures the case and adds its rows.
+pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let (turns, slice) = options.program_turns();
+    let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
+        .into_iter()
+        .map(|switch| Box::new(Turn { switch, slice }) as Box<dyn Variant>)
+        .collect();
+    interleave(turns, &mut variants, results)
+}
+
+struct Turn {
+    switch: Box<dyn Switch>,
+    slice: Duration,
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.switch.name()
+    }
+
+    fn params(&self) -> Vec<Param> {
+        vec![("case", json!(NAME))]
+    }
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        self.switch.prepare()?;
+        let (topology, _) = switches::open(&*self.switch, 2, Wiring::default())?;
+        let server = iperf::Server::start(&topology)?;
+        let pings = std::thread::scope(|scope| {
+            let tcp = scope.spawn(|| server.tcp(self.slice, None));
+            std::thread::sleep(WARM_UP.min(self.slice / 4));
+            let pings = self.ping(&topology, self.slice / 2);
+            tcp.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            pings
+        })?;
+        self.add("tcp", &[], &pings, results);
+        self.flood(&topology, results)?;
+        let burners: Vec<_> = (0..BURNERS).map(|_| burner()).collect::<Result<_, _>>()?;
+        self.add("burners", &[], &self.ping(&topology, self.slice)?, results);
+        for mss in [None, Some(SMALL_MSS)] {
+            let tcp = server.tcp(self.slice, mss)?;
+            let params: Vec<Param> = mss.map(|mss| ("mss", json!(mss))).into_iter().collect();
+            let gbps = tcp.bits / tcp.seconds / 1e9;
+            self.add("burners", &params, &[("tcp_gbps", gbps)], results);
+        }
+        let udp = self.small_datagrams(&topology)?;
+        let params = [("payload", json!(SMALL_DATAGRAM))];
+        let fields = [("udp_pps", udp.delivered_pps)];
+        self.add("burners", &params, &fields, results);
+        drop(burners);
+        topology.check_running()
+    }
+}
+
+impl Turn {
+    fn add(
+        &self,
+        load: &str,
+        params: &[Param],
+        fields: &[(&'static str, f64)],
+        results: &mut Collector,
+    ) {
+        let mut all = vec![("case", json!(NAME)), ("load", json!(load))];
+        all.extend_from_slice(params);
+        results.add(self.name(), &all, fields);
+    }
+
+    fn ping(
+        &self,
+        topology: &Topology,
+        time: Duration,
+    ) -> Result<Vec<(&'static str, f64)>, BenchError> {
+        let count = time.as_nanos() / INTERVAL.as_nanos();
+        let pings = ping::run(topology, (count as usize).max(20), INTERVAL)?;
+        let us = &pings.round_trips_us;
+        if us.is_empty() {
+            let name = self.name();
+            return Err(BenchError::Measure(format!("{name}: no ping was answered")));
+        }
+        Ok(vec![
+            ("ping_mean_us", mean(us)),
+            ("ping_p50_us", percentile(us, 0.5)),
+            ("ping_p99_us", percentile(us, 0.99)),
+            ("ping_lost", pings.lost as f64),
+        ])
+    }
+
+    fn small_datagrams(&self, topology: &Topology) -> Result<udp::Measured, BenchError> {
+        let load = udp::Load {
+            payload: SMALL_DATAGRAM,
+            pace: None,
+            warm_up: WARM_UP.min(self.slice),
+            time: self.slice,
+        };
+        udp::run(topology, &load)
+    }
+
+    fn flood(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
+        let burner = burner()?;
+        let before = burner.cpu_s()?;
+        let start = std::time::Instant::now();
+        let udp = self.small_datagrams(topology)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let share = (burner.cpu_s()? - before) / seconds;
+        let fields = [("burner_share", share), ("udp_pps", udp.delivered_pps)];
+        self.add("flood", &[], &fields, results);
+        Ok(())
+    }
+}
+
+/// A program that uses all the CPU it gets.
+fn burner() -> Result<Process, BenchError> {
+    Process::start(Command::new("sh").args(["-c", "while :; do :; done"]))
+}

@@ -1,0 +1,91 @@
+//! Frames that are flooded to many ports: how much of that a turn does, and that nothing is lost
+//! or overtaken by it.
+
+use std::time::Duration;
+
+use super::*;
+use crate::rx::{Rfs, SteeringSpec};
+use crate::testing::Net;
+use softnet::mem::Packet;
+use softnet::testing::frame;
+use softnet::time::{Clock, Time};
+
+/// So many that a turn floods one frame.
+const PORTS: usize = 300;
+/// A station that everyone knows, behind the last port.
+const KNOWN: u8 = 250;
+/// Frames that one poll receives.
+const FLOOD: u32 = 64;
+
+/// A switch whose workers' turns cost nothing by its clock, so that ports take turns.
+fn net(workers: usize) -> Net {
+    let clock = Clock::virtual_at(Time(1));
+    let net = Net::at(clock, workers, PORTS, 4096, EngineConfig::default());
+    net.receive(PORTS - 1, [frame(&net.pool, 0, KNOWN, 60, 0)]);
+    let seen = || (0..PORTS - 1).all(|port| net.marks(port) == [0]);
+    net.wait("the known station", seen);
+    net
+}
+
+fn floods(net: &Net) -> Vec<Packet> {
+    let flood = |n| frame(&net.pool, 0, 1, 60, n);
+    (1..=FLOOD).map(flood).collect()
+}
+
+#[test]
+fn what_others_send_does_not_wait_for_a_whole_flood() {
+    let net = net(1);
+    let stalled = net.ports[0].queue.stall();
+    net.receive(1, floods(&net));
+    // A port's own frames stay behind those before.
+    net.receive(1, [frame(&net.pool, KNOWN, 1, 60, 1000)]);
+    net.receive(2, [frame(&net.pool, KNOWN, 2, 60, 2000)]);
+    drop(stalled);
+    net.settle();
+    let marks = net.marks(PORTS - 1);
+    let place = |mark| marks.iter().position(|&m| m == mark).unwrap();
+    assert!(place(2000) <= 2, "{marks:?}");
+    assert_eq!(place(1000), marks.len() - 1);
+    let (_, floods): (Vec<u32>, Vec<u32>) = marks.iter().partition(|&&mark| mark >= 1000);
+    assert!(floods.iter().copied().eq(1..=FLOOD), "{floods:?}");
+    assert_eq!(net.stop().drops(), []);
+}
+
+#[test]
+fn flooded_frames_of_a_backlog_stay_in_order() {
+    let net = net(2);
+    for port in [1, 2] {
+        let steering = SteeringSpec {
+            rps: vec![0],
+            rfs: Rfs::Off,
+        };
+        let set = |options: &mut PortOptions<()>| options.steering = steering.clone();
+        net.engine.set_options(net.ports[port].id, set).unwrap();
+    }
+    for round in 0..4 {
+        net.receive(1, floods(&net));
+        let known = |n: u32| frame(&net.pool, KNOWN, 2, 60, 1000 + n);
+        net.receive(2, (round * 64..).take(64).map(known));
+    }
+    net.settle();
+    let marks = net.marks(PORTS - 1);
+    let known = marks.iter().copied().filter(|&mark| mark >= 1000);
+    assert!(known.eq(1000..1256), "{marks:?}");
+    let floods = marks.iter().copied().filter(|&mark| mark < 1000);
+    assert!(floods.eq((0..4).flat_map(|_| 1..=FLOOD)), "{marks:?}");
+    assert_eq!(net.stop().drops(), []);
+}
+
+#[test]
+fn the_rest_of_a_flood_is_dropped_with_its_port() {
+    let net = net(1);
+    let stalled = net.ports[0].queue.stall();
+    net.receive(1, floods(&net));
+    std::thread::scope(|scope| {
+        scope.spawn(|| net.engine.delete(net.ports[1].id).unwrap());
+        std::thread::sleep(Duration::from_millis(1));
+        drop(stalled);
+    });
+    // Whether it was received or not is up to the worker: nothing of it is unaccounted for.
+    net.stop();
+}
