@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Instructions of one packet from `transmit` to a driver that frees it, counted by callgrind.
-# Without an argument: fails if one differs by more than 3 % from docs/results/instructions.md.
+# Without an argument: fails if one differs by more than 2 % from docs/results/instructions.md.
 # With `print`: the table's rows.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,34 +17,33 @@ total() {
 # For each packet (or pair of them) between two counts.
 each() {
   local many few
-  many=$(total 30000 "$@")
-  few=$(total 10000 "$@")
-  echo $(((many - few) / 20000))
+  many=$(total 9600 "$@")
+  few=$(total 3200 "$@")
+  echo $(((many - few) / 6400))
 }
 
 rc=0
-# A device without a queue is in the table, and not compared.
-qdiscs="pfifo pfifo_fast tbf prio tree"
-for qdisc in ${1:+none} $qdiscs; do
+qdiscs="noqueue pfifo bfifo pfifo_head_drop pfifo_fast prio tbf tbf-parallel codel fq_codel fq"
+for qdisc in $qdiscs tree htb htb-parallel; do
   alone=$(each "$qdisc")
-  if [ "$qdisc" = none ]; then
-    adopted=-
-  else
-    adopted=$(($(each "$qdisc" adopted) - alone))
-  fi
+  list=$(each "$qdisc" list)
+  # A device without a queue adopts nothing.
+  adopted=-
+  [ "$qdisc" = noqueue ] || adopted=$(($(each "$qdisc" adopted) - alone))
+  row="| \`$qdisc\` | $alone | $list | $adopted |"
   if [ "${1:-}" = print ]; then
-    echo "| \`$qdisc\` | $alone | $adopted |"
+    echo "$row"
     continue
   fi
-  awk -F'|' -v qdisc="$qdisc" -v alone="$alone" -v adopted="$adopted" '
-    function differs(now, then) { return now != then && (now - then) ^ 2 > (0.03 * then) ^ 2 }
-    { name = $2; gsub(/[` ]/, "", name) }
-    name == qdisc {
-      seen = 1
-      bad = differs(alone, $3 + 0) || adopted != "-" && differs(adopted, $4 + 0)
-      printf "%-10s alone %4d (%d), adopted %4s (%s)%s\n", qdisc, alone, $3, adopted, $4 + 0,
-        bad ? ": more than 3 % apart" : ""
-    }
-    END { exit !seen || bad }' "$table" || rc=1
+  paste -d'|' <(grep -F "| \`$qdisc\` |" "$table" || echo '|||||') <(echo "$row") |
+    awk -F'|' '
+      function differs(then, now) { return (now - then) ^ 2 > (0.02 * then) ^ 2 }
+      {
+        for (i = 3; i <= 5; i++) bad = bad || differs($i + 0, $(i + 6) + 0)
+        gsub(/[` ]/, "", $8)
+        printf "%-18s alone %d (%d), list %d (%d), adopted %d (%d)%s\n", $8, $9, $3, $10, $4,
+          $11, $5, bad ? ": more than 2 % apart" : ""
+      }
+      END { exit bad }' || rc=1
 done
 exit "$rc"
