@@ -71,6 +71,7 @@ xstats! {
     Band0Packets "band0_pkts" Sum,
     Band1Packets "band1_pkts" Sum,
     Band2Packets "band2_pkts" Sum,
+    FastpathPackets "fastpath" Sum,
     DirectPackets "direct_packets_stat" Sum,
     DirectDrops "direct_drops" Sum,
 }
@@ -118,6 +119,12 @@ impl Xstats {
                 self.values.put(index, value);
             }
         }
+    }
+
+    /// Stores the one at this place of the names.
+    #[inline]
+    pub(crate) fn set_one(&self, place: usize, value: u64) {
+        self.values.put(place, value);
     }
 
     /// The statistics now. Each is whole, but they need not be from the same moment.

@@ -247,7 +247,8 @@ proptest! {
     }
 
     /// To let packets pass is to enqueue them and to dequeue them at once: the same packets
-    /// leave then and later, and every class counts the same.
+    /// leave then and later, and every class counts the same. (Not so with `fq`, where what passes
+    /// costs its flow no credit, as in the kernel.)
     #[test]
     fn to_pass_is_to_enqueue_and_dequeue(
         tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..4),
@@ -258,7 +259,8 @@ proptest! {
         steps in proptest::collection::vec((lists(), 0..20_usize, 0..90_000_000_u64), 1..30),
     ) {
         let (mut passes, mut queues) = (World::new(), World::new());
-        for (at, spec) in tree {
+        let is_exact = |spec: &QdiscSpec| !matches!(spec, QdiscSpec::Fq(_));
+        for (at, spec) in tree.into_iter().filter(|(_, spec)| is_exact(spec)) {
             passes.structure(Step::Add(at, spec.clone()));
             queues.structure(Step::Add(at, spec));
         }

@@ -120,8 +120,7 @@ pub(super) const XSTATS: &[Slot] = &[
     Slot::U64(Xstat::CeMark),
     Slot::U64(Xstat::HorizonDrops),
     Slot::U64(Xstat::HorizonCaps),
-    // `fastpath_packets`.
-    Slot::Zero(8),
+    Slot::U64(Xstat::FastpathPackets),
     Slot::U64(Xstat::Band0Drops),
     Slot::U64(Xstat::Band1Drops),
     Slot::U64(Xstat::Band2Drops),

@@ -12,12 +12,17 @@
 //! the packet has a departure time. A flow whose first packet is not due is out of its band's
 //! turns, in a heap by time.
 //!
+//! **Passing.** A few packets that find nothing queued, are due and are not paced leave at once,
+//! without a flow.
+//!
 //! **Limits** are by band and by flow. A call takes at most as many flows out of the heap as
 //! packets are asked for, and the table of flows moves a few of them for each new one. Into the
 //! heap a call puts all flows that it comes upon and that are not due, each once for a packet;
 //! those that have no credit are passed over, each a few times. Other than by these two a call's
 //! work does not grow with the number of flows.
 
+#[cfg(all(test, not(miri)))]
+mod pass_tests;
 mod spec;
 mod table;
 #[cfg(all(test, not(miri)))]
@@ -29,7 +34,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
@@ -71,6 +76,7 @@ struct Counters {
     no_flow: u64,
     horizon_drops: u64,
     horizon_caps: u64,
+    fastpath: u64,
 }
 
 /// `fq`: a queue for each flow, served in turn, and not before its time (tc-fq(8)).
@@ -100,7 +106,7 @@ pub struct Fq {
 }
 
 /// Statistics of its own, as `tc -s` names them. Times are in nanoseconds.
-const XSTATS: [Xstat; 19] = [
+const XSTATS: [Xstat; 20] = [
     Xstat::Flows,
     Xstat::InactiveFlows,
     Xstat::ThrottledFlows,
@@ -120,7 +126,12 @@ const XSTATS: [Xstat; 19] = [
     Xstat::Band0Packets,
     Xstat::Band1Packets,
     Xstat::Band2Packets,
+    Xstat::FastpathPackets,
 ];
+/// Place of the only one that a packet that passes changes.
+const FASTPATH: usize = XSTATS.len() - 1;
+/// The most packets that pass together: they do not take turns by flows. As in the kernel.
+const PASS: usize = 8;
 
 impl Kind for Fq {
     type Spec = FqSpec;
@@ -288,6 +299,7 @@ impl Fq {
             high.len,
             medium.len,
             low.len,
+            counters.fastpath,
         ]);
     }
 
@@ -473,7 +485,7 @@ impl Fq {
         self.priorities[priority] -= 1;
         bands[usize::from(self.spec.priomap[priority])].len -= 1;
         if let Some(rate) = self.spec.maxrate
-            && self.spec.pacing
+            && self.spec.is_paced()
         {
             let paced = if timed {
                 // By itself, as it was to leave by itself.
@@ -531,6 +543,31 @@ impl Qdisc for Fq {
         }
         self.publish();
         verdict
+    }
+
+    /// As the kernel's `fq_fastpath_check`: what finds nothing queued, is due and is not paced
+    /// needs no flow, and costs no credit.
+    #[inline]
+    fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
+        let spec = &self.spec;
+        let room = spec.limit.min(spec.flow_limit) as usize;
+        if self.stats.qlen != 0 || packets.len() > PASS.min(room) || spec.is_paced() {
+            return false;
+        }
+        let now = self.now.max(cx.now);
+        let marks = spec.ce_threshold.is_some();
+        let is_due = |time: Time| time <= now && !marks;
+        if !packets
+            .iter()
+            .all(|packet| packet.departure_time().is_none_or(is_due))
+        {
+            return false;
+        }
+        self.now = now;
+        self.stats.count_sent(sum);
+        self.counters.fastpath += packets.len() as u64;
+        self.xstats.set_one(FASTPATH, self.counters.fastpath);
+        true
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {

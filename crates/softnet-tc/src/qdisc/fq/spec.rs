@@ -123,6 +123,12 @@ const WEIGHTS: &str =
     "3 numbers of bytes, one for each band; write it like \"589824 196608 65536\"";
 
 impl FqSpec {
+    /// True if flows have a rate of their own.
+    #[inline]
+    pub(super) fn is_paced(&self) -> bool {
+        self.maxrate.is_some() && self.pacing
+    }
+
     pub(super) fn check(&self) -> Result<(), SpecError> {
         let wrong = |parameter, reason| Err(SpecError::parameter("fq", parameter, reason));
         let too_large = |bytes: Option<u32>, most| bytes.is_some_and(|bytes| bytes > most);
