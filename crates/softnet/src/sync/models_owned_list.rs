@@ -30,6 +30,8 @@ pub(super) struct Queue {
     woken: Event,
     /// The driver is full after every packet, until it has capacity again.
     narrow: bool,
+    /// Looks of a sender before it pushes.
+    looks: u32,
     capacity: AtomicBool,
     /// Packets that a model has counted as pushed, and that were not sent yet.
     pub(super) waiting: Option<AtomicUsize>,
@@ -57,6 +59,7 @@ impl Queue {
             notifier: Notifier::new(1, std::sync::Arc::new(NoWake)),
             woken: Event::default(),
             narrow,
+            looks: 0,
             capacity: AtomicBool::new(true),
             waiting: None,
         }
@@ -68,6 +71,10 @@ impl Queue {
 
     pub(super) fn transmit(&self, value: usize, without: Without) {
         let mut own = Values::one(value);
+        if let Some((guard, mut left)) = self.list.begin_within(self.looks) {
+            left.0.append(&mut own.0);
+            return self.serve(guard, left, without);
+        }
         match self.list.enter(&mut own, |_| 100) {
             Entry::Acquired(guard, mut left) => {
                 left.0.append(&mut own.0);
@@ -161,12 +168,20 @@ pub(super) const WHOLE: Without = Without {
     missed: false,
 };
 
+const NO_LOOK: Without = Without {
+    look: true,
+    ..WHOLE
+};
+
 /// INV-TX-1, INV-TX-2, INV-TX-3, INV-TX-5: with two senders of two packets and one, all are sent
 /// when both are done, no thread waited, and each sender's are in its order. The cell inside the
 /// list makes loom fail if two threads own it at once.
-fn two_senders(without: Without) {
+fn two_senders(looks: u32, without: Without) {
     loom::model(move || {
-        let queue = Queue::new(false);
+        let queue = Arc::new(Queue {
+            looks,
+            ..Queue::of(false)
+        });
         let other = queue.clone();
         let thread = thread::spawn(move || other.transmit(10, without));
         queue.transmit(1, without);
@@ -180,16 +195,25 @@ fn two_senders(without: Without) {
 
 #[test]
 fn a_run_leaves_nothing_behind() {
-    two_senders(WHOLE);
+    two_senders(0, WHOLE);
+}
+
+/// As above, for lists, which look for the ownership before they are pushed.
+#[test]
+fn a_run_of_lists_that_look_leaves_nothing_behind() {
+    two_senders(1, WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn without_the_look_at_the_end_a_list_that_looked_is_stuck() {
+    two_senders(1, NO_LOOK);
 }
 
 #[test]
 #[should_panic(expected = "stuck")]
 fn without_the_look_at_the_end_a_packet_is_stuck() {
-    two_senders(Without {
-        look: true,
-        ..WHOLE
-    });
+    two_senders(0, NO_LOOK);
 }
 
 #[test]

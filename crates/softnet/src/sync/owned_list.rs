@@ -31,6 +31,11 @@
 //! one that left them, and so sees the nodes' content and the value as they were left. For SeqCst
 //! and ABA see [`AdoptionList`]. The backlog beside the word is a hint, and ordered with nothing.
 //!
+//! Waiting: a sender may look a bounded number of times whether the owner has ended before it
+//! pushes. It becomes the owner by the same compare-and-swap, so no invariant depends on what it
+//! saw; where the owner is the looking thread itself, in a driver that sends, it only looks in
+//! vain.
+//!
 //! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
 //! one that finds an owner pays one.
 
@@ -78,6 +83,14 @@ pub(super) fn pause(yields: u32) {
     } else {
         std::thread::sleep(SLEEP);
     }
+}
+
+/// Lets an owner go on that is about to end.
+fn pause_briefly() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
 }
 
 fn has<N>(word: *mut N, flag: usize) -> bool {
@@ -225,6 +238,26 @@ impl<L: NodeList, T> OwnedList<L, T> {
         let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
         let word = self.update(begin).ok()?;
         Some((self.owner(), self.left(word)))
+    }
+
+    /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, at one of so many looks
+    /// with a pause between two. A claim ends it: what this thread would wait for is a thread of
+    /// the control path.
+    #[inline]
+    pub(crate) fn begin_within(&self, looks: u32) -> Option<(ListOwner<'_, L, T>, L)> {
+        for _ in 0..looks {
+            let word = self.word(Ordering::Relaxed);
+            if has(word, CLAIMED) {
+                return None;
+            }
+            if !has(word, OWNED)
+                && let Some(begun) = self.try_begin()
+            {
+                return Some(begun);
+            }
+            pause_briefly();
+        }
+        None
     }
 
     /// Becomes the owner if there is none, else pushes `nodes`, in one atomic operation, to the

@@ -78,6 +78,29 @@ fn a_run_list_loses_and_reorders_nothing() {
     }
 }
 
+#[test]
+fn a_sender_that_looks_becomes_the_owner_as_soon_as_there_is_none() {
+    let list = OwnedList::<Values, ()>::new((), 0);
+    let (owner, _) = list.try_begin().expect("idle");
+    assert!(list.begin_within(10).is_none());
+    assert_eq!(list.push(&mut Values::one(1), 100), Some(0));
+    std::thread::scope(|scope| {
+        let looks = || list.begin_within(u32::MAX).map(|(_owner, left)| left);
+        let sender = scope.spawn(looks);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let _ = owner.leave();
+        assert_eq!(sender.join().expect("no panic"), Some(Values::one(1)));
+    });
+}
+
+#[test]
+fn a_claim_ends_the_look_for_the_ownership() {
+    let list = OwnedList::<Values, ()>::new((), 0);
+    let (_owner, _) = list.try_begin().expect("idle");
+    list.claim();
+    assert!(list.begin_within(u32::MAX).is_none());
+}
+
 /// The count has 16 bits: a limit above what it can tell was no limit at all.
 #[test]
 #[cfg_attr(miri, ignore = "65,536 allocations")]

@@ -1,8 +1,9 @@
 //! From `transmit` to the driver: choose a queue, become its owner or push on its adoption list,
 //! run its qdisc, hand batches to the driver.
 //!
-//! No sender waits for another: a sender either serves the queue, as its owner, for a bounded
-//! number of packets, or leaves its packets to the owner. What a bounded owner leaves is handed
+//! No sender waits longer than handing its packets over would cost: it either serves the queue, as
+//! its owner, for a bounded number of packets, or leaves its packets to the owner; a list looks for
+//! the ownership for a moment before. What a bounded owner leaves is handed
 //! to the queue's worker.
 //!
 //! The files from top to bottom; each calls those below it only: `device`, `transmit` (which
@@ -19,6 +20,7 @@ mod device_stats;
 mod down;
 mod egress;
 mod notifier;
+mod patience;
 mod policy;
 mod queue;
 mod queue_map;
