@@ -119,7 +119,8 @@ impl Snooping {
         }
     }
 
-    /// Where a frame to a group goes, which a port received in a VLAN.
+    /// Where a frame to a group goes, which a port received in a VLAN. What it says of groups is
+    /// taken to heart if it `is_new`.
     ///
     /// # Errors
     /// [`DropReason::BadHeader`] of an IP header or a message about membership that is not right.
@@ -128,6 +129,7 @@ impl Snooping {
         packet: &Packet,
         vlan: u16,
         port: u16,
+        is_new: bool,
         now: Time,
     ) -> Result<Scope, DropReason> {
         let heed = self.table.heed();
@@ -151,11 +153,11 @@ impl Snooping {
         };
         let family = Family::of(read.group.is_ipv4());
         let heed = match read.message {
-            None => heed,
-            Some(message) => {
+            Some(message) if is_new => {
                 self.hear(message, &read, vlan, port, now);
                 self.table.heed()
             }
+            _ => heed,
         };
         let (ways, confined) = match read.message {
             Some(Membership::Report(_) | Membership::Records(_)) => (None, true),
