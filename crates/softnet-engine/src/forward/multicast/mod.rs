@@ -55,6 +55,8 @@ use table::{Heed, Table, Ways};
 
 /// Messages that may wait for the state.
 const INBOX: usize = 1024;
+/// Queries that are sent at once: each is a call of a device.
+const QUERIES: usize = 32;
 /// Records of a report that are read: those of a frame of 1,500 bytes, and more.
 const MAX_RECORDS: usize = 256;
 /// Sources of a record that are read: more than a member may have.
@@ -258,7 +260,8 @@ impl Snooping {
         Time(self.due.load(Ordering::Relaxed))
     }
 
-    /// Does what is due, unless another thread does. The frames that the bridge then sends.
+    /// Does what is due, unless another thread does. The frames that the bridge then sends, not
+    /// all at once.
     pub(super) fn tend(&self, now: Time) -> Vec<Own> {
         if self.due() > now {
             return Vec::new();
@@ -267,7 +270,8 @@ impl Snooping {
             return Vec::new();
         };
         state.expire(now);
-        let queries = std::mem::take(&mut state.queries);
+        let some = state.queries.len().min(QUERIES);
+        let queries: Vec<_> = state.queries.drain(..some).collect();
         let (options, address) = (state.options, state.address);
         self.leave(state, now);
         let frames = queries.into_iter();

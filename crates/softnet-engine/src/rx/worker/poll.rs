@@ -17,8 +17,9 @@ use softnet::tx::TxRing;
 /// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
 /// Copies of frames that a round floods, and a turn of those who wait for that: each is a call of
-/// a device, of some microseconds.
-pub(super) const FLOOD: usize = 256;
+/// a device, of some 5 µs where a host's stack runs in it, so that a turn takes as long as a
+/// round.
+pub(super) const FLOOD: usize = 32;
 /// Where so many queues hold packets that wait, the others are polled for fewer: the pool is for
 /// all.
 const MANY: usize = 16;
