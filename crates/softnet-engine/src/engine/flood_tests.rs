@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::forward::{BridgePortOptions, PortSecurity, StormLimits};
 use crate::rx::{Rfs, SteeringSpec};
 use crate::testing::Net;
 use softnet::mem::Packet;
@@ -51,31 +52,71 @@ fn what_others_send_does_not_wait_for_a_whole_flood() {
     assert_eq!(net.stop().drops(), []);
 }
 
+/// Has the bridge forward by rules.
+fn rule(net: &Net) {
+    let options = BridgePortOptions {
+        hairpin: true,
+        ..BridgePortOptions::default()
+    };
+    let set = net.engine.set_bridge_port(net.ports[PORTS - 2].id, options);
+    set.unwrap();
+}
+
 #[test]
 fn what_others_send_does_not_wait_for_all_who_flood() {
+    unicast_beside_flooders(&net(1), 2);
+}
+
+#[test]
+fn nor_does_it_by_rules() {
     let net = net(1);
+    rule(&net);
+    // A turn is one frame there.
+    unicast_beside_flooders(&net, 200 / 8 + 2);
+}
+
+fn unicast_beside_flooders(net: &Net, overtaken: usize) {
+    let pool = &net.pool;
     let stalled = net.ports[0].queue.stall();
     let flooders = 1..=100;
     for port in flooders.clone() {
-        let flood = |n| frame(&net.pool, 0, port as u8, 60, 10 * port as u32 + n);
+        let flood = |n| frame(pool, 0, port as u8, 60, 10 * port as u32 + n);
         net.receive(port, (0..2).map(flood));
     }
-    let known = |n| frame(&net.pool, KNOWN, 200, 60, n);
+    let known = |n| frame(pool, KNOWN, 200, 60, n);
     net.receive(200, (2000..2200).map(known));
     drop(stalled);
     net.settle();
     let marks = net.marks(PORTS - 1);
     let (known, floods): (Vec<u32>, Vec<u32>) = marks.iter().partition(|&&mark| mark >= 2000);
     assert!(known.iter().copied().eq(2000..2200));
-    // Four polls, each after a turn of floods at most.
     let last = marks.iter().position(|&mark| mark == 2199).unwrap();
-    assert!(last < 200 + 4, "{marks:?}");
+    assert!(last < 200 + overtaken, "{marks:?}");
     // They take turns; the first has had one before the others had to wait.
     let mut sources: Vec<_> = floods[..100].iter().map(|mark| mark / 10).collect();
     sources.sort_unstable();
     sources.dedup();
     assert!(sources.len() >= 99, "{floods:?}");
     assert_eq!(floods.len(), 200);
+    assert_eq!(net.engine.stats().drops(), []);
+}
+
+#[test]
+fn a_frame_that_waits_counts_once_as_a_storm() {
+    let net = net(1);
+    rule(&net);
+    let security = PortSecurity {
+        storm: StormLimits {
+            unknown_unicast: Some(FLOOD),
+            ..StormLimits::default()
+        },
+        ..PortSecurity::default()
+    };
+    let set = |options: &mut PortOptions<()>| options.security = security.clone();
+    net.engine.set_options(net.ports[1].id, set).unwrap();
+    net.receive(1, floods(&net));
+    net.settle();
+    assert!(net.marks(0).into_iter().skip(1).eq(1..=FLOOD));
     assert_eq!(net.stop().drops(), []);
 }
 
