@@ -83,7 +83,8 @@ pub(crate) fn wait_until_up(topology: &Topology, patience: Duration) -> Result<(
     Ok(())
 }
 
-/// Waits until three pings in a row from one host to another took no longer than `calm`; returns the time until the first of them, at most `patience`.
+/// Waits until three pings in a row from one host to another took no longer than `calm`; returns
+/// the time until the first of them, at most `patience`.
 pub(crate) fn wait_until_calm(
     topology: &Topology,
     [from, to]: [usize; 2],

@@ -13,7 +13,7 @@ pub(crate) struct Softnet {
     name: &'static str,
     /// Scheduling class of its workers.
     scheduling: &'static str,
-    /// Its bridge is the multicast querier.
+    /// The bridge is the multicast querier.
     querier: bool,
     /// The daemon, once it is known to be there.
     program: Option<PathBuf>,

@@ -12,7 +12,7 @@ use softnet::mem::{Packet, PacketList};
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) packets: PacketList,
-    /// What was done with the first before.
+    /// The part of the work for the first that is done.
     pub(crate) begun: Option<Begun>,
 }
 

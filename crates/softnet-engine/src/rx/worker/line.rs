@@ -61,7 +61,7 @@ impl Line {
         self.entries.is_empty()
     }
 
-    /// How many wait.
+    /// The number of those that wait.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

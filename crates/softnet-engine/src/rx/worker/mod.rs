@@ -8,9 +8,9 @@
 //! packets were steered to are woken, and transmit queues served whose event is set or whose time
 //! has come. A port that has more to flood than is left of a round's copies waits in a line of
 //! those who have, which is served as if it was one port: what others send to one station does not
-//! wait for a thousand ports that flood. With nothing to do the worker busy-polls for a while, if that has paid off lately
-//! ([`HaltPoll`]), and then sleeps until a file is ready, an event is set, its backlog is pushed
-//! to or a timer is due.
+//! wait for a thousand ports that flood. With nothing to do the worker busy-polls for a while, if
+//! that has paid off lately ([`HaltPoll`]), and then sleeps until a file is ready, an event is set,
+//! its backlog is pushed to or a timer is due.
 
 mod control;
 mod line;
@@ -93,7 +93,7 @@ pub(crate) struct Worker<Q, R, S> {
     line: Line,
     /// The backlog is on the poll list.
     backlog_scheduled: bool,
-    /// What was done with the first packet of the backlog, which has to wait.
+    /// The part that is done of the work for the first packet of the backlog, if that has to wait.
     backlog_begun: Option<Begun>,
     /// Receive queues, and the backlog, whose next packet waits until it may be flooded.
     floods: Line,

@@ -32,7 +32,6 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(super) fn poll_round(&mut self, start: Time) -> Time {
         let mut done = 0;
         let mut now = start;
-        // Who waits goes first.
         self.copies = if self.floods.is_empty() { FLOOD } else { 0 };
         loop {
             if !self.backlog_scheduled && !self.backlog.is_empty() {
@@ -83,7 +82,6 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             }
             if let Some(flooder) = flooder {
                 self.floods.charge(flooder, now.since(begun));
-                self.copies = 0;
                 self.schedule_floods();
             }
             let many = packets.is_some_and(|packets| packets >= WEIGHT / 2);
@@ -199,7 +197,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     fn schedule_floods(&mut self) {
         if self.floods.is_empty() {
             self.floods.rest();
-        } else if !std::mem::replace(&mut self.floods_scheduled, true) {
+            return;
+        }
+        // Who waits goes first.
+        self.copies = 0;
+        if !std::mem::replace(&mut self.floods_scheduled, true) {
             self.line.push(Token::Floods, Flow::FLOODS);
         }
     }
