@@ -152,6 +152,19 @@ impl Host {
         links.set_up(index, true).map_err(failed)
     }
 
+    /// Takes the interface up or down.
+    pub(crate) fn set_up(&self, up: bool) -> Result<(), BenchError> {
+        let state = if up { "up" } else { "down" };
+        let failed = |error: LinkError| {
+            BenchError::Measure(format!("taking {} {state}: {error}", self.interface))
+        };
+        self.netns.run(|| {
+            let mut links = Links::open().map_err(failed)?;
+            let index = links.index(&self.interface).map_err(failed)?;
+            links.set_up(index, up).map_err(failed)
+        })
+    }
+
     /// The address with the prefix length of the hosts' network.
     pub(crate) fn prefix(&self) -> String {
         format!("{}/{}", self.address, self.bits)

@@ -83,18 +83,16 @@ pub(crate) fn wait_until_up(topology: &Topology, patience: Duration) -> Result<(
     Ok(())
 }
 
-/// Waits until three pings in a row from the first host to the last took no longer than `calm`;
-/// returns the time until the first of them, at most `patience`.
+/// Waits until three pings in a row from one host to another took no longer than `calm`; returns
+/// the time until the first of them, at most `patience`.
 pub(crate) fn wait_until_calm(
     topology: &Topology,
+    [from, to]: [usize; 2],
     calm: Duration,
     patience: Duration,
 ) -> Result<Duration, BenchError> {
-    let (Some(first), Some(last)) = (topology.hosts.first(), topology.hosts.last()) else {
-        return Ok(Duration::ZERO);
-    };
     let start = Instant::now();
-    let mut pinger = Pinger::open(first, last)?;
+    let mut pinger = Pinger::open(&topology.hosts[from], &topology.hosts[to])?;
     let (mut begun, mut answered) = (Duration::ZERO, 0);
     while answered < 3 && start.elapsed() < patience {
         topology.check_running()?;
@@ -129,13 +127,26 @@ pub(crate) fn run(
     count: usize,
     interval: Duration,
 ) -> Result<Pings, BenchError> {
+    let mut left = count;
+    run_while(topology, interval, || {
+        left = left.saturating_sub(1);
+        left > 0
+    })
+}
+
+/// Sends pings from a to b, one each `interval`, until `goes_on` says no after one.
+pub(crate) fn run_while(
+    topology: &Topology,
+    interval: Duration,
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<Pings, BenchError> {
     let mut pinger = Pinger::open(&topology.hosts[0], &topology.hosts[1])?;
     let mut pings = Pings {
-        round_trips_us: Vec::with_capacity(count),
+        round_trips_us: Vec::new(),
         lost: 0,
     };
     let mut next = Instant::now();
-    for _ in 0..count {
+    loop {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next = next.max(Instant::now()) + interval;
         match pinger
@@ -145,8 +156,10 @@ pub(crate) fn run(
             Some(round_trip) => pings.round_trips_us.push(round_trip.as_secs_f64() * 1e6),
             None => pings.lost += 1,
         }
+        if !goes_on() {
+            return Ok(pings);
+        }
     }
-    Ok(pings)
 }
 
 struct Pinger {

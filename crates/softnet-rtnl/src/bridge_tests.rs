@@ -233,6 +233,13 @@ fn options_of_ports_are_set_and_shown() {
         refused(bench.ask(RTM_NEWLINK, 0, &header, body)),
         Errno::EOPNOTSUPP
     );
+    // NEIGH_SUPPRESS.
+    let (header, body) = slave(PORT, 32, 0);
+    bench.ask(RTM_NEWLINK, 0, &header, body).unwrap();
+    let (header, body) = slave(PORT, 32, 1);
+    let error = bench.ask(RTM_NEWLINK, 0, &header, body).unwrap_err();
+    let text = error.text.as_deref().unwrap();
+    assert!(text.contains("mcast_querier"), "{text}");
     let (shown, _) = bench.dump(RTM_GETLINK, &of_bridge(0), |_| {}).unwrap();
     let shown = Request::read(&shown[0]).unwrap();
     let mut attrs = shown.attr_iter::<IfInfoMsg>().unwrap();

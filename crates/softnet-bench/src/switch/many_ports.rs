@@ -1,6 +1,7 @@
 //! Case `many-ports`: a switch with a thousand hosts, each in a network namespace of its own with
 //! IPv6, which has each host send to groups as it comes up. How long until the hosts are there,
-//! until a ping is as fast as on an idle switch, and until all is gone again.
+//! until a ping is as fast as on an idle switch, how long pings between two of them take while all
+//! others leave and come up again, and how long until all is gone.
 //!
 //! `--threads N` says how many hosts. For Softnet and Open vSwitch they are TAP ports, for the
 //! kernel's bridge veth pairs.
@@ -9,57 +10,133 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::SHORT;
 use crate::error::BenchError;
-use crate::hosts::Topology;
+use crate::hosts::{Host, Topology};
+use crate::interleave::{Variant, interleave};
+use crate::numbers::percentile;
+use crate::options::Options;
 use crate::ping;
 use crate::process;
 use crate::report::{Collector, OURS, Param};
-use crate::switches::{KERNEL_GROUP, Softnet, Switch, Wiring};
+use crate::switches::{self, KERNEL_GROUP, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 
+/// Value of the parameter `case`.
+pub(super) const NAME: &str = "many-ports";
 /// Hosts, where there is time, and where there is not.
-pub(super) const HOSTS: usize = 1000;
-pub(super) const FEW_HOSTS: usize = 20;
+const HOSTS: usize = 1000;
+const FEW_HOSTS: usize = 20;
 /// A ping that is answered in this time finds the switch idle.
 const CALM: Duration = Duration::from_millis(5);
 /// Time to wait for something at most.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Time between two pings while hosts come up, and for which they go on then.
+const INTERVAL: Duration = Duration::from_millis(10);
+const AFTER: Duration = Duration::from_secs(2);
 
-/// Measures one switch with so many hosts.
-pub(super) fn run(
-    switch: &dyn Switch,
+pub(super) fn switches() -> Vec<Box<dyn Switch>> {
+    vec![
+        Box::new(Softnet::default()),
+        Box::new(Softnet::querying()),
+        Box::new(OpenVswitch::Stock),
+        Box::new(KernelBridge::Plain),
+    ]
+}
+
+/// Measures the case and adds its rows.
+pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let hosts = match (options.threads.first(), options.seconds < SHORT) {
+        (Some(&hosts), _) => hosts.max(2),
+        (None, true) => FEW_HOSTS,
+        (None, false) => HOSTS,
+    };
+    let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
+        .into_iter()
+        .map(|switch| Box::new(Turn { switch, hosts }) as Box<dyn Variant>)
+        .collect();
+    interleave(options.program_turns().0, &mut variants, results)
+}
+
+struct Turn {
+    switch: Box<dyn Switch>,
     hosts: usize,
-    results: &mut Collector,
-) -> Result<(), BenchError> {
-    let params: [Param; 2] = [("case", json!("many-ports")), ("hosts", json!(hosts))];
-    let mut topology = Topology::of(hosts)?;
-    let start = Instant::now();
-    switch.connect(&mut topology, Wiring::default())?;
-    ping::wait_until_up(&topology, PATIENCE)?;
-    let running = start.elapsed();
-    let calm = ping::wait_until_calm(&topology, CALM, PATIENCE)?;
-    let mut fields = vec![
-        ("running_seconds", running.as_secs_f64()),
-        ("calm_seconds", calm.as_secs_f64()),
-    ];
-    // The switch itself is the last daemon of each that has some.
-    let daemons = topology.daemons.iter().map(process::Process::resident);
-    let resident: Option<u64> = daemons.flatten().max();
-    if let Some(bytes) = resident {
-        fields.push(("memory_per_port_kb", bytes as f64 / 1024.0 / hosts as f64));
+}
+
+impl Variant for Turn {
+    fn name(&self) -> &'static str {
+        self.switch.name()
     }
-    if switch.name() == OURS {
-        fields.push(("copied_packets", copied(&topology)?));
+
+    fn params(&self) -> Vec<Param> {
+        vec![("case", json!(NAME)), ("hosts", json!(self.hosts))]
     }
-    let stop = Instant::now();
-    match topology.daemons.is_empty() {
-        true => topology
-            .switch
-            .ip(&format!("link delete group {KERNEL_GROUP}"))?,
-        false => topology.daemons.clear(),
+
+    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
+        self.switch.prepare()?;
+        let mut topology = Topology::of(self.hosts)?;
+        let start = Instant::now();
+        self.switch.connect(&mut topology, Wiring::default())?;
+        ping::wait_until_up(&topology, PATIENCE)?;
+        let running = start.elapsed();
+        let calm = ping::wait_until_calm(&topology, [0, self.hosts - 1], CALM, PATIENCE)?;
+        let mut fields = vec![
+            ("running_seconds", running.as_secs_f64()),
+            ("calm_seconds", calm.as_secs_f64()),
+        ];
+        fields.extend(while_others_join(&topology)?);
+        // The switch itself is the last daemon of each that has some.
+        let daemons = topology.daemons.iter().map(process::Process::resident);
+        let resident: Option<u64> = daemons.flatten().max();
+        if let Some(bytes) = resident {
+            let each = bytes as f64 / 1024.0 / self.hosts as f64;
+            fields.push(("memory_per_port_kb", each));
+        }
+        if self.name().starts_with(OURS) {
+            fields.push(("copied_packets", copied(&topology)?));
+        }
+        let stop = Instant::now();
+        match topology.daemons.is_empty() {
+            true => topology
+                .switch
+                .ip(&format!("link delete group {KERNEL_GROUP}"))?,
+            false => topology.daemons.clear(),
+        }
+        fields.push(("stop_seconds", stop.elapsed().as_secs_f64()));
+        results.add(self.name(), &self.params(), &fields);
+        Ok(())
     }
-    fields.push(("stop_seconds", stop.elapsed().as_secs_f64()));
-    results.add(switch.name(), &params, &fields);
-    Ok(())
+}
+
+/// Pings between the first two hosts while all others come up once more, and for some time then.
+fn while_others_join(topology: &Topology) -> Result<[(&'static str, f64); 4], BenchError> {
+    let others = topology.hosts.get(2..).unwrap_or_default();
+    set_up(others, false)?;
+    ping::wait_until_calm(topology, [0, 1], CALM, PATIENCE)?;
+    let (joined, pings) = std::thread::scope(|scope| {
+        let joining = scope.spawn(|| {
+            let start = Instant::now();
+            set_up(others, true)?;
+            let joined = start.elapsed();
+            std::thread::sleep(AFTER);
+            Ok::<_, BenchError>(joined)
+        });
+        let pings = ping::run_while(topology, INTERVAL, || !joining.is_finished());
+        let joined = joining
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok::<_, BenchError>((joined?, pings?))
+    })?;
+    let us = &pings.round_trips_us;
+    Ok([
+        ("joined_seconds", joined.as_secs_f64()),
+        ("joining_ping_p50_us", percentile(us, 0.5)),
+        ("joining_ping_p99_us", percentile(us, 0.99)),
+        ("joining_ping_lost", pings.lost as f64),
+    ])
+}
+
+fn set_up(hosts: &[Host], up: bool) -> Result<(), BenchError> {
+    hosts.iter().try_for_each(|host| host.set_up(up))
 }
 
 /// Copies that the daemon has made of packets to groups.

@@ -102,18 +102,17 @@ fn switches() -> Vec<Box<dyn Switch>> {
 
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let hosts = match (options.threads.first(), options.seconds < SHORT) {
-        (Some(&hosts), _) => hosts,
-        (None, true) => many_ports::FEW_HOSTS,
-        (None, false) => many_ports::HOSTS,
-    };
     let mut known = switches::names(&switches());
     known.extend(switches::names(&busy_host::switches()));
+    known.extend(switches::names(&many_ports::switches()));
     options.check_variants("switch", &known)?;
     let (turns, slice) = options.program_turns();
     let mut results = Collector::default();
     if options.includes("case", busy_host::NAME)? {
         busy_host::rows(options, &mut results)?;
+    }
+    if options.includes("case", many_ports::NAME)? {
+        many_ports::rows(options, &mut results)?;
     }
     let (all, many) = (
         options.includes("case", "")?,
@@ -130,7 +129,6 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             all,
             slice,
             seconds: options.seconds,
-            hosts,
         }));
     }
     interleave(turns, &mut variants, &mut results)?;
@@ -146,8 +144,6 @@ struct Turn {
     all: bool,
     slice: Duration,
     seconds: f64,
-    /// Number of hosts in the case `many-ports`.
-    hosts: usize,
 }
 
 impl Variant for Turn {
@@ -179,8 +175,7 @@ impl Variant for Turn {
         self.ping(&topology, results)?;
         drop(topology);
         self.many_clients(results)?;
-        self.shaping(results)?;
-        many_ports::run(&*self.switch, self.hosts, results)
+        self.shaping(results)
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Softnet {
     name: &'static str,
     /// Scheduling class of its workers.
     scheduling: &'static str,
+    /// The bridge is the multicast querier.
+    querier: bool,
     /// The daemon, once it is known to be there.
     program: Option<PathBuf>,
 }
@@ -29,7 +31,16 @@ impl Softnet {
         Softnet {
             name,
             scheduling,
+            querier: false,
             program: None,
+        }
+    }
+
+    /// With a bridge that is the multicast querier.
+    pub(crate) fn querying() -> Softnet {
+        Softnet {
+            querier: true,
+            ..Softnet::scheduled("softnet-querier", "auto")
         }
     }
 
@@ -72,7 +83,10 @@ impl Softnet {
             text.push('\n');
         }
         let ports: Vec<_> = topology.hosts.iter().map(|h| &h.interface).collect();
-        text + &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n")
+        let querier = self.querier;
+        text + &format!(
+            "[[bridge]]\nname = \"br0\"\nports = {ports:?}\nmcast_querier = {querier}\n"
+        )
     }
 }
 

@@ -380,8 +380,10 @@ impl<D: Devices> State<D> {
         }
         let up = self.bridges.iter().filter(|(index, _)| is_up(index));
         let members = up.map(|(&index, bridge)| {
-            let (ports, members): (Vec<u16>, Vec<Member>) =
-                bridge.ports.iter().filter_map(member).unzip();
+            let mut there: Vec<_> = bridge.ports.iter().filter_map(member).collect();
+            // Who floods goes through them in this order.
+            there.sort_unstable_by_key(|&(number, _)| number);
+            let (ports, members): (Vec<u16>, Vec<Member>) = there.into_iter().unzip();
             let groups = ports.iter().zip(&members);
             let groups = groups.map(|(&number, member)| Joined {
                 number,

@@ -8,13 +8,14 @@
 use std::ops::Range;
 
 use super::bridge::{Destination, Members, Rules, SourceRules};
-use super::forwarder::{Batch, Forwarder, copy};
+use super::forwarder::{Batch, copy};
 use super::guard::Guard;
 use super::multicast::{Scope, Takers};
+use super::pending::{Begun, Pending};
 use super::vlan_tag;
 use super::vlans::PortVlans;
 use crate::Device;
-use softnet::mem::{Packet, PacketList, Pool};
+use softnet::mem::{Packet, Pool};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::TxRing;
@@ -59,53 +60,65 @@ struct Forwarding<'a, R> {
     pool: &'a Pool,
 }
 
-impl<R: TxRing> Forwarder<R> {
-    /// As [`forward`](Forwarder::forward).
-    pub(super) fn forward_by_rules(
-        &self,
-        source: &Device<R>,
-        (members, guard): (&Members, Option<&Guard>),
-        port: u16,
-        packets: &mut PacketList,
-        now: Time,
-        link_up: bool,
-    ) -> Option<u16> {
-        let Some(from) = members.index(port) else {
-            let lost = packets.take().wire_packets();
-            source.drops().add(DropReason::NoForward, lost);
-            return None;
-        };
-        let rules = &members.rules;
-        let options = &rules.members[from].options;
-        let mut forwarding = Forwarding {
-            batch: Batch::new(self, port, now),
-            source,
-            from,
-            sources: SourceRules {
-                learn: link_up && options.learning,
-                locked: options.locked,
-            },
-            guard,
-            members,
-            rules,
-            pool: &self.pool,
-        };
-        while !forwarding.batch.is_full()
-            && let Some(packet) = packets.pop_front()
-        {
-            let wire_packets = packet.wire_packets();
-            if let Err(reason) = forwarding.forward(packet, port, now) {
-                source.drops().add(reason, wire_packets);
+/// As [`forward`](super::Forwarder::forward). A frame goes to all its ports at once, or waits.
+pub(super) fn forward_by_rules<R: TxRing>(
+    batch: Batch<'_, R>,
+    source: &Device<R>,
+    (members, guard): (&Members, Option<&Guard>),
+    port: u16,
+    pending: &mut Pending,
+    link_up: bool,
+) -> Option<u16> {
+    let Some(from) = members.index(port) else {
+        let lost = std::mem::take(pending).packets.wire_packets();
+        source.drops().add(DropReason::NoForward, lost);
+        return None;
+    };
+    let rules = &members.rules;
+    let options = &rules.members[from].options;
+    let now = batch.now();
+    let pool = &batch.forwarder().pool;
+    let mut forwarding = Forwarding {
+        batch,
+        source,
+        from,
+        sources: SourceRules {
+            learn: link_up && options.learning,
+            locked: options.locked,
+        },
+        guard,
+        members,
+        rules,
+        pool,
+    };
+    while let Some(packet) = pending.packets.pop_front() {
+        let wire_packets = packet.wire_packets();
+        let begun = pending.begun.take();
+        match forwarding.forward(packet, begun, port, now) {
+            Ok(None) => {}
+            Ok(Some(packet)) => {
+                pending.put_back(packet, Begun::default());
+                break;
             }
+            Err(reason) => source.drops().add(reason, wire_packets),
         }
-        forwarding.batch.flush();
-        let to = forwarding.batch.port();
-        (to != port).then_some(to)
     }
+    forwarding.batch.end(port)
 }
 
 impl<R: TxRing> Forwarding<'_, R> {
-    fn forward(&mut self, packet: Packet, port: u16, now: Time) -> Result<(), DropReason> {
+    /// Forwards a frame, or returns it if it has to wait.
+    fn forward(
+        &mut self,
+        packet: Packet,
+        begun: Option<Begun>,
+        port: u16,
+        now: Time,
+    ) -> Result<Option<Packet>, DropReason> {
+        if begun.is_some_and(|begun| begun.next > 0) {
+            // It has gone to some ports by other rules.
+            return Err(DropReason::NoForward);
+        }
         if let Some(guard) = self.guard {
             guard.check(&packet, now)?;
         }
@@ -128,16 +141,18 @@ impl<R: TxRing> Forwarding<'_, R> {
             let tagged = self.rules.tags(member, &frame);
             let frame = frame.with_tag(tagged, self.pool)?;
             self.batch.send(port, frame.packet);
-            return Ok(());
+            return Ok(None);
         }
-        if let Some(guard) = self.guard {
+        if let Some(guard) = self.guard
+            && begun.is_none()
+        {
             guard.check_flood(to, frame.packet.wire_packets(), now)?;
         }
         if to != Destination::Multicast {
             return self.flood(to, frame, Candidates::All(0..self.members.ports.len()));
         }
         let snooping = bridge.snooping();
-        match snooping.scope(&frame.packet, frame.vlan, port, now)? {
+        match snooping.scope(&frame.packet, frame.vlan, port, begun.is_none(), now)? {
             Scope::All => self.flood(to, frame, Candidates::All(0..self.members.ports.len())),
             Scope::Only(only) => {
                 let some = Candidates::Some(only.takers(), self.members);
@@ -146,13 +161,14 @@ impl<R: TxRing> Forwarding<'_, R> {
         }
     }
 
-    /// Sends to all members that take such frames; members of a group do.
+    /// Sends to all members that take such frames; members of a group do. Returns the packet if no
+    /// copies may be made.
     fn flood(
         &mut self,
         to: Destination,
         mut frame: Frame,
         candidates: Candidates<'_>,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Option<Packet>, DropReason> {
         let (rules, ports, from) = (self.rules, &self.members.ports, self.from);
         let (vlan, wire_packets) = (frame.vlan, frame.packet.wire_packets());
         let known = matches!(candidates, Candidates::Some(..));
@@ -167,7 +183,11 @@ impl<R: TxRing> Forwarding<'_, R> {
         };
         let takers = candidates.filter(takes);
         let mut left = takers.clone().count();
-        self.batch.count_flooded(left);
+        let copies = self.batch.copies();
+        if left > 1 && *copies == 0 {
+            return Ok(Some(frame.packet));
+        }
+        *copies = copies.saturating_sub(left.saturating_sub(1));
         for form in [frame.tagged, !frame.tagged] {
             for member in takers.clone() {
                 if rules.tags(member, &frame) != form {
@@ -177,7 +197,7 @@ impl<R: TxRing> Forwarding<'_, R> {
                 left -= 1;
                 if left == 0 {
                     self.batch.send(ports[member], frame.packet);
-                    return Ok(());
+                    return Ok(None);
                 }
                 self.batch.count_copied(wire_packets);
                 match copy(&mut frame.packet, self.pool) {

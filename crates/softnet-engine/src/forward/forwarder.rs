@@ -8,8 +8,10 @@
 use std::sync::Arc;
 
 use super::bridge::{Members, Verdict};
+use super::by_rules::forward_by_rules;
 use super::guard::Guard;
 use super::multicast::Scope;
+use super::pending::{Begun, Pending};
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -43,10 +45,6 @@ pub(crate) struct Forwarder<R> {
     pub(crate) orphans: Arc<DropCounters>,
 }
 
-/// Copies that a call may flood before the rest of its packets waits for a later one: as many as a
-/// round of its worker has wire packets to handle.
-const FLOOD: usize = 256;
-
 /// Copies from this length on share their data; shorter ones are copied, which costs less than two
 /// threads counting references.
 const SHARE: usize = 256;
@@ -65,35 +63,40 @@ pub(super) struct Batch<'a, R> {
     forwarder: &'a Forwarder<R>,
     to: u16,
     packets: PacketList,
-    /// Copies that were flooded.
-    flooded: usize,
+    /// Copies that may be made.
+    copies: &'a mut usize,
     now: Time,
 }
 
 impl<'a, R: TxRing> Batch<'a, R> {
-    pub(super) fn new(forwarder: &'a Forwarder<R>, to: u16, now: Time) -> Self {
+    pub(super) fn new(
+        forwarder: &'a Forwarder<R>,
+        to: u16,
+        copies: &'a mut usize,
+        now: Time,
+    ) -> Self {
         Batch {
             forwarder,
             to,
             packets: PacketList::new(),
-            flooded: 0,
+            copies,
             now,
         }
     }
 
-    /// Notes that a packet goes to so many ports.
-    pub(super) fn count_flooded(&mut self, copies: usize) {
-        self.flooded += copies;
+    /// Copies that may be made.
+    pub(super) fn copies(&mut self) -> &mut usize {
+        self.copies
     }
 
-    /// So much was flooded that the rest of the packets has to wait.
-    pub(super) fn is_full(&self) -> bool {
-        self.flooded >= FLOOD
+    /// The ports and bridges that it forwards by.
+    pub(super) fn forwarder(&self) -> &'a Forwarder<R> {
+        self.forwarder
     }
 
-    /// The port of the last packets.
-    pub(super) fn port(&self) -> u16 {
-        self.to
+    /// The time.
+    pub(super) fn now(&self) -> Time {
+        self.now
     }
 
     /// Counts wire packets that are copied.
@@ -120,7 +123,13 @@ impl<'a, R: TxRing> Batch<'a, R> {
         }
     }
 
-    pub(super) fn flush(&mut self) {
+    /// Sends what is left. The port of the last packets, unless it is this one.
+    pub(super) fn end(mut self, from: u16) -> Option<u16> {
+        self.flush();
+        (self.to != from).then_some(self.to)
+    }
+
+    fn flush(&mut self) {
         if self.packets.is_empty() {
             return;
         }
@@ -134,38 +143,46 @@ impl<'a, R: TxRing> Batch<'a, R> {
 
 impl<R: TxRing> Forwarder<R> {
     /// Forwards packets that device `source`, port number `from`, received, in order. Every packet
-    /// is transmitted or dropped with a reason, but for those that follow on [`FLOOD`] copies: they
-    /// stay in `packets`, and are to be forwarded before what the same queue receives next. So a
-    /// call makes at most `FLOOD` copies less one, and those of one packet. Returns the port that
-    /// the last ones went to.
+    /// is transmitted or dropped with a reason, but for those from the first on of which more than
+    /// `copies` copies would have to be made: they stay in `pending`, and are to be forwarded
+    /// before what the same queue receives next. `copies` becomes what is left of it. What goes to
+    /// one port does not need a copy. Returns the port that the last ones went to.
     pub(crate) fn forward(
         &self,
         source: &Device<R>,
         from: u16,
-        packets: &mut PacketList,
+        pending: &mut Pending,
+        copies: &mut usize,
         now: Time,
     ) -> Option<u16> {
         let port = self.entry(from);
         let bridged = port.and_then(|port| Some((port, port.bridge.as_deref()?)));
         let Some((port, members)) = bridged else {
-            source
-                .drops()
-                .add(DropReason::NoForward, packets.take().wire_packets());
+            let lost = std::mem::take(pending).packets.wire_packets();
+            source.drops().add(DropReason::NoForward, lost);
             return None;
         };
         let learn = port.link.is_up();
-        let Members { bridge, ports, .. } = members;
+        let bridge = &members.bridge;
         let guard = port.guard.as_deref();
+        let mut batch = Batch::new(self, from, copies, now);
         if members.ruled || guard.is_some() {
-            return self.forward_by_rules(source, (members, guard), from, packets, now, learn);
+            return forward_by_rules(batch, source, (members, guard), from, pending, learn);
         }
-        let mut batch = Batch::new(self, from, now);
-        while let Some(packet) = packets.front() {
-            let verdict = bridge.decide(packet, from, now, learn);
+        while let Some(packet) = pending.packets.front() {
+            let begun = pending.begun.take();
+            let verdict = match begun {
+                Some(Begun { next: 1.. }) => again(packet),
+                _ => bridge.decide(packet, from, now, learn),
+            };
             // Most packets follow others of their flow.
-            let same = packets.iter().take_while(|other| same_way(packet, other));
+            let same = pending.packets.iter();
+            let same = match begun {
+                None => same.take_while(|other| same_way(packet, other)).count(),
+                Some(_) => 1,
+            };
             let mut run = PacketList::new();
-            packets.split_front(same.count().max(1), &mut run);
+            pending.packets.split_front(same.max(1), &mut run);
             match verdict {
                 Verdict::To(port) if members.index(port).is_some() => batch.send_list(port, run),
                 // A static entry of a port that is down, or the port has just left.
@@ -174,35 +191,22 @@ impl<R: TxRing> Forwarder<R> {
                     source.drops().add(DropReason::NoForward, lost);
                 }
                 Verdict::Drop(reason) => source.drops().add(reason, run.wire_packets()),
-                Verdict::Flood => {
-                    let others = ports.iter().copied().filter(|&port| port != from);
-                    while !batch.is_full()
-                        && let Some(packet) = run.pop_front()
-                    {
-                        flood(&mut batch, source, others.clone(), packet);
-                    }
-                    if batch.is_full() {
-                        run.append(packets);
-                        *packets = run;
-                        break;
-                    }
-                }
-                Verdict::Multicast => {
-                    while !batch.is_full()
-                        && let Some(packet) = run.pop_front()
-                    {
-                        multicast(&mut batch, source, members, from, packet);
-                    }
-                    if batch.is_full() {
-                        run.append(packets);
-                        *packets = run;
-                        break;
+                Verdict::Flood | Verdict::Multicast => {
+                    let snooped = verdict == Verdict::Multicast;
+                    while let Some(packet) = run.pop_front() {
+                        let left =
+                            flood(&mut batch, source, (members, snooped), from, begun, packet);
+                        if let Some((packet, begun)) = left {
+                            run.append(&mut pending.packets);
+                            pending.packets = run;
+                            pending.put_back(packet, begun);
+                            return batch.end(from);
+                        }
                     }
                 }
             }
         }
-        batch.flush();
-        (batch.to != from).then_some(batch.to)
+        batch.end(from)
     }
 }
 
@@ -287,56 +291,78 @@ fn same_way(packet: &Packet, other: &Packet) -> bool {
     }
 }
 
-/// Sends a packet to a group, of a bridge without VLANs.
+/// Verdict on a packet that has gone to some ports.
 #[cold]
-fn multicast<R: TxRing>(
+fn again(packet: &Packet) -> Verdict {
+    match packet.ethernet() {
+        Ok((to, _)) if to.is_multicast() && !to.is_broadcast() => Verdict::Multicast,
+        _ => Verdict::Flood,
+    }
+}
+
+/// Sends a packet to all members of a bridge without VLANs, or if it is snooped to those of its
+/// group. Returns it if it has to wait.
+#[cold]
+fn flood<R: TxRing>(
     batch: &mut Batch<'_, R>,
     source: &Device<R>,
-    members: &Members,
+    (members, snooped): (&Members, bool),
     from: u16,
+    begun: Option<Begun>,
     packet: Packet,
-) {
-    let is_other = |port: &u16| *port != from;
-    match members.bridge.snooping().scope(&packet, 0, from, batch.now) {
+) -> Option<(Packet, Begun)> {
+    let next = begun.unwrap_or_default().next;
+    let is_other = |port: &u16| *port != from && *port >= next;
+    let scope = match snooped {
+        true => {
+            let snooping = members.bridge.snooping();
+            snooping.scope(&packet, 0, from, begun.is_none(), batch.now)
+        }
+        false => Ok(Scope::All),
+    };
+    match scope {
         Ok(Scope::All) => {
             let others = members.ports.iter().copied().filter(is_other);
-            flood(batch, source, others, packet);
+            copy_to(batch, source, others, packet)
         }
         Ok(Scope::Only(only)) => {
             let is_member = |port: &u16| members.index(*port).is_some();
             let takers = only.takers().filter(is_other).filter(is_member);
-            flood(batch, source, takers, packet);
+            copy_to(batch, source, takers, packet)
         }
-        Err(reason) => source.drops().add(reason, packet.wire_packets()),
+        Err(reason) => {
+            source.drops().add(reason, packet.wire_packets());
+            None
+        }
     }
 }
 
-/// Sends copies to ports, and the packet itself to the last.
-fn flood<R: TxRing>(
+/// Sends copies to ports, in order, and the packet itself to the last. Returns it if that takes
+/// more copies than may be made.
+fn copy_to<R: TxRing>(
     batch: &mut Batch<'_, R>,
     source: &Device<R>,
     others: impl Iterator<Item = u16>,
-    packet: Packet,
-) {
+    mut packet: Packet,
+) -> Option<(Packet, Begun)> {
     let mut others = others.peekable();
     let wire_packets = packet.wire_packets();
-    let mut packet = Some(packet);
     while let Some(port) = others.next() {
-        batch.count_flooded(1);
         if others.peek().is_none() {
-            packet
-                .take()
-                .into_iter()
-                .for_each(|last| batch.send(port, last));
-            return;
+            batch.send(port, packet);
+            return None;
         }
+        if *batch.copies == 0 {
+            return Some((packet, Begun { next: port }));
+        }
+        *batch.copies -= 1;
         batch.count_copied(wire_packets);
-        let pool = &batch.forwarder.pool;
-        match packet.as_mut().and_then(|packet| copy(packet, pool)) {
+        match copy(&mut packet, &batch.forwarder.pool) {
             Some(copy) => batch.send(port, copy),
             None => source.drops().add(DropReason::NoBuffer, wire_packets),
         }
     }
     // No other port.
     source.drops().add(DropReason::NoForward, wire_packets);
+    None
 }

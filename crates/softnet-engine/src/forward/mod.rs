@@ -8,6 +8,7 @@ mod guard;
 mod mac_limit;
 mod mirred;
 mod multicast;
+mod pending;
 mod storm;
 mod vlan_tag;
 mod vlans;
@@ -24,6 +25,7 @@ pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredD
 pub(crate) use multicast::testing as multicast_frames;
 pub use multicast::{Group, McastRouter, MulticastOptions, PortMulticast};
 pub(crate) use multicast::{Joined, Key, McastChange, MdbError, MdbRow};
+pub(crate) use pending::{Begun, Pending};
 pub use storm::StormLimits;
 pub use vlans::{PortVlans, VLAN_IDS, VlanFlags};
 

@@ -337,13 +337,13 @@ impl Pair {
 
     fn send(&mut self, sent: Sent) {
         let before = self.drops();
-        let mut list: PacketList = [self.packet(sent)].into_iter().collect();
+        let mut list = PacketList::from(self.packet(sent)).into();
         let source = &self.devices[sent.port].device;
         let now = Time(self.now * SECOND);
-        while !list.is_empty() {
-            self.forwarder
-                .forward(source, sent.port as u16, &mut list, now);
-        }
+        let (port, mut copies) = (sent.port as u16, usize::MAX);
+        self.forwarder
+            .forward(source, port, &mut list, &mut copies, now);
+        assert!(list.packets.is_empty());
         let mut out = std::mem::take(&mut *self.out.lock().unwrap());
         out.sort();
         let mut drops = self.drops();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::steer::Steering;
 use super::{FlowTable, NextPoll, Receive, RxQueue, SteeringSpec};
 use crate::Device;
+use crate::forward::Pending;
 use crate::link::LinkCell;
 use softnet::mem::PacketList;
 use softnet::stats::DropReason;
@@ -28,9 +29,8 @@ struct Polling<Q> {
     steering: Option<Steering>,
     /// Limit of what may be received, together with others.
     limit: Option<Limit>,
-    /// Received, and left for the next poll by a [call](crate::forward::Forwarder::forward) that
-    /// flooded much.
-    rest: PacketList,
+    /// Received, and left for a later poll as too much would have been flooded.
+    rest: Pending,
 }
 
 /// A receive queue and the device it belongs to.
@@ -96,7 +96,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
                 queue: Some(queue),
                 steering: None,
                 limit: None,
-                rest: PacketList::new(),
+                rest: Pending::default(),
             }),
             place,
         }
@@ -163,9 +163,10 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
 
     /// Closes the queue, and drops what it received and was not forwarded.
     pub(crate) fn close(&self) -> Option<Q> {
-        let (queue, rest) = self.with(|polling| (polling.queue.take(), polling.rest.take()));
-        if !rest.is_empty() {
-            let lost = rest.wire_packets();
+        let (queue, rest) =
+            self.with(|polling| (polling.queue.take(), std::mem::take(&mut polling.rest)));
+        if !rest.packets.is_empty() {
+            let lost = rest.packets.wire_packets();
             self.place.device.drops().add(DropReason::NoForward, lost);
         }
         queue
@@ -208,7 +209,7 @@ pub(super) struct Claim<'a, Q, R> {
 
 impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     /// Packets of the poll before that are to be forwarded before others.
-    pub(super) fn rest(&mut self) -> &mut PacketList {
+    pub(super) fn rest(&mut self) -> &mut Pending {
         &mut self.queue.rest
     }
 

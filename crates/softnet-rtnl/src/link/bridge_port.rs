@@ -40,9 +40,13 @@ static FIXED: &[Fixed] = &[
     (28, Value::U8(0)),        // MCAST_TO_UCAST
     (29, Value::U8(0)),        // VLAN_TUNNEL
     (31, Value::U16(0)),       // GROUP_FWD_MASK
-    (32, Value::U8(0)),        // NEIGH_SUPPRESS
     (40, Value::U8(0)),        // MAB
-    (43, Value::U8(0)),        // NEIGH_VLAN_SUPPRESS
+];
+
+/// Answers of the bridge for stations of which it knows the address.
+static ANSWERS: &[Fixed] = &[
+    (32, Value::U8(0)), // NEIGH_SUPPRESS
+    (43, Value::U8(0)), // NEIGH_VLAN_SUPPRESS
 ];
 
 /// State of the spanning tree, which the kernel lets nobody set.
@@ -172,6 +176,7 @@ impl Member {
         message.put_bytes(ROOT_ID, &identity(self.bridge));
         message.put_bytes(BRIDGE_ID, &identity(self.bridge));
         fixed::put(message, FIXED);
+        fixed::put(message, ANSWERS);
         fixed::put(message, READ_ONLY);
     }
 }
@@ -220,7 +225,11 @@ impl Wanted {
             return Err(refused(COST));
         }
         fixed::check(&attrs, FIXED, help)?;
-        let is_read = |kind| READ.contains(&kind) || fixed::has(&[FIXED, READ_ONLY], kind);
+        let no_table = "Softnet keeps no table of neighbours to answer from; mcast_querier of the \
+                        bridge has solicitations go only where they are for";
+        fixed::check(&attrs, ANSWERS, no_table)?;
+        let is_read =
+            |kind| READ.contains(&kind) || fixed::has(&[FIXED, ANSWERS, READ_ONLY], kind);
         data.children().refuse_unread(is_read, help)?;
         Ok(Wanted {
             options: options(&attrs, member.options)?,

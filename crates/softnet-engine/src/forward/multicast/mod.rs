@@ -55,6 +55,8 @@ use table::{Heed, Table, Ways};
 
 /// Messages that may wait for the state.
 const INBOX: usize = 1024;
+/// Queries that are sent at once: each is a call of a device.
+const QUERIES: usize = 32;
 /// Records of a report that are read: those of a frame of 1,500 bytes, and more.
 const MAX_RECORDS: usize = 256;
 /// Sources of a record that are read: more than a member may have.
@@ -119,7 +121,8 @@ impl Snooping {
         }
     }
 
-    /// Where a frame to a group goes, which a port received in a VLAN.
+    /// Where a frame to a group goes, which a port received in a VLAN. What it says of groups is
+    /// taken to heart if it `is_new`.
     ///
     /// # Errors
     /// [`DropReason::BadHeader`] of an IP header or a message about membership that is not right.
@@ -128,6 +131,7 @@ impl Snooping {
         packet: &Packet,
         vlan: u16,
         port: u16,
+        is_new: bool,
         now: Time,
     ) -> Result<Scope, DropReason> {
         let heed = self.table.heed();
@@ -151,11 +155,11 @@ impl Snooping {
         };
         let family = Family::of(read.group.is_ipv4());
         let heed = match read.message {
-            None => heed,
-            Some(message) => {
+            Some(message) if is_new => {
                 self.hear(message, &read, vlan, port, now);
                 self.table.heed()
             }
+            _ => heed,
         };
         let (ways, confined) = match read.message {
             Some(Membership::Report(_) | Membership::Records(_)) => (None, true),
@@ -256,7 +260,8 @@ impl Snooping {
         Time(self.due.load(Ordering::Relaxed))
     }
 
-    /// Does what is due, unless another thread does. The frames that the bridge then sends.
+    /// Does what is due, unless another thread does. The frames that the bridge then sends, not
+    /// all at once.
     pub(super) fn tend(&self, now: Time) -> Vec<Own> {
         if self.due() > now {
             return Vec::new();
@@ -265,7 +270,8 @@ impl Snooping {
             return Vec::new();
         };
         state.expire(now);
-        let queries = std::mem::take(&mut state.queries);
+        let some = state.queries.len().min(QUERIES);
+        let queries: Vec<_> = state.queries.drain(..some).collect();
         let (options, address) = (state.options, state.address);
         self.leave(state, now);
         let frames = queries.into_iter();

@@ -71,10 +71,12 @@ impl Bench {
     fn send_in(&self, vlan: u16, port: u16, bytes: &[u8]) -> Result<Option<Vec<u16>>, DropReason> {
         let mut packet = packet(&self.pool);
         assert!(packet.append(bytes));
-        Ok(match self.snooping.scope(&packet, vlan, port, self.now)? {
-            Scope::All => None,
-            Scope::Only(only) => Some(only.takers().filter(|&to| to != port).collect()),
-        })
+        Ok(
+            match self.snooping.scope(&packet, vlan, port, true, self.now)? {
+                Scope::All => None,
+                Scope::Only(only) => Some(only.takers().filter(|&to| to != port).collect()),
+            },
+        )
     }
 
     fn tell(&self, port: u16, bytes: &[u8]) {

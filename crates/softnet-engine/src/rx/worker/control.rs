@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use super::poll::FLOOD;
 use super::token::Token;
 use super::{Slot, Worker};
 use crate::rx::command::{COMMANDS, Command, View};
@@ -92,6 +93,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     fn flush_backlog(&mut self) {
         let mark = self.shared.backlog.mark();
         while !self.backlog.is_empty() && !self.shared.backlog.passed(mark) {
+            self.copies = FLOOD;
             self.poll_backlog(WEIGHT, self.clock.now());
         }
     }

@@ -12,15 +12,17 @@ use std::time::Duration;
 
 use super::token::Token;
 
-/// Whose time it is: a port's, or the backlog's, where packets of all ports come together.
+/// Whose time it is: a port's, the backlog's, where packets of all ports come together, or that of
+/// all who have to wait until they may flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flow(usize);
 
 impl Flow {
     pub(super) const BACKLOG: Flow = Flow(0);
+    pub(super) const FLOODS: Flow = Flow(1);
 
     pub(super) fn port(port: u16) -> Flow {
-        Flow(1 + usize::from(port))
+        Flow(2 + usize::from(port))
     }
 }
 
@@ -57,6 +59,11 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// The number of those that wait.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// When a turn of the flow begins.

@@ -6,9 +6,11 @@
 //! the least of the worker's time ([`Line`]; INV-RX-7: neither a flooding port nor a slow one
 //! starves another). The [backlog](super::Backlog) is one of the queues. Then the workers that
 //! packets were steered to are woken, and transmit queues served whose event is set or whose time
-//! has come. With nothing to do the worker busy-polls for a while, if that has paid off lately
-//! ([`HaltPoll`]), and then sleeps until a file is ready, an event is set, its backlog is pushed
-//! to or a timer is due.
+//! has come. A port that has more to flood than is left of a round's copies waits in a line of
+//! those who have, which is served as if it was one port: what others send to one station does not
+//! wait for a thousand ports that flood. With nothing to do the worker busy-polls for a while, if
+//! that has paid off lately ([`HaltPoll`]), and then sleeps until a file is ready, an event is set,
+//! its backlog is pushed to or a timer is due.
 
 mod control;
 mod line;
@@ -25,6 +27,7 @@ use super::halt_poll::HaltPoll;
 use super::hand_off::HandOff;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
+use crate::forward::Begun;
 use crate::link::Link;
 use line::{Flow, Line};
 use poll::{has_packets, next_poll};
@@ -90,6 +93,14 @@ pub(crate) struct Worker<Q, R, S> {
     line: Line,
     /// The backlog is on the poll list.
     backlog_scheduled: bool,
+    /// The part that is done of the work for the first packet of the backlog, if that has to wait.
+    backlog_begun: Option<Begun>,
+    /// Receive queues, and the backlog, whose next packet waits until it may be flooded.
+    floods: Line,
+    /// They are on the poll list.
+    floods_scheduled: bool,
+    /// Copies that may be flooded now.
+    copies: usize,
     /// Queues without a file to wait for.
     unwatched: Vec<usize>,
     /// Empty queues that are looked at in every round, and armed before the worker sleeps.
@@ -127,6 +138,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             napis: Vec::new(),
             line: Line::default(),
             backlog_scheduled: false,
+            backlog_begun: None,
+            floods: Line::default(),
+            floods_scheduled: false,
+            copies: 0,
             unwatched: Vec::new(),
             unarmed: Vec::new(),
             queues: Vec::new(),
@@ -178,7 +193,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     Token::Queue(index) => self.schedule(index),
                     Token::Link(index) => self.look_at_link(index),
                     Token::Ring(event) => self.wake_queue(event),
-                    Token::Backlog => {}
+                    Token::Backlog | Token::Floods => {}
                 }
             }
             self.look(now);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::line::Flow;
 use super::token::Token;
 use super::{ROUND, Slot, Worker};
+use crate::forward::Pending;
 use crate::rx::command::{COMMANDS, Event};
 use crate::rx::napi::Work;
 use crate::rx::{BUDGET, NextPoll, RxQueue, Sleep, WEIGHT};
@@ -15,6 +16,15 @@ use softnet::tx::TxRing;
 
 /// Frames of a poll after which the reply may be polled for.
 const FEW: usize = 2;
+/// Copies of frames that a round floods, and a turn of those who wait for that: each is a call of
+/// a device, of some 5 µs where a host's stack runs in it, so that a turn takes as long as a
+/// round.
+pub(super) const FLOOD: usize = 32;
+/// Where so many queues hold packets that wait, the others are polled for fewer: the pool is for
+/// all.
+const MANY: usize = 16;
+/// As few as this.
+const FEWER: usize = 8;
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the
@@ -22,6 +32,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(super) fn poll_round(&mut self, start: Time) -> Time {
         let mut done = 0;
         let mut now = start;
+        self.copies = if self.floods.is_empty() { FLOOD } else { 0 };
         loop {
             if !self.backlog_scheduled && !self.backlog.is_empty() {
                 self.backlog_scheduled = true;
@@ -30,9 +41,27 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             let Some((token, flow)) = self.line.pop() else {
                 break;
             };
-            let budget = WEIGHT.min(BUDGET - done);
-            let packets = match token {
-                Token::Backlog => Some(self.poll_backlog(budget, now)),
+            let (token, flooder) = match token {
+                Token::Floods => {
+                    self.floods_scheduled = false;
+                    self.copies = FLOOD;
+                    self.floods.pop().unzip()
+                }
+                token => (Some(token), None),
+            };
+            let few = self.floods.len() >= MANY;
+            let weight = if few { FEWER } else { WEIGHT };
+            let budget = weight.min(BUDGET - done);
+            let packets = match token.unwrap_or(Token::Floods) {
+                Token::Backlog => {
+                    self.backlog_scheduled = false;
+                    let packets = self.poll_backlog(budget, now);
+                    if self.backlog_begun.is_some() {
+                        self.backlog_scheduled = true;
+                        self.wait_to_flood(Token::Backlog, Flow::BACKLOG);
+                    }
+                    Some(packets)
+                }
                 Token::Ring(event) => {
                     self.in_line[event] = false;
                     self.run_queue(event, now);
@@ -43,12 +72,17 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     self.look_at_link(index);
                     Some(0)
                 }
+                Token::Floods => Some(0),
             };
             let begun = std::mem::replace(&mut now, self.clock.now());
             if let Some(packets) = packets {
                 self.line.charge(flow, now.since(begun));
                 // One frame may stand for more than is left.
                 done = (done + packets).min(BUDGET);
+            }
+            if let Some(flooder) = flooder {
+                self.floods.charge(flooder, now.since(begun));
+                self.schedule_floods();
             }
             let many = packets.is_some_and(|packets| packets >= WEIGHT / 2);
             if many {
@@ -87,11 +121,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.schedule(index);
             return None;
         };
-        let mut packets = claim.rest().take();
-        let waited = !packets.is_empty();
+        let mut pending = std::mem::take(claim.rest());
+        let waited = !pending.packets.is_empty();
         let mut work = match waited {
             true => Work::rest(),
-            false => claim.poll(budget, now, &mut packets),
+            false => claim.poll(budget, now, &mut pending.packets),
         };
         if let Some(time) = work.held {
             let again = claim.end();
@@ -103,20 +137,18 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         }
         let mut frames = work.frames;
         if !waited && let Some(steering) = claim.steering() {
-            let before = packets.len();
+            let before = pending.packets.len();
             let drops = napi.device().drops();
-            self.hand_off.steer(steering, &mut packets, drops);
-            frames -= before - packets.len();
+            self.hand_off.steer(steering, &mut pending.packets, drops);
+            frames -= before - pending.packets.len();
         }
         self.own.processed += frames as u64;
-        let mut to = None;
-        if !packets.is_empty() {
-            let forwarder = &self.view.forwarder;
-            to = forwarder.forward(napi.device(), napi.port(), &mut packets, now);
-            if !packets.is_empty() {
-                work.more = true;
-                *claim.rest() = packets;
-            }
+        let (mut to, mut waits) = (None, false);
+        if !pending.packets.is_empty() {
+            let (forwarder, copies) = (&self.view.forwarder, &mut self.copies);
+            to = forwarder.forward(napi.device(), napi.port(), &mut pending, copies, now);
+            waits = !pending.packets.is_empty();
+            *claim.rest() = pending;
         }
         let unarmed = work.next == NextPoll::Unarmed;
         work.more |= unarmed && claim.peek();
@@ -137,6 +169,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 port: napi.port(),
                 opened: napi.opened(),
             });
+        } else if waits {
+            if let Some(Some(slot)) = self.napis.get_mut(index) {
+                slot.scheduled = true;
+            }
+            self.wait_to_flood(Token::Queue(index), Flow::port(napi.port()));
         } else if work.more {
             self.schedule(index);
         } else if unarmed && !self.unarmed.contains(&index) {
@@ -149,6 +186,24 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.poll_reply(to, now);
         }
         Some(work.packets)
+    }
+
+    /// Something has to wait until it may be flooded; it is not polled for more until then.
+    fn wait_to_flood(&mut self, token: Token, flow: Flow) {
+        self.floods.push(token, flow);
+        self.schedule_floods();
+    }
+
+    fn schedule_floods(&mut self) {
+        if self.floods.is_empty() {
+            self.floods.rest();
+            return;
+        }
+        // Who waits goes first.
+        self.copies = 0;
+        if !std::mem::replace(&mut self.floods_scheduled, true) {
+            self.line.push(Token::Floods, Flow::FLOODS);
+        }
     }
 
     /// Schedules queues that have no file, if their time has come, and unarmed ones that have
@@ -190,7 +245,6 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// wire packets is used up (INV-RX-6; the kernel's `process_backlog`). Returns the wire
     /// packets.
     pub(super) fn poll_backlog(&mut self, quota: usize, now: Time) -> usize {
-        self.backlog_scheduled = false;
         // Others do not wait for this worker's own work.
         self.hand_off.kick();
         let mut done = 0;
@@ -211,23 +265,27 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     /// Forwards packets of any ports; consecutive ones of one port stay one list. Returns what has
-    /// to wait, as so much was flooded.
+    /// to wait, as so much would have to be flooded.
     fn forward_from_backlog(&mut self, mut packets: PacketList, now: Time) -> PacketList {
         while let Some(first) = packets.front() {
             let port = first.port();
             let of_port = packets.iter().take_while(|packet| packet.port() == port);
-            let mut run = PacketList::new();
-            packets.split_front(of_port.count(), &mut run);
+            let mut pending = Pending::default();
+            packets.split_front(of_port.count(), &mut pending.packets);
+            pending.begun = self.backlog_begun.take();
+            let run = &pending.packets;
             let (frames, wire_packets) = (run.len(), run.wire_packets());
-            let forwarder = &self.view.forwarder;
+            let (forwarder, copies) = (&self.view.forwarder, &mut self.copies);
             match forwarder.device(port) {
-                Some(device) => drop(forwarder.forward(device, port, &mut run, now)),
-                None => forwarder.drop_orphans(run.take()),
+                Some(device) => drop(forwarder.forward(device, port, &mut pending, copies, now)),
+                None => forwarder.drop_orphans(pending.packets.take()),
             }
+            let mut run = pending.packets;
             self.own.processed += (frames - run.len()) as u64;
             let taken_over = wire_packets - run.wire_packets();
             self.own.taken_over = self.own.taken_over.wrapping_add(taken_over);
             if !run.is_empty() {
+                self.backlog_begun = pending.begun;
                 run.append(&mut packets);
                 return run;
             }
@@ -253,15 +311,14 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         };
         // Steered queues are their owner's alone; see `Steering`. What waits is so much that its
         // owner is at it.
-        if claim.steering().is_none() && claim.rest().is_empty() {
-            let mut packets = PacketList::new();
-            let work = claim.poll(FEW, now, &mut packets);
+        if claim.steering().is_none() && claim.rest().packets.is_empty() {
+            let mut pending = Pending::default();
+            let work = claim.poll(FEW, now, &mut pending.packets);
             self.own.looked_ahead += 1;
             self.own.processed += work.frames as u64;
-            while !packets.is_empty() {
-                let forwarder = &view.forwarder;
-                forwarder.forward(napi.device(), napi.port(), &mut packets, now);
-            }
+            // Nobody tells the owner of what would wait.
+            let (forwarder, mut copies) = (&view.forwarder, usize::MAX);
+            forwarder.forward(napi.device(), napi.port(), &mut pending, &mut copies, now);
         }
         if claim.end() {
             // The owner was turned away meanwhile: it comes again.

@@ -11,6 +11,8 @@ pub(super) enum Token {
     Ring(usize),
     /// The backlog.
     Backlog,
+    /// Who has something to flood.
+    Floods,
 }
 
 /// Bits of an index in a word; the two above tell what it is of.
@@ -25,6 +27,7 @@ impl Token {
             Token::Link(index) => (1, index),
             Token::Ring(event) => (2, event),
             Token::Backlog => (3, 0),
+            Token::Floods => (3, 1),
         };
         kind << INDEX | index
     }
@@ -36,7 +39,8 @@ impl Token {
             0 => Token::Queue(index),
             1 => Token::Link(index),
             2 => Token::Ring(index),
-            _ => Token::Backlog,
+            _ if index == 0 => Token::Backlog,
+            _ => Token::Floods,
         }
     }
 }
@@ -53,6 +57,7 @@ mod tests {
             Token::Link(3),
             Token::Ring(1023),
             Token::Backlog,
+            Token::Floods,
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }
