@@ -30,7 +30,7 @@ seconds() {
 
 if [ $# -eq 0 ]; then
     set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores \
-        vhost-user scale
+        vhost-user
 fi
 for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"

@@ -64,12 +64,6 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "virtual machines' ports, against DPDK's own back end and Open vSwitch",
         run: crate::vhost_user::run,
     },
-    Experiment {
-        name: "scale",
-        summary: "a model of cores and cache lines, calibrated here: transmit designs on up to 512 \
-                  cores",
-        run: crate::scale::run,
-    },
 ];
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {

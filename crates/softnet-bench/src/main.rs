@@ -38,7 +38,6 @@ mod ping;
 mod process;
 mod random;
 mod report;
-mod scale;
 mod switch;
 mod switches;
 mod table;

@@ -138,17 +138,6 @@ const CURVES: &[Curve] = &[
         along: &["rate_mbps"],
         without: &["leaf"],
     },
-    Curve {
-        experiment: "scale",
-        file: "throughput",
-        x: "threads",
-        y: "mpps",
-        y_title: "million packets/s",
-        unit: 1.0,
-        log_y: true,
-        along: &["threads", "queues"],
-        without: &["work"],
-    },
 ];
 
 /// Histograms whose distributions are drawn, and the most panels of one file.

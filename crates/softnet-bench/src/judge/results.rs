@@ -33,8 +33,6 @@ pub(super) struct Results {
     pub(super) seconds: f64,
     pub(super) rounds: u64,
     pub(super) rows: Vec<Row>,
-    /// The parameters given to a model.
-    pub(super) calibration: Map<String, Value>,
 }
 
 /// The value of a parameter; `-` if there is none.
@@ -68,10 +66,6 @@ impl Results {
             seconds: value["seconds"].as_f64().unwrap_or(f64::NAN),
             rounds: value["rounds"].as_u64().unwrap_or(1),
             rows: rows.collect::<Option<_>>()?,
-            calibration: value["calibration"]
-                .as_object()
-                .cloned()
-                .unwrap_or_default(),
         })
     }
 
