@@ -2,8 +2,8 @@
 //! run.
 //!
 //! The older designs that Softnet is compared with live here, never in the product. An experiment
-//! is a function from [`Options`] to the JSON object that `--json` prints; the table is made from
-//! the same object, and so is what `report` says of it.
+//! is a function from [`Options`] to the JSON object that `--json` prints; the page that is printed
+//! without it is made from the same object.
 
 #![deny(unsafe_code)]
 
@@ -40,7 +40,6 @@ mod random;
 mod report;
 mod switch;
 mod switches;
-mod table;
 mod tap_case;
 mod tx_adopt;
 mod vhost_user;
@@ -82,7 +81,7 @@ fn run(options: &Options) -> Result<(), BenchError> {
         report["seconds"] = json!(options.seconds);
         report["rounds"] = json!(options.rounds());
         if !options.json {
-            print(&table::render(&report))?;
+            print(&judge::page(&report)?)?;
         }
         reports.push(report);
     }

@@ -38,17 +38,6 @@ const KERNEL: &str = "kernel";
 const SCHED: &str = "dpdk-sched";
 /// Queues of a device, each with a sender.
 const QUEUES: usize = 2;
-/// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &[
-    "mpps",
-    "p50_ns",
-    "p99_ns",
-    "cpu_s_per_mpkt",
-    "skew_percent",
-    "rate_percent",
-    "fairness_percent",
-    "tcp_gbps",
-];
 
 /// State that the queues of a device in this process share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     unlimited::rows(options, &mut results)?;
     shaped::rows(options, &mut results)?;
     taps::rows(options, &mut results)?;
-    Ok(results.report(NAME, COMPARE))
+    Ok(results.report(NAME))
 }
 
 /// The parameters of all rows.

@@ -38,9 +38,6 @@ pub(crate) const VARIANTS: &[&str] = &[
     "crossbeam",
     "flume",
 ];
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] =
-    &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
 /// Share of `--seconds` that one figure gets.
 const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];

@@ -234,7 +234,7 @@ pub(crate) mod tests {
         };
         let mut results = Collector::default();
         figure.turn(&mut results).expect("it is no error");
-        let report = results.report("x", &[]);
+        let report = results.report("x");
         assert!(report["rows"][0]["skipped"].is_string(), "{report}");
     }
 }

@@ -171,7 +171,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         }
     });
     schedule.run(figures.collect(), &mut results)?;
-    let mut report = results.report("bulk-free", &["ns_per_packet"]);
+    let mut report = results.report("bulk-free");
     report["buffers"] = json!(BUFFERS);
     report["allocated_bytes"] = json!(crate::buffers::DATA + 64);
     Ok(report)

@@ -241,7 +241,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             schedule.run(figures, &mut results)?;
         }
     }
-    Ok(results.report("defer-free", &["ns_per_packet"]))
+    Ok(results.report("defer-free"))
 }
 
 #[cfg(test)]

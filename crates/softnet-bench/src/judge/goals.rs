@@ -318,7 +318,7 @@ mod tests {
                 results.add(variant, params, &fields);
             }
         }
-        let results = Results::parse(&results.report(experiment, &[])).expect("a report");
+        let results = Results::parse(&results.report(experiment)).expect("a report");
         let own = |goal: &&Goal| goal.experiment == experiment && fields.contains(&goal.metric);
         assert!(GOALS.iter().any(|goal| own(&goal)));
         for goal in GOALS.iter().filter(own) {

@@ -255,7 +255,7 @@ mod tests {
             ];
             results.add(variant, &params, &[("mpps", mpps)]);
         }
-        let mut report = results.report("tx-adopt", &[]);
+        let mut report = results.report("tx-adopt");
         report["machine"] = json!({"revision": "abc", "dirty": dirty});
         let results = Results::parse(&report).expect("it is a report");
         let verdicts: Vec<_> = GOALS

@@ -158,7 +158,7 @@ mod tests {
         results.add_histogram("softnet", &params, "mpps", "call_ns_log2", &[0, 3]);
         results.note("softnet", "setting", "plain");
         results.skip("dpdk", &[], "not installed");
-        let mut report = results.report("tx-adopt", &[]);
+        let mut report = results.report("tx-adopt");
         report["rounds"] = json!(3);
         let read = Results::parse(&report).expect("it is a report");
         let row = &read.rows[0];

@@ -184,7 +184,7 @@ mod tests {
         );
         results.skip("dpdk", &[], "not installed");
         results.add("dpdk", &[("threads", json!(8))], &[("mpps", 4.0)]);
-        let read = Results::parse(&results.report("x", &[])).expect("it is a report");
+        let read = Results::parse(&results.report("x")).expect("it is a report");
         let text = table(&read, &FIELDS[0]).unwrap_or_default();
         let expected = "\
 | threads | load | softnet | mutex | dpdk |
@@ -205,7 +205,7 @@ mod tests {
             results.add(OURS, &params, &[("mpps", once)]);
             results.add(AGAIN, &params, &[("mpps", twice)]);
         }
-        let read = Results::parse(&results.report("x", &[])).expect("it is a report");
+        let read = Results::parse(&results.report("x")).expect("it is a report");
         assert_eq!(noise(&read, &FIELDS[0]), Some((1.1, 2.0)));
     }
 }

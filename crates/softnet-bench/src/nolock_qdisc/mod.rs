@@ -26,7 +26,7 @@ mod senders;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use softnet::tx::ServedBy;
 use softnet_tc::{AqmSpec, FqCodelSpec, FqSpec, PrioSpec, QdiscSpec, TbfSpec};
 
@@ -58,8 +58,6 @@ const PER_THREAD: Duration = Duration::from_millis(2);
 /// Bytes per second, bucket and limit of a `tbf` that never limits.
 const RATE: u64 = 100_000_000_000;
 const BURST: u64 = 1 << 30;
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] = &["mpps", "p50_ns", "p99_ns", "p999_ns", "cpu_s_per_mpkt"];
 
 /// The path of senders to the qdisc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -311,33 +309,6 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     one_core::rows(options, results)
 }
 
-/// Adds what queues below `mq` give over one at the root:
-/// `mpps_over_queues=1/softnet/threads=2,queues=2`.
-pub(crate) fn scaling(report: &mut Value) {
-    let rows = report["rows"].as_array().cloned().unwrap_or_default();
-    let below_mq = |row: &&Value| row["parent"] == "mq" && row["mpps"].as_f64().is_some();
-    for row in rows.iter().filter(below_mq) {
-        let same = |one: &&Value| {
-            one["parent"] == "root"
-                && one["queues"] == 1
-                && ["variant", "threads", "qdisc"]
-                    .iter()
-                    .all(|name| one[*name] == row[*name])
-        };
-        let one = rows.iter().find(same).and_then(|one| one["mpps"].as_f64());
-        if let (Some(mpps), Some(one), Some(variant)) =
-            (row["mpps"].as_f64(), one, row["variant"].as_str())
-            && one > 0.0
-        {
-            let key = format!(
-                "mpps_over_queues=1/{variant}/threads={},queues={}",
-                row["threads"], row["queues"]
-            );
-            report["ratios"][key] = json!(crate::numbers::significant(mpps / one, 5));
-        }
-    }
-}
-
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
@@ -370,18 +341,5 @@ mod tests {
                     .unwrap_or_else(|error| panic!("{} {case:?}: {error}", kind.name()));
             }
         }
-    }
-
-    #[test]
-    fn queues_are_compared_with_one_queue_of_the_same_case() {
-        let row = |parent: &str, queues: usize, mpps: f64| {
-            json!({"variant": "softnet", "threads": 2, "qdisc": "pfifo_fast", "parent": parent,
-                   "queues": queues, "mpps": mpps})
-        };
-        let rows = [row("root", 1, 10.0), row("mq", 2, 19.0)];
-        let mut report = json!({"rows": rows, "ratios": {}});
-        scaling(&mut report);
-        let expected = json!({"mpps_over_queues=1/softnet/threads=2,queues=2": 1.9});
-        assert_eq!(report["ratios"], expected);
     }
 }

@@ -33,19 +33,6 @@ mod udp;
 
 /// Value of the parameter `case` of the rows with 200 connections.
 const MANY_CLIENTS: &str = "many-clients";
-/// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &[
-    "tcp_gbps",
-    "udp_pps",
-    "ping_mean_us",
-    "ping_p50_us",
-    "ping_p99_us",
-    "cpu_s_per_gbit",
-    "cpu_s_per_mpkt",
-    "start_ms",
-    "gbps",
-    "burner_share",
-];
 /// The segment size that makes TCP costly: 400 bytes, as in the reports this is compared with.
 const SMALL_MSS: u16 = 400;
 /// Bytes of payload of the small datagrams.
@@ -120,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         options.includes("case", MANY_CLIENTS)?,
     );
     if !all && !many {
-        return Ok(results.report("switch", COMPARE));
+        return Ok(results.report("switch"));
     }
     let mut variants: Vec<Box<dyn Variant>> = Vec::new();
     for switch in switches::choose(switches(), &options.variants) {
@@ -134,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         }));
     }
     interleave(turns, &mut variants, &mut results)?;
-    let mut report = results.report("switch", COMPARE);
+    let mut report = results.report("switch");
     report["seconds"] = json!(options.seconds);
     report["rounds"] = json!(turns);
     Ok(report)

@@ -34,21 +34,6 @@ mod window;
 
 use window::Window;
 
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] = &[
-    "tps",
-    "p90_us",
-    "p95_us",
-    "p99_us",
-    "cpu_us_per_transaction",
-    "worker_us_per_transaction",
-    "gbps",
-    "cpu_s_per_gbit",
-    "stack_p50_us",
-    "stack_p99_us",
-    "program_p50_us",
-    "program_p99_us",
-];
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
 /// Slices of a figure's time that `wake-latency` takes: it needs many samples for its 99 %, at 80 a

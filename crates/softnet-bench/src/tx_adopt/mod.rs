@@ -59,22 +59,6 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const PER_THREAD: Duration = Duration::from_micros(1200);
 /// Turns to find out what the slower of the two does, if that was not measured before.
 const TRIES: usize = 3;
-/// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &[
-    "mpps",
-    "p50_ns",
-    "p99_ns",
-    "p999_ns",
-    "cpu_s_per_mpkt",
-    "sojourn_p50_ns",
-    "sojourn_p99_ns",
-    "sojourn_p999_ns",
-    "latency_p50_ns",
-    "latency_p99_ns",
-    "latency_p999_ns",
-];
-/// The parameters that a ratio's short key leaves out: those of the plain case.
-const PLAIN: [&str; 3] = ["qdisc=pfifo", "driver=null", "bulk=1"];
 
 /// The variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,55 +327,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         }
         interleave(options.rounds(), &mut variants, &mut results)?;
     }
-    let mut report = results.report("tx-adopt", COMPARE);
-    shorten(&mut report);
-    chains(&mut report);
-    Ok(report)
-}
-
-/// Gives the ratios of the plain case their short keys too: `mpps/busylock/threads=240`.
-fn shorten(report: &mut Value) {
-    let Some(ratios) = report["ratios"].as_object_mut() else {
-        return;
-    };
-    for (key, ratio) in ratios.clone() {
-        let mut rest: Vec<&str> = key.split(',').collect();
-        let before = rest.len();
-        rest.retain(|param| !PLAIN.contains(param));
-        if rest.len() + PLAIN.len() == before {
-            ratios.insert(rest.join(","), ratio);
-        }
-    }
-}
-
-/// Adds what chains gain over single packets: `mpps_over_bulk=1/softnet/threads=8,bulk=32`.
-fn chains(report: &mut Value) {
-    let rows = report["rows"].as_array().cloned().unwrap_or_default();
-    let plain = |row: &&Value| row["qdisc"] == "pfifo" && row["driver"] == "null";
-    for chain in rows.iter().filter(|row| row["bulk"] == BULK).filter(plain) {
-        let same = |row: &&Value| {
-            row["bulk"] == 1
-                && row.get("load").is_none()
-                && ["variant", "threads", "qdisc", "driver"]
-                    .iter()
-                    .all(|name| row[*name] == chain[*name])
-        };
-        let figures = (
-            chain["mpps"].as_f64(),
-            rows.iter().find(same).and_then(|row| row["mpps"].as_f64()),
-        );
-        if let (Some(chained), Some(single)) = figures
-            && single > 0.0
-            && let Some(variant) = chain["variant"].as_str()
-        {
-            let key = format!(
-                "mpps_over_bulk=1/{variant}/threads={},bulk={BULK}",
-                chain["threads"]
-            );
-            let ratio = crate::numbers::significant(chained / single, 5);
-            report["ratios"][key] = json!(ratio);
-        }
-    }
+    Ok(results.report("tx-adopt"))
 }
 
 #[cfg(test)]
@@ -451,32 +387,5 @@ mod tests {
         assert_eq!(only("qdisc=pfifo,qdisc=fq,load=full"), Some(true));
         assert_eq!(only("qdisc=pfifo"), Some(false));
         assert_eq!(only("load=50%"), Some(false));
-    }
-
-    #[test]
-    fn ratios_of_the_plain_case_have_short_keys() {
-        let mut report = json!({"ratios": {
-            "mpps/busylock/threads=240,qdisc=pfifo,driver=null,bulk=1": 5.0,
-            "mpps/busylock/threads=240,qdisc=fq,driver=null,bulk=1": 4.0,
-        }});
-        // The parameters come in the order of `Case::params`, `threads` first.
-        assert!(PLAIN_CASE.params()[0].0 == "threads");
-        shorten(&mut report);
-        assert_eq!(report["ratios"]["mpps/busylock/threads=240"], 5.0);
-        assert_eq!(report["ratios"].as_object().map(|r| r.len()), Some(3));
-    }
-
-    #[test]
-    fn chains_are_compared_with_single_packets_of_the_same_case() {
-        let row = |bulk: usize, mpps: f64| {
-            json!({"variant": "softnet", "threads": 8, "qdisc": "pfifo", "driver": "null",
-                   "bulk": bulk, "mpps": mpps})
-        };
-        let mut report = json!({"rows": [row(1, 10.0), row(32, 45.0)], "ratios": {}});
-        chains(&mut report);
-        assert_eq!(
-            report["ratios"],
-            json!({"mpps_over_bulk=1/softnet/threads=8,bulk=32": 4.5})
-        );
     }
 }

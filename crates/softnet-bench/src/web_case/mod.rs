@@ -24,8 +24,6 @@ use crate::{cpu, process};
 mod nginx;
 mod wrk;
 
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] = &["rps", "p50_ns", "p99_ns", "cpu_us_per_request"];
 /// The case's name: rows carry it as the parameter `case`.
 const CASE: &str = "web";
 /// Connections from the load generator to the proxy.
