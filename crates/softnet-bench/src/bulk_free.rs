@@ -1,0 +1,59 @@
+//! Experiment `bulk-free`: packets allocated and freed on one thread, at several bulk sizes, and a
+//! forwarding loop with transmit completion, packet by packet and in bulk. Against DPDK's mbuf
+//! pool and general allocators.
+
+use serde_json::{Value, json};
+
+use crate::buffers::pinned::{BATCH, Cpus};
+use crate::buffers::source::{self, DEPOT, FAST_FREE, PER_PACKET};
+use crate::buffers::{Schedule, figure};
+use crate::error::BenchError;
+use crate::interleave;
+use crate::options::Options;
+use crate::peers::allocators;
+use crate::report::{Collector, OURS};
+
+/// Packets in each pool.
+const BUFFERS: usize = 8192;
+const BULKS: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
+const SHORT_BULKS: &[usize] = &[1, 8, 32];
+const POOLS: [&str; 5] = [OURS, PER_PACKET, DEPOT, "dpdk", FAST_FREE];
+
+/// Runs the experiment.
+pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    if !options.threads.is_empty() {
+        eprintln!("softnet-bench: bulk-free: --threads has no meaning here and is ignored");
+    }
+    let names = [&POOLS[..], &allocators::NAMES].concat();
+    options.check_variants("bulk-free", &names)?;
+    let schedule = Schedule::new(options);
+    let (rounds, slice) = (schedule.rounds, schedule.slice);
+    let mut sources = Vec::new();
+    for name in names.into_iter().filter(|name| options.wants(name)) {
+        sources.push((name, source::named(name, Cpus::choose()?, BUFFERS)?));
+    }
+    let mut results = Collector::default();
+    let bulks = if schedule.short { SHORT_BULKS } else { BULKS };
+    for &bulk in bulks {
+        // Packet by packet is what bulk 1 is.
+        let figures = sources.iter().filter(|(name, _)| *name != PER_PACKET);
+        let figures = figures.map(|(name, source)| {
+            let (params, source) = (vec![("bulk", json!(bulk))], source.clone());
+            figure(name, params, slice, move |time| {
+                source.same_thread(bulk, time)
+            })
+        });
+        interleave::measure(options, rounds, figures.collect(), &mut results)?;
+    }
+    let forwarding = sources.iter().filter(|(name, _)| *name != FAST_FREE);
+    let figures = forwarding.map(|(name, source)| {
+        let (source, bulk) = (source.clone(), *name != PER_PACKET);
+        let params = vec![("path", json!("forward")), ("bulk", json!(BATCH))];
+        figure(name, params, slice, move |time| source.forward(bulk, time))
+    });
+    interleave::measure(options, rounds, figures.collect(), &mut results)?;
+    let mut report = results.report("bulk-free");
+    report["buffers"] = json!(BUFFERS);
+    report["allocated_bytes"] = json!(crate::buffers::DATA + 64);
+    Ok(report)
+}
