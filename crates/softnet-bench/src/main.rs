@@ -36,6 +36,7 @@ mod options;
 mod peers;
 mod ping;
 mod process;
+mod qdiscs;
 mod random;
 mod report;
 mod switch;

@@ -75,7 +75,7 @@ const HTB: (&str, &[&str]) = ("qdisc", &["htb"]);
 const ONE_CORE: (&str, &[&str]) = ("case", &["one-core"]);
 const WAITING: (&str, &[&str]) = ("waiting", &["0", "2"]);
 const COPY: (&str, &[&str]) = ("case", &["copy"]);
-const SHAPE: (&str, &[&str]) = ("threads", &["2", "240"]);
+const SHAPE: (&str, &[&str]) = ("threads", &["2", "60", "240"]);
 const WORK: (&str, &[&str]) = ("service_ns", &["0", "1000"]);
 const SHAPERS: (&str, &[&str]) = ("qdisc", &["tbf", "htb"]);
 const UNLIMITED: (&str, &[&str]) = ("case", &["unlimited"]);
@@ -132,11 +132,6 @@ pub(super) const GOALS: &[Goal] = &[
         "of the transmit call"),
     goal("tx-adopt", "mpps", Variant("busylock"), AtLeast(1.0),
         &[ALL, QDISCS, DRIVERS, ("bulk", &["32"]), ONE_QUEUE, FULL], "chains of 32"),
-    goal("tx-adopt", "mpps", Variant("busylock"), AtLeast(1.8),
-        &[("threads", &["60", "240"]), ("qdisc", &["fq"]), ("driver", &["copy"]), SINGLE,
-            ("queues", &["30"]), FULL],
-        "the shape of the report that the mechanism is known by: 30 queues, fq, a driver that \
-         works (16 to 29 million packets/s there)"),
     // nolock-qdisc
     goal("nolock-qdisc", "mpps", Variant("locked"), AtLeast(1.24),
         &[("threads", &["1"]), PFIFO_FAST, ROOT],

@@ -9,7 +9,7 @@ use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::stats::Counts;
 use softnet::time::Time;
 
-use super::path::{Delivery, Path, TIMED};
+use super::path::{Delivery, Path, due as due_mark};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::htb_tree::priority;
@@ -275,8 +275,7 @@ fn run<P: Path>(
         if timed {
             countdown = random.below(2 * SAMPLE);
             now = ticks.now();
-            first.set_mark(TIMED);
-            first.set_timestamp(due.unwrap_or(now));
+            first.set_mark(due_mark(due.unwrap_or(now)));
         } else {
             countdown -= 1;
         }
