@@ -12,21 +12,17 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
+use softnet_testbed::{cleanup, cpu, hosts, in_process, ping, process, random};
 
 mod all_cores;
 mod backlog;
 mod baselines;
 mod buffers;
 mod bulk_free;
-mod cleanup;
 mod control;
-mod cpu;
 mod defer_free;
-mod error;
 mod experiments;
-mod hosts;
 mod htb_tree;
-mod in_process;
 mod interleave;
 mod judge;
 mod machine;
@@ -34,10 +30,7 @@ mod nolock_qdisc;
 mod numbers;
 mod options;
 mod peers;
-mod ping;
-mod process;
 mod qdiscs;
-mod random;
 mod report;
 mod switch;
 mod switches;
@@ -45,6 +38,11 @@ mod tap_case;
 mod tx_adopt;
 mod vhost_user;
 mod web_case;
+
+/// Why an experiment, or one variant of it, could not be measured.
+mod error {
+    pub(crate) use softnet_testbed::error::{TestbedError as BenchError, chain};
+}
 
 use error::BenchError;
 use options::Options;

@@ -154,7 +154,7 @@ impl Case {
             for _ in 0..calls {
                 let now = now();
                 packets.for_each_mut(|packet: &mut Packet| {
-                    packet.set_flow_hash(random.below(active));
+                    packet.set_flow_hash(random.below(active.into()) as u32);
                     packet.set_timestamp(now);
                 });
                 access.enqueue(&mut packets, cx.at(now));

@@ -27,8 +27,6 @@ use crate::{cpu, ping};
 mod busy_host;
 pub(crate) mod iperf;
 mod many_ports;
-#[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
-pub(crate) mod mmsg;
 mod udp;
 
 /// Value of the parameter `case` of the rows with 200 connections.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::mmsg::{BATCH, Batch};
+use softnet_testbed::mmsg::{BATCH, Batch};
+
 use crate::cpu;
 use crate::error::BenchError;
 use crate::hosts::{ADDRESS_B, Topology};
@@ -148,7 +149,8 @@ fn receive(socket: &UdpSocket, payload: usize, window: Window) -> io::Result<u64
     let mut batch = Batch::new(LARGEST);
     let mut counted = 0;
     loop {
-        let result = batch.receive(socket, payload);
+        let counts = |datagram: &&[u8]| datagram.len() == payload;
+        let result = batch.receive(socket).map(|all| all.filter(counts).count());
         let now = Instant::now();
         if now >= window.to {
             return Ok(counted);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::time::Clock;
-use softnet_engine::{Engine, EngineStats, Opened, OwnQueues, PortSpec, Settings};
+use softnet_engine::{Engine, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 
 use super::{Switch, Wiring};
 use crate::error::BenchError;
 use crate::hosts::{Host, Topology};
-use crate::in_process::{Counters, InProcess};
+use crate::in_process::{Counters, InProcess, conserved};
 
 /// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say
 /// otherwise.
@@ -73,18 +73,7 @@ impl InProcess for Embedded {
     }
 
     fn stop(self: Box<Self>) -> Result<(), BenchError> {
-        check(&self.engine.stop(DRAIN))
-    }
-}
-
-fn check(stats: &EngineStats) -> Result<(), BenchError> {
-    let sums = stats.conservation();
-    if sums.holds() {
-        Ok(())
-    } else {
-        Err(BenchError::Measure(format!(
-            "softnet lost count of packets: {sums:?}"
-        )))
+        conserved(&self.engine.stop(DRAIN))
     }
 }
 

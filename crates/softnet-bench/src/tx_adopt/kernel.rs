@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use softnet::stats::Counts;
+use softnet_testbed::mmsg::{Batch, set_priority};
 
 use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::htb_tree::priority;
-use crate::switch::mmsg::{Batch, set_priority};
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;

@@ -23,7 +23,7 @@ const SPARE: usize = 2048;
 /// Bytes of a buffer; the smallest there is.
 const BUFFER: usize = 512;
 /// One call in so many is timed, on average.
-const SAMPLE: u32 = 16;
+const SAMPLE: u64 = 16;
 /// Flows of each thread.
 const FLOWS: u32 = 4;
 /// Time that packets may take to leave after the last was sent.
@@ -207,7 +207,7 @@ fn run<P: Path>(
     let mut sender = Sender::default();
     // Packets refused, and packets delivered when that was looked at last.
     let (mut refused, mut returned) = (0, 0);
-    let mut random = Random::new(number as u32 + 1);
+    let mut random = Random::new(number as u64 + 1);
     let mut class = (random.below(plan.classes.into())) as u16;
     let mut now = ticks.now();
     let mut countdown = random.below(2 * SAMPLE);
@@ -312,7 +312,7 @@ impl Pace {
         // So that waking up costs a part of the CPUs that does not grow with the number of
         // threads.
         let period = (20_000 * threads as u64).max(100_000);
-        let phase = u64::from(random.below(1024)) * period / 1024;
+        let phase = random.below(1024) * period / 1024;
         Pace {
             start: start + phase,
             period,
@@ -327,7 +327,7 @@ impl Pace {
     /// step.
     fn next(&mut self, random: &mut Random) {
         self.burst += 1;
-        let moved = u64::from(random.below(512)) * self.period / 1024;
+        let moved = random.below(512) * self.period / 1024;
         self.due = self.start + self.burst * self.period + moved;
         self.released = (self.burst as f64 * self.packets) as u64;
     }
@@ -340,7 +340,7 @@ impl Pace {
             let packets = self.released.saturating_sub(sent);
             sent = sent.max(self.released);
             if self.due >= since {
-                let sampled = (packets + u64::from(SAMPLE) / 2) / u64::from(SAMPLE);
+                let sampled = (packets + SAMPLE / 2) / SAMPLE;
                 (0..sampled).for_each(|_| late.record(now - self.due));
             }
             self.next(&mut random);
