@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let mut results = Collector::default();
     results.expect([OURS, BURN, batch::KERNEL].into_iter());
     let only = options.only()?;
-    let mut softnet = Softnet::default();
+    let softnet = Softnet::default();
     softnet.prepare()?;
     for _ in 0..turns {
         if only.allows(&[("case", json!("load"))]) {

@@ -64,7 +64,7 @@ pub(super) fn run(
 
 /// Copies that the daemon has made of packets to groups.
 fn copied(topology: &Topology) -> Result<f64, BenchError> {
-    let mut softnet = Softnet::default();
+    let softnet = Softnet::default();
     softnet.prepare()?;
     let mut command = topology.switch.command(softnet.program());
     let socket = topology.directory.path().join("rtnetlink.sock");

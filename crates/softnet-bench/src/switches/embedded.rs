@@ -79,59 +79,16 @@ impl InProcess for Embedded {
 
 /// Joins hosts by an [`Embedded`].
 #[derive(Debug)]
-pub(crate) struct EmbeddedSoftnet {
-    name: &'static str,
-    /// True if buffers return to the thread that allocated them.
-    defer: bool,
-    /// True if flows are shared out over all workers, whichever of them reads a port.
-    steer: bool,
-}
-
-impl EmbeddedSoftnet {
-    /// Softnet as it is.
-    pub(crate) fn new() -> EmbeddedSoftnet {
-        EmbeddedSoftnet {
-            name: crate::report::OURS,
-            defer: true,
-            steer: false,
-        }
-    }
-
-    /// The same as `name`, with the flows of each port shared out over all workers (RPS), so that
-    /// half of the packets cross a backlog on two.
-    pub(crate) fn steered(self, name: &'static str) -> EmbeddedSoftnet {
-        EmbeddedSoftnet {
-            name,
-            steer: true,
-            ..self
-        }
-    }
-
-    /// Without deferral: a buffer stays in the cache of the thread that frees it, whoever
-    /// allocated it.
-    pub(crate) fn without_deferral() -> EmbeddedSoftnet {
-        EmbeddedSoftnet {
-            name: "no-defer",
-            defer: false,
-            ..EmbeddedSoftnet::new()
-        }
-    }
-}
+pub(crate) struct EmbeddedSoftnet;
 
 impl Switch for EmbeddedSoftnet {
     fn name(&self) -> &'static str {
-        self.name
+        crate::report::OURS
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let buffers = buffers()?;
         let small = buffers.small.clone();
-        if !self.defer {
-            small.set_defer_max(0);
-            if let Some(large) = &buffers.large {
-                large.set_defer_max(0);
-            }
-        }
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let pollers = (0..workers)
             .map(|_| Poller::new().map_err(|e| BenchError::io("making a worker's poller", e)))
@@ -142,7 +99,7 @@ impl Switch for EmbeddedSoftnet {
         let mut ports = Vec::new();
         for host in &topology.hosts {
             let tap = Tap::open(&device(host, wiring)?, &buffers).map_err(failed)?;
-            let mut setup = PortSpec {
+            let setup = PortSpec {
                 master: Some("br0".into()),
                 ..PortSpec::new(tap.name)
             };
@@ -151,9 +108,6 @@ impl Switch for EmbeddedSoftnet {
                 tx: tap.tx,
                 features: tap.features,
             };
-            if self.steer {
-                setup.options.steering.rps = (0..workers).collect();
-            }
             ports.push((setup, Some(device)));
         }
         // They receive when all are in the bridge.
