@@ -24,7 +24,7 @@ pub enum TestbedError {
     Command {
         /// The program with its arguments.
         command: String,
-        /// Its last words.
+        /// The reason, as far as it is known.
         problem: String,
     },
     /// A network namespace could not be opened or entered.

@@ -215,8 +215,8 @@ impl Drop for Dialogue {
 /// Runs a program to its end and returns what it printed.
 ///
 /// # Errors
-/// [`TestbedError::Unavailable`] if it is not installed; [`TestbedError::Command`] with what it said
-/// if it failed.
+/// [`TestbedError::Unavailable`] if it is not installed; [`TestbedError::Command`] with what it
+/// said if it failed.
 pub fn output(command: &mut Command) -> Result<String, TestbedError> {
     let name = describe(command);
     command

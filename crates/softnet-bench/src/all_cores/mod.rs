@@ -13,8 +13,8 @@
 //! - `adopt`: one instance, which the senders share by list adoption;
 //! - `private`: each queue has a tree of its own with its part of the rate;
 //! - `mutex`: one instance behind a lock;
-//! - `kernel`: its own, by UDP sockets over veth: other programs around it, so beside the others, not
-//!   against them.
+//! - `kernel`: its own, by UDP sockets over veth: other programs around it, so beside the others,
+//!   not against them.
 //!
 //! After every turn what was sent was delivered or dropped, and all buffers are back.
 

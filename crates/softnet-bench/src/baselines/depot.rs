@@ -1,8 +1,8 @@
 //! Baseline `depot`: a packet goes into the cache of the thread that frees it, with a shared depot
 //! behind all caches. This is the pool that Softnet had before packets returned to their owners.
 //!
-//! A cache is entered by whoever finds its lock free; who does not goes to the next one. Magazines of
-//! [`MAGAZINE`] packets move between cache and depot under a mutex, half of a cache when it is
+//! A cache is entered by whoever finds its lock free; who does not goes to the next one. Magazines
+//! of [`MAGAZINE`] packets move between cache and depot under a mutex, half of a cache when it is
 //! full.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -13,12 +13,12 @@
 //! - `kernel`: the kernel's own qdisc, by UDP sockets over veth: a whole stack more, so beside the
 //!   others, not against them.
 //!
-//! Case `htb`: two senders into one `htb`, whose classes they use in turn. Case `copy`: the shape of
-//! the report that list adoption is known by, `fq` and a driver that copies 120 bytes of each packet,
-//! with 30 queues and as many senders as there, or a quarter, and with one sender a queue.
+//! Case `htb`: two senders into one `htb`, whose classes they use in turn. Case `copy`: the shape
+//! of the report that list adoption is known by, `fq` and a driver that copies 120 bytes of each
+//! packet, with 30 queues and as many senders as there, or a quarter, and with one sender a queue.
 //!
-//! Beside them, qdiscs with a queue for each flow, by the number of [flows], and [one core](one_core)
-//! alone with an `htb`.
+//! Beside them, qdiscs with a queue for each flow, by the number of [flows], and
+//! [one core](one_core) alone with an `htb`.
 //!
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
 //! all buffers are back, after every turn.

@@ -4,9 +4,10 @@
 //! Each turn of a variant makes the topology afresh: three network namespaces, the switch in one
 //! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
 //! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
-//! segments over ports of four queues, and (case `churn`) 1,200 that send little; the accuracy of `tbf` at three rates where the variant can
-//! shape; a thousand hosts (`many_ports`). Case `busy-host` is the switch beside programs that want
-//! all CPUs. CPU time is what the whole machine spent, traffic generators included.
+//! segments over ports of four queues, and (case `churn`) 1,200 that send little; the accuracy of
+//! `tbf` at three rates where the variant can shape; a thousand hosts (`many_ports`). Case
+//! `busy-host` is the switch beside programs that want all CPUs. CPU time is what the whole machine
+//! spent, traffic generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 

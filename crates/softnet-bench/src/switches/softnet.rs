@@ -38,7 +38,7 @@ impl Softnet {
     pub(crate) fn program(&self) -> &Path {
         self.program
             .get()
-            .map_or(Path::new("softnet"), PathBuf::as_path)
+            .map_or_else(|| Path::new("softnet"), PathBuf::as_path)
     }
 
     /// Connects the hosts; `far` is what the configuration says besides of the port to host b.

@@ -39,7 +39,7 @@ pub(crate) const KERNEL: &str = "kernel";
 /// otherwise.
 pub(crate) const KERNEL_BULK: usize = 32;
 
-/// What all variants of one row have in common.
+/// One row: the load, the qdisc and the driver that its variants have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) params: Vec<Param>,
