@@ -20,5 +20,6 @@ pub mod ping;
 pub mod place;
 pub mod process;
 pub mod random;
+pub mod threads;
 
 pub use error::TestbedError;

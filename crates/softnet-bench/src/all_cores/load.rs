@@ -11,6 +11,7 @@ use softnet::time::Clock;
 use softnet::tx::Sender;
 use softnet::wire::{Gso, GsoKind};
 use softnet_tc::AnyQdisc;
+use softnet_testbed::threads::joined;
 
 use super::device::{Counter, Meter, failed};
 use crate::error::BenchError;
@@ -181,10 +182,7 @@ impl Load {
             stop.store(true, Ordering::Relaxed);
             let mut sent = 0;
             for sender in senders {
-                match sender.join() {
-                    Ok(count) => sent += count,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                sent += joined(sender);
             }
             let reading = Reading {
                 time: to - from,

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
+use softnet_testbed::threads::joined;
 
 use super::{SMALL_DATAGRAM, SMALL_MSS, WARM_UP, iperf, udp};
 use crate::error::BenchError;
@@ -60,8 +61,7 @@ impl Run<'_> {
             let tcp = scope.spawn(|| server.tcp(slice, None));
             std::thread::sleep(WARM_UP.min(slice / 4));
             let pings = self.ping(&topology, slice / 2);
-            tcp.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            joined(tcp)?;
             pings
         })?;
         self.add("tcp", &[], &pings, results);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use softnet_testbed::threads::joined;
 
 use super::window::{Seen, Window};
 use super::{iperf2, senders, sink};
@@ -68,9 +69,7 @@ pub(crate) fn short(
     let (received, seen, failed) = std::thread::scope(|scope| {
         let senders = scope.spawn(|| senders::run(topology, SHORT_CLIENTS, window));
         let counted = sink.count(topology, limit, window, || Ok(()));
-        let failed = senders
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let failed = joined(senders)?;
         let (received, seen) = counted?;
         Ok::<_, BenchError>((received, seen, failed))
     })?;

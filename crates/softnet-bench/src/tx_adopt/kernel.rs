@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use softnet::stats::Counts;
 use softnet_testbed::mmsg::{Batch, set_priority};
+use softnet_testbed::threads::joined;
 
 use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
@@ -99,14 +100,9 @@ impl Veth {
             let mut call = Counts::default();
             let mut dropped = 0;
             for sender in senders {
-                match sender.join() {
-                    Ok(sent) => {
-                        let (histogram, refused) = sent?;
-                        call.merge(&histogram);
-                        dropped += refused;
-                    }
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                let (histogram, refused) = joined(sender)?;
+                call.merge(&histogram);
+                dropped += refused;
             }
             let (before, after) = (before?, after?);
             Ok(Outcome {

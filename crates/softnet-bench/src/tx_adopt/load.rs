@@ -8,6 +8,7 @@ use rustix::param::page_size;
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::stats::Counts;
 use softnet::time::Time;
+use softnet_testbed::threads::joined;
 
 use super::path::{Delivery, Path, due as due_mark};
 use super::ticks::Ticks;
@@ -146,22 +147,16 @@ pub(crate) fn measure<P: Path>(
         let (mut sent, mut waited) = (0, Duration::ZERO);
         let mut late = Counts::default();
         for sender in senders {
-            match sender.join() {
-                Ok(sender) => {
-                    sent += sender.sent;
-                    waited += Duration::from_nanos(sender.waited);
-                    outcome.call.merge(&sender.call);
-                    late.merge(&sender.late);
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            let sender = joined(sender);
+            sent += sender.sent;
+            waited += Duration::from_nanos(sender.waited);
+            outcome.call.merge(&sender.call);
+            late.merge(&sender.late);
         }
         outcome.waited = Some(waited);
         let settled = settle(path, delivery, pool, sent);
         stop.store(true, Ordering::Release);
-        if let Some(Err(panic)) = server.map(|server| server.join()) {
-            std::panic::resume_unwind(panic);
-        }
+        server.map(joined);
         settled?;
         late.merge(&delivery.sojourn());
         outcome.sojourn = Some(late);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use softnet_testbed::icmp;
+use softnet_testbed::threads::joined;
 
 use super::{Until, is_timeout, limit_blocking};
 use crate::demo::host::Host;
@@ -150,11 +151,7 @@ impl Pinger {
                 .map(|echo| scope.spawn(|| answer(echo, &done)));
             let result = f(self);
             done.store(true, Ordering::Relaxed);
-            let answered = answering.map_or(Ok(()), |thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
+            let answered = answering.map_or(Ok(()), |thread| joined(thread));
             answered.and(result)
         })
     }
