@@ -7,7 +7,7 @@ if [ -n "$(git status --porcelain -- . ':!docs' ':!*.md')" ]; then
     echo "the tree has changes; commit them first" >&2
     exit 1
 fi
-cargo build --release --locked -p softnet-bench
+cargo build --release --locked -p softnet-bench --features allocators
 bench=target/release/softnet-bench
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
@@ -30,7 +30,7 @@ seconds() {
 
 if [ $# -eq 0 ]; then
     set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores \
-        vhost-user scale
+        vhost-user
 fi
 for name; do
     "$bench" "$name" --seconds "$(seconds "$name")" --rounds 7 --json >"$made/$name.json"

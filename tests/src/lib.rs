@@ -16,7 +16,6 @@ pub mod guest;
 mod lan;
 pub mod oracle;
 pub mod qemu;
-pub mod random;
 pub mod raw;
 mod sys;
 pub mod traffic;
@@ -24,6 +23,7 @@ pub mod traffic;
 use std::time::{Duration, Instant};
 
 pub use lan::{Host, HostConfig, Lan, LanConfig};
+pub use softnet_testbed::random;
 
 /// Longer than anything a test waits for takes on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);

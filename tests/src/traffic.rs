@@ -8,9 +8,12 @@ use std::thread;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
-use softnet::wire::checksum;
+use softnet_testbed::icmp;
 
 use crate::{Host, PATIENCE, sys};
+
+/// The identifier of all pings.
+const IDENTIFIER: u16 = 0x5046;
 
 /// Bytes that look random and depend on `seed`, so that no piece can pass for another.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
@@ -210,29 +213,21 @@ impl Pinger {
 
     /// Sends an echo of `len` bytes of payload, and waits for the answer.
     pub fn ping(&self, len: usize) {
-        let (request, reply) = if self.v6 { (128, 129) } else { (8, 0) };
-        let mut message = vec![request, 0, 0, 0, 0x50, 0x46, len as u8, (len >> 8) as u8];
-        message.extend(pattern(len as u64, len));
-        if !self.v6 {
-            // The kernel fills in ICMPv6's by itself.
-            let sum = checksum(&message).to_be_bytes();
-            message[2..4].copy_from_slice(&sum);
-        }
+        let payload = pattern(len as u64, len);
+        let message = icmp::request(self.v6, IDENTIFIER, len as u16, &payload);
         let sent = rustix::net::send(&self.socket, &message, SendFlags::empty());
         assert_eq!(sent.expect("a ping"), message.len());
         let mut buffer = vec![0; 1 << 16];
         loop {
             let received = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty());
             let (n, _) = received.expect("the answer to a ping");
-            // IPv4's raw sockets get the IP header too.
-            let header = if self.v6 {
-                0
-            } else {
-                usize::from(buffer[0] & 0xf) * 4
-            };
-            let answer = &buffer[header..n];
-            if answer[0] == reply {
-                assert!(answer[4..] == message[4..], "a ping came back changed");
+            let mut answer = &buffer[..n];
+            if !self.v6 {
+                answer = icmp::behind_header(answer);
+            }
+            if let Some(reply) = icmp::reply(self.v6, answer) {
+                let expected = (IDENTIFIER, len as u16, &payload[..]);
+                assert!(reply == expected, "a ping came back changed");
                 return;
             }
         }

@@ -11,7 +11,6 @@
  *   cross PAIRS BULK MS    A allocates, rte_ring, B frees; A on the first CPU, B on the second
  *   both PAIRS BULK MS     each thread of a pair allocates for the other and frees what that one allocated
  *   onecpu PAIRS BULK MS   as cross, with both threads on the first CPU
- *   ring BULK MS           the hand-over alone: A enqueues the same pointer again and again
  *
  * Arguments: CPU_A CPU_B POOL_SIZE CACHE_SIZES MEMPOOL_OPS, then EAL's own after "--". There is one pool for each of the
  * cache sizes, which commas separate.
@@ -45,7 +44,7 @@
 /* Tries with a pause before the CPU is given away. */
 #define SPINS 64
 
-enum mode { SAME, FAST, FORWARD, LOCAL, CROSS, BOTH, RING };
+enum mode { SAME, FAST, FORWARD, LOCAL, CROSS, BOTH };
 
 struct worker {
 	/* What this thread has done: packets freed. */
@@ -183,21 +182,6 @@ static int work(void *arg)
 				abort();
 			free_bulk(m, w->bulk);
 			count(w, w->bulk);
-		}
-		return 0;
-	}
-	if (w->mode == RING) {
-		memset(m, 1, sizeof(m));
-		while (w->out && !atomic_load_explicit(&stop, memory_order_relaxed))
-			if (!rte_ring_sp_enqueue_bulk(w->out, (void **)m, w->bulk, NULL))
-				backoff(&tries);
-		while (w->in && !atomic_load_explicit(&stop, memory_order_relaxed)) {
-			unsigned int n = rte_ring_sc_dequeue_burst(w->in, (void **)m, w->bulk, NULL);
-
-			if (n == 0)
-				backoff(&tries);
-			else
-				count(w, n);
 		}
 		return 0;
 	}
@@ -343,14 +327,12 @@ int main(int argc, char **argv)
 			strcpy(word, bulk > 0 && DESCRIPTORS % bulk == 0 ? "forward" : "");
 		} else if (sscanf(line, "local %u %" SCNu64, &bulk, &ms) == 2) {
 			strcpy(word, "local");
-		} else if (sscanf(line, "ring %u %" SCNu64, &bulk, &ms) == 2) {
-			strcpy(word, "ring");
 		} else if (sscanf(line, "%15s %u %u %" SCNu64, word, &pairs, &bulk, &ms) != 4) {
 			word[0] = 0;
 		}
 		mode = !strcmp(word, "same") ? SAME : !strcmp(word, "fast") ? FAST :
 		       !strcmp(word, "forward") ? FORWARD : !strcmp(word, "local") ? LOCAL :
-		       !strcmp(word, "ring") ? RING : !strcmp(word, "both") ? BOTH : CROSS;
+		       !strcmp(word, "both") ? BOTH : CROSS;
 		one_cpu = !strcmp(word, "onecpu");
 		if ((mode == CROSS && !one_cpu && strcmp(word, "cross")) || bulk < 1 || bulk > MAX_BULK || ms < 1 ||
 		    pairs < 1 || pairs > MAX_THREADS / 2 || (one_cpu && pairs > MAX_THREADS / 4)) {
@@ -381,8 +363,6 @@ int main(int argc, char **argv)
 		if (alone)
 			on[0] = 1;
 		measure(on, threads, ms);
-		for (unsigned int i = 0; mode == RING && i < 2; i++)
-			rte_ring_reset(rings[i]);
 	}
 	rte_eal_cleanup();
 	return 0;

@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::Collector;
 use crate::tap_case::Case;
-use crate::{backlog, nolock_qdisc, tap_case, web_case};
+use crate::{backlog, nolock_qdisc, web_case};
 
 /// One experiment.
 pub(crate) struct Experiment {
@@ -64,12 +64,6 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "virtual machines' ports, against DPDK's own back end and Open vSwitch",
         run: crate::vhost_user::run,
     },
-    Experiment {
-        name: "scale",
-        summary: "a model of cores and cache lines, calibrated here: transmit designs on up to 512 \
-                  cores",
-        run: crate::scale::run,
-    },
 ];
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
@@ -84,9 +78,7 @@ fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
     let mut results = Collector::default();
     nolock_qdisc::rows(options, &mut results)?;
     web_case::rows(options, &mut results)?;
-    let mut report = results.report(name, &[nolock_qdisc::COMPARE, web_case::COMPARE].concat());
-    nolock_qdisc::scaling(&mut report);
-    Ok(report)
+    Ok(results.report(name))
 }
 
 fn all_backlog(options: &Options) -> Result<Value, BenchError> {
@@ -105,7 +97,7 @@ fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     for case in Case::ALL {
         case.rows(options, &mut results)?;
     }
-    Ok(results.report(name, &[backlog::COMPARE, tap_case::COMPARE].concat()))
+    Ok(results.report(name))
 }
 
 /// The experiments that `name` stands for.

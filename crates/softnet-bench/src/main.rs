@@ -2,8 +2,8 @@
 //! run.
 //!
 //! The older designs that Softnet is compared with live here, never in the product. An experiment
-//! is a function from [`Options`] to the JSON object that `--json` prints; the table is made from
-//! the same object, and so is what `report` says of it.
+//! is a function from [`Options`] to the JSON object that `--json` prints; the page that is printed
+//! without it is made from the same object.
 
 #![deny(unsafe_code)]
 
@@ -12,21 +12,17 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
+use softnet_testbed::{cleanup, cpu, hosts, in_process, ping, process, random};
 
 mod all_cores;
 mod backlog;
 mod baselines;
 mod buffers;
 mod bulk_free;
-mod cleanup;
 mod control;
-mod cpu;
 mod defer_free;
-mod error;
 mod experiments;
-mod hosts;
 mod htb_tree;
-mod in_process;
 mod interleave;
 mod judge;
 mod machine;
@@ -34,18 +30,19 @@ mod nolock_qdisc;
 mod numbers;
 mod options;
 mod peers;
-mod ping;
-mod process;
-mod random;
+mod qdiscs;
 mod report;
-mod scale;
 mod switch;
 mod switches;
-mod table;
 mod tap_case;
 mod tx_adopt;
 mod vhost_user;
 mod web_case;
+
+/// Why an experiment, or one variant of it, could not be measured.
+mod error {
+    pub(crate) use softnet_testbed::error::{TestbedError as BenchError, chain};
+}
 
 use error::BenchError;
 use options::Options;
@@ -83,7 +80,7 @@ fn run(options: &Options) -> Result<(), BenchError> {
         report["seconds"] = json!(options.seconds);
         report["rounds"] = json!(options.rounds());
         if !options.json {
-            print(&table::render(&report))?;
+            print(&judge::page(&report)?)?;
         }
         reports.push(report);
     }

@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// With `report`: draw the results, too, as SVG files in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
-    /// Print one JSON object (for `all`: an array of them) instead of tables.
+    /// Print one JSON object (for `all`: an array of them) instead of Markdown.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! The report: rows of medians, and how Softnet compares.
+//! The report: rows of medians.
 //!
 //! A row is a variant with its parameters; its fields are medians over the rounds, with
 //! `<field>_min` and `<field>_max` beside them where there were several, and `samples`, the figure
@@ -158,14 +158,14 @@ impl Collector {
         &mut self.rows[at]
     }
 
-    /// The report, with the ratios of the fields in `compare`.
-    pub(crate) fn report(&self, experiment: &str, compare: &[&str]) -> Value {
+    /// The report.
+    pub(crate) fn report(&self, experiment: &str) -> Value {
         let rows: Vec<Value> = self
             .in_order()
             .into_iter()
             .map(|row| row.to_json(&self.notes))
             .collect();
-        json!({ "experiment": experiment, "rows": rows, "ratios": self.ratios(compare) })
+        json!({ "experiment": experiment, "rows": rows })
     }
 
     /// The rows, those with the same parameters next to each other, as variants are expected.
@@ -186,25 +186,6 @@ impl Collector {
         rows.sort_by_cached_key(|row| rank(row));
         rows
     }
-
-    fn ratios(&self, compare: &[&str]) -> Value {
-        let mut ratios = Map::new();
-        let others = self
-            .in_order()
-            .into_iter()
-            .filter(|row| row.variant != OURS);
-        for row in others {
-            for field in compare {
-                let ours = self.median(OURS, &row.params, field);
-                if let (Some(ours), Some(theirs)) = (ours, row.median(field))
-                    && theirs != 0.0
-                {
-                    ratios.insert(row.key(field), number(ours / theirs));
-                }
-            }
-        }
-        Value::Object(ratios)
-    }
 }
 
 impl Row {
@@ -213,16 +194,6 @@ impl Row {
             .iter()
             .find(|(name, _)| *name == field)
             .map(|(_, samples)| median(samples))
-    }
-
-    /// `field/variant/param=value,…`
-    fn key(&self, field: &str) -> String {
-        let mut key = format!("{field}/{}", self.variant);
-        for (i, (name, value)) in self.params.iter().enumerate() {
-            let value = text(value);
-            key.push_str(&format!("{}{name}={value}", if i == 0 { '/' } else { ',' }));
-        }
-        key
     }
 
     fn to_json(&self, notes: &[(&str, &str, String)]) -> Value {
@@ -307,7 +278,7 @@ mod tests {
         for value in [3.0, 1.0, 2.5] {
             results.add("softnet", &[("mss", json!(400))], &[("tcp_gbps", value)]);
         }
-        let report = results.report("switch", &[]);
+        let report = results.report("switch");
         let expected = json!([{
             "variant": "softnet", "mss": 400, "tcp_gbps": 2.5, "tcp_gbps_min": 1, "tcp_gbps_max": 3,
             "samples": {"tcp_gbps": [3, 1, 2.5]},
@@ -319,7 +290,7 @@ mod tests {
     fn lines_are_the_same_json() {
         let report = json!({
             "experiment": "x", "rounds": 7,
-            "rows": [{"variant": "a", "mpps": 1.5}, {}], "ratios": {"a/b": 2}
+            "rows": [{"variant": "a", "mpps": 1.5}, {}], "machine": {"a/b": 2}
         });
         let text = lines(&report);
         assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(report));
@@ -331,23 +302,9 @@ mod tests {
         let mut results = Collector::default();
         results.add("ovs", &[], &[("mpps", 0.165)]);
         assert_eq!(
-            results.report("x", &[])["rows"],
+            results.report("x")["rows"],
             json!([{"variant": "ovs", "mpps": 0.165, "samples": {"mpps": [0.165]}}])
         );
-    }
-
-    #[test]
-    fn ratios_are_ours_over_theirs_keyed_by_parameters() {
-        let mut results = Collector::default();
-        for (variant, gbps) in [("softnet", 10.0), ("ovs", 2.5)] {
-            results.add(variant, &[], &[("tcp_gbps", gbps), ("cpu", 1.0)]);
-            let params = [("mss", json!(400)), ("qdisc", json!("tbf"))];
-            results.add(variant, &params, &[("tcp_gbps", gbps / 2.0)]);
-        }
-        results.add("kernel", &[("mss", json!(9000))], &[("tcp_gbps", 1.0)]);
-        let report = results.report("switch", &["tcp_gbps"]);
-        let expected = json!({"tcp_gbps/ovs": 4, "tcp_gbps/ovs/mss=400,qdisc=tbf": 4});
-        assert_eq!(report["ratios"], expected);
     }
 
     #[test]
@@ -362,11 +319,11 @@ mod tests {
             {"variant": "ovs", "ping_mean_us": 300,
              "samples": {"ping_mean_us": [300]}, "ping_us_log2": [1, 2, 5]},
         ]);
-        assert_eq!(results.report("x", &[])["rows"], rows);
+        assert_eq!(results.report("x")["rows"], rows);
     }
 
     #[test]
-    fn notes_are_in_every_row_of_their_variant_and_part_of_no_key() {
+    fn notes_are_in_every_row_of_their_variant() {
         let mut results = Collector::default();
         results.note("ovs", "version", "4.0.0");
         results.note("ovs", "version", "4.0.0");
@@ -374,17 +331,8 @@ mod tests {
             results.add(variant, &[("mss", json!(400))], &[("tcp_gbps", 2.0)]);
         }
         results.skip("ovs", &[("rate", json!("1gbit"))], "no shaper");
-        let report = results.report("switch", &["tcp_gbps"]);
+        let report = results.report("switch");
         let version = |row: usize| report["rows"][row]["version"].as_str();
         assert_eq!([0, 1, 2].map(version), [None, Some("4.0.0"), Some("4.0.0")]);
-        assert_eq!(report["ratios"], json!({"tcp_gbps/ovs/mss=400": 1}));
-    }
-
-    #[test]
-    fn a_division_by_nothing_is_left_out() {
-        let mut results = Collector::default();
-        results.add("softnet", &[], &[("udp_pps", 5.0)]);
-        results.add("ovs", &[], &[("udp_pps", 0.0)]);
-        assert_eq!(results.report("x", &["udp_pps"])["ratios"], json!({}));
     }
 }

@@ -11,6 +11,7 @@ use softnet::time::Clock;
 use softnet::tx::Sender;
 use softnet::wire::{Gso, GsoKind};
 use softnet_tc::AnyQdisc;
+use softnet_testbed::threads::joined;
 
 use super::device::{Counter, Meter, failed};
 use crate::error::BenchError;
@@ -27,7 +28,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Buffers beyond what waits: threads keep some.
 const SPARE: usize = 512;
 /// The times of [`Senders::OnOff`], in milliseconds.
-const ON: Range<u32> = 1..51;
+const ON: Range<u64> = 1..51;
 /// Time that packets may take to leave after the last was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -143,7 +144,7 @@ impl Load {
         let (mut at, mut senders, mut plan) = (0, 3, Plan::new());
         let end = (self.warm_up + self.time).as_nanos() as u64;
         while self.senders == Senders::OnOff && at < end {
-            at += u64::from(ON.start + random.below(ON.end - ON.start)) * 1_000_000;
+            at += (ON.start + random.below(ON.end - ON.start)) * 1_000_000;
             // One of the two others of: the first, the second, both.
             senders = (senders + random.below(2) as u8) % 3 + 1;
             plan.push((at, senders));
@@ -181,10 +182,7 @@ impl Load {
             stop.store(true, Ordering::Relaxed);
             let mut sent = 0;
             for sender in senders {
-                match sender.join() {
-                    Ok(count) => sent += count,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                sent += joined(sender);
             }
             let reading = Reading {
                 time: to - from,

@@ -13,8 +13,8 @@
 //! - `adopt`: one instance, which the senders share by list adoption;
 //! - `private`: each queue has a tree of its own with its part of the rate;
 //! - `mutex`: one instance behind a lock;
-//! - `kernel`: its own, by UDP sockets over veth, and `dpdk-sched`: DPDK's `rte_sched` on one core:
-//!   other programs around them, so beside the others, not against them.
+//! - `kernel`: its own, by UDP sockets over veth: other programs around it, so beside the others,
+//!   not against them.
 //!
 //! After every turn what was sent was delivered or dropped, and all buffers are back.
 
@@ -29,26 +29,13 @@ use serde_json::Value;
 use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::{Collector, OURS};
+use crate::tx_adopt::variants::{KERNEL, MUTEX};
 
 const NAME: &str = "all-cores";
 const ADOPT: &str = "adopt";
 const PRIVATE: &str = "private";
-const MUTEX: &str = "mutex";
-const KERNEL: &str = "kernel";
-const SCHED: &str = "dpdk-sched";
 /// Queues of a device, each with a sender.
 const QUEUES: usize = 2;
-/// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &[
-    "mpps",
-    "p50_ns",
-    "p99_ns",
-    "cpu_s_per_mpkt",
-    "skew_percent",
-    "rate_percent",
-    "fairness_percent",
-    "tcp_gbps",
-];
 
 /// State that the queues of a device in this process share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +49,13 @@ enum Share {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, ADOPT, PRIVATE, MUTEX, KERNEL, SCHED];
+    let known = [OURS, ADOPT, PRIVATE, MUTEX, KERNEL];
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     unlimited::rows(options, &mut results)?;
     shaped::rows(options, &mut results)?;
     taps::rows(options, &mut results)?;
-    Ok(results.report(NAME, COMPARE))
+    Ok(results.report(NAME))
 }
 
 /// The parameters of all rows.

@@ -6,7 +6,6 @@
 //! `rate_error_percent` is the error of the rate, with the headers of frames of 1514 bytes put back
 //! on what arrived; `fairness_percent` how far a connection is from the mean at most.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde_json::json;
@@ -86,7 +85,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let (turns, slice) = options.program_turns();
-    let softnet = Rc::new(RefCell::new(Softnet::default()));
+    let softnet = Rc::new(Softnet::default());
     for rate in RATES {
         if !only.allows(&params(rate)) {
             continue;
@@ -94,8 +93,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         let turn = |name| {
             let softnet = softnet.clone();
             let measure = move |results: &mut Collector| {
-                softnet.borrow_mut().prepare()?;
-                let softnet = softnet.borrow();
+                softnet.prepare()?;
                 let switch = Shaped {
                     softnet: &softnet,
                     name,

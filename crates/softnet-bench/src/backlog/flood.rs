@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool, PoolConfig};
+use softnet_testbed::threads::joined;
 
 use super::inbox::{self, Inbox};
 use super::worker::{sleeps, work};
@@ -135,9 +136,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
         stop.store(true, Ordering::Relaxed);
         let (mut sent, mut refused) = (0, 0);
         for sender in senders {
-            let (s, r) = sender
-                .join()
-                .unwrap_or_else(|p| std::panic::resume_unwind(p))?;
+            let (s, r) = joined(sender)?;
             (sent, refused) = (sent + s, refused + r);
         }
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -145,9 +144,7 @@ pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
             std::thread::sleep(Duration::from_micros(200));
         }
         drop(end);
-        let (disorder, sleeps) = worker
-            .join()
-            .unwrap_or_else(|p| std::panic::resume_unwind(p))?;
+        let (disorder, sleeps) = joined(worker)?;
         let got = received();
         if disorder > 0 || got + refused != sent {
             return Err(BenchError::Measure(format!(

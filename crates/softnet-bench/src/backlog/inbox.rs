@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender};
 use softnet::mem::PacketList;
 use softnet::time::Clock;
 use softnet::tx::{Notifier, Wake};
@@ -57,7 +58,6 @@ pub(crate) fn make(name: &str) -> Result<Pair, BenchError> {
         "snapshot" => snapshot(poller()?, BUSY_POLL),
         NO_POLL_SNAPSHOT => snapshot(poller()?, Duration::ZERO),
         "crossbeam" => crossbeam(),
-        "flume" => flume(),
         NO_POLL => softnet(poller()?, Duration::ZERO),
         _ => softnet(poller()?, BUSY_POLL),
     })
@@ -232,66 +232,56 @@ impl Owner for OlderOwner {
 }
 
 /// A channel of lists of packets. It is empty lists that end the wait.
-struct Channel<S, R> {
-    sender: S,
-    receiver: R,
+struct Channel {
+    sender: Sender<PacketList>,
+    receiver: Receiver<PacketList>,
 }
 
-struct ChannelOwner<S, R> {
-    inbox: Arc<Channel<S, R>>,
+struct ChannelOwner {
+    inbox: Arc<Channel>,
     rest: PacketList,
 }
 
-macro_rules! channel {
-    ($name:ident, $channel:ident) => {
-        impl Inbox for Channel<$channel::Sender<PacketList>, $channel::Receiver<PacketList>> {
-            fn push(&self, packets: PacketList) -> usize {
-                use $channel::TrySendError::{Disconnected, Full};
-                match self.sender.try_send(packets) {
-                    Ok(()) => 0,
-                    Err(Full(list) | Disconnected(list)) => list.len(),
-                }
-            }
+impl Inbox for Channel {
+    fn push(&self, packets: PacketList) -> usize {
+        let refused = self.sender.try_send(packets).err();
+        refused.map_or(0, |refused| refused.into_inner().len())
+    }
 
-            fn stop(&self) {
-                // If it is full, the worker is awake.
-                let _ = self.sender.try_send(PacketList::new());
-            }
-        }
-
-        impl Owner for ChannelOwner<$channel::Sender<PacketList>, $channel::Receiver<PacketList>> {
-            fn poll(&mut self, quota: usize, out: &mut PacketList) {
-                while out.len() < quota {
-                    if self.rest.is_empty() {
-                        match self.inbox.receiver.try_recv() {
-                            Ok(list) => self.rest = list,
-                            Err(_) => break,
-                        }
-                    }
-                    self.rest.split_front(quota - out.len(), out);
-                }
-            }
-
-            fn wait(&mut self) {
-                if self.rest.is_empty()
-                    && let Ok(list) = self.inbox.receiver.recv()
-                {
-                    self.rest = list;
-                }
-            }
-        }
-
-        fn $name() -> Pair {
-            let (sender, receiver) = $channel::bounded(MAX_BACKLOG);
-            let inbox = Arc::new(Channel { sender, receiver });
-            let owner = ChannelOwner {
-                inbox: inbox.clone(),
-                rest: PacketList::new(),
-            };
-            (inbox, Box::new(owner))
-        }
-    };
+    fn stop(&self) {
+        // If it is full, the worker is awake.
+        let _ = self.sender.try_send(PacketList::new());
+    }
 }
 
-channel!(crossbeam, crossbeam_channel);
-channel!(flume, flume);
+impl Owner for ChannelOwner {
+    fn poll(&mut self, quota: usize, out: &mut PacketList) {
+        while out.len() < quota {
+            if self.rest.is_empty() {
+                match self.inbox.receiver.try_recv() {
+                    Ok(list) => self.rest = list,
+                    Err(_) => break,
+                }
+            }
+            self.rest.split_front(quota - out.len(), out);
+        }
+    }
+
+    fn wait(&mut self) {
+        if self.rest.is_empty()
+            && let Ok(list) = self.inbox.receiver.recv()
+        {
+            self.rest = list;
+        }
+    }
+}
+
+fn crossbeam() -> Pair {
+    let (sender, receiver) = crossbeam_channel::bounded(MAX_BACKLOG);
+    let inbox = Arc::new(Channel { sender, receiver });
+    let owner = ChannelOwner {
+        inbox: inbox.clone(),
+        rest: PacketList::new(),
+    };
+    (inbox, Box::new(owner))
+}

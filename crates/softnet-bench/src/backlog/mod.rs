@@ -18,7 +18,7 @@ use softnet_io::{Poller, PortRx, PortTx};
 
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
-use crate::interleave::{Variant, interleave};
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
@@ -36,11 +36,7 @@ pub(crate) const VARIANTS: &[&str] = &[
     inbox::NO_POLL,
     inbox::NO_POLL_SNAPSHOT,
     "crossbeam",
-    "flume",
 ];
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] =
-    &["mpps", "wakes_per_ktrans", "sleeps_per_ktrans", "cpu_share"];
 /// Share of `--seconds` that one figure gets.
 const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];
@@ -91,25 +87,30 @@ impl Case {
     }
 }
 
-impl Variant for Figure {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        let fields = match self.case {
-            Case::Rr { flows, service } => self.rr(flows, service)?,
-            Case::Flood { bulk, apart } => self.flood(bulk, apart)?,
-            Case::Idle => self.idle()?,
-        };
-        results.add(self.name, &self.case.params(), &fields);
-        Ok(())
-    }
-}
-
 type Fields = Vec<(&'static str, f64)>;
 
 impl Figure {
+    fn measure(&self) -> Result<Fields, BenchError> {
+        match self.case {
+            Case::Rr { flows, service } => self.rr(flows, service),
+            Case::Flood { bulk, apart } => self.flood(bulk, apart),
+            Case::Idle => self.idle(),
+        }
+    }
+
+    fn turn(self) -> Turn {
+        let (name, params) = (self.name, self.case.params());
+        let measure = move |results: &mut Collector| {
+            results.add(name, &self.case.params(), &self.measure()?);
+            Ok(())
+        };
+        Turn {
+            name,
+            params,
+            measure: Box::new(measure),
+        }
+    }
+
     fn rr(&self, flows: usize, service: u64) -> Result<Fields, BenchError> {
         let plan = rr::Plan {
             flows,
@@ -209,20 +210,17 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let rounds = options.rounds();
     let time = Duration::from_secs_f64((options.seconds * SHARE / rounds as f64).max(0.02));
     for case in cases {
-        let mut figures: Vec<Box<dyn Variant>> = Vec::new();
-        for &name in VARIANTS {
-            let chosen = options.wants(name);
-            if chosen && (name == OURS || !matches!(case, Case::Idle)) {
-                figures.push(Box::new(Figure {
-                    name,
-                    case,
-                    cpus,
-                    ticks: ticks.clone(),
-                    time,
-                }));
-            }
-        }
-        interleave(rounds, &mut figures, results)?;
+        let names = VARIANTS.iter().copied();
+        let figures = names.filter(|name| *name == OURS || !matches!(case, Case::Idle));
+        let figure = |name| Figure {
+            name,
+            case,
+            cpus,
+            ticks: ticks.clone(),
+            time,
+        };
+        let turns = figures.map(|name| figure(name).turn()).collect();
+        interleave::measure(options, rounds, turns, results)?;
     }
     Ok(())
 }

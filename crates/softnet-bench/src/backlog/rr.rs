@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::stats::Counts;
 use softnet::time::Time;
+use softnet_testbed::threads::joined;
 
 use super::inbox;
 use super::worker::{sleeps, work};
@@ -177,10 +178,8 @@ pub(super) fn measure(
         stop.store(true, Ordering::Release);
         client.stop();
         server.stop();
-        let served = serve
-            .join()
-            .unwrap_or_else(|p| std::panic::resume_unwind(p));
-        let asked = ask.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+        let served = joined(serve);
+        let asked = joined(ask);
         broken += served?;
         let (counts, more) = asked?;
         latency = counts;

@@ -1,18 +1,17 @@
 //! Baseline `depot`: a packet goes into the cache of the thread that frees it, with a shared depot
 //! behind all caches. This is the pool that Softnet had before packets returned to their owners.
 //!
-//! A cache is entered by [`TryLock`]; who finds it taken goes to the next one. Magazines of
-//! [`MAGAZINE`] packets move between cache and depot under a mutex, half of a cache when it is
+//! A cache is entered by whoever finds its lock free; who does not goes to the next one. Magazines
+//! of [`MAGAZINE`] packets move between cache and depot under a mutex, half of a cache when it is
 //! full.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::try_lock::TryLock;
 use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::buffers::line::{Chain, Line, Owned};
 use crate::buffers::{Buffers, Counts, DATA};
@@ -46,7 +45,7 @@ struct Shared {
 /// The pool.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    caches: Box<[CachePadded<TryLock<Cache>>]>,
+    caches: Box<[CachePadded<Mutex<Cache>>]>,
     depot: Mutex<Shared>,
     lines: Block,
     data: Block,
@@ -56,7 +55,7 @@ pub(crate) struct Depot {
 // SAFETY: the pointers in caches and depot are buffers owned by whoever holds the lock around
 // them.
 unsafe impl Send for Depot {}
-// SAFETY: as above; all access goes through `TryLock` or `Mutex`.
+// SAFETY: as above; all access goes through a lock.
 unsafe impl Sync for Depot {}
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -79,7 +78,7 @@ impl Depot {
     /// A pool of that many buffers.
     pub(crate) fn new(buffers: usize) -> Result<Depot, BenchError> {
         let cache = || {
-            CachePadded::new(TryLock::new(Cache {
+            CachePadded::new(Mutex::new(Cache {
                 buffers: [None; CACHE],
                 len: 0,
             }))
@@ -114,13 +113,13 @@ impl Depot {
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
-        let mut shared = self.depot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.depot.lock();
         shared.ops += 1;
         shared
     }
 
     /// The caches, this thread's own first.
-    fn each(&self) -> impl Iterator<Item = &TryLock<Cache>> {
+    fn each(&self) -> impl Iterator<Item = &Mutex<Cache>> {
         let own = slot();
         (own..own + CACHES).map(|i| &*self.caches[i % CACHES])
     }
@@ -239,7 +238,7 @@ impl Depot {
     }
 
     fn free_buffers(&mut self) -> usize {
-        let cached: usize = self.caches.iter().map(|c| c.lock_slow().len).sum();
+        let cached: usize = self.caches.iter().map(|c| c.lock().len).sum();
         let depot = self.shared();
         cached + depot.full.len() * MAGAZINE + depot.loose.len()
     }

@@ -13,5 +13,3 @@ pub(crate) mod snapshot;
 pub(crate) mod spin_adopt;
 #[allow(unsafe_code, reason = "a lock promises that one holds it at a time")]
 mod ticket;
-#[allow(unsafe_code, reason = "the lock hands out its value")]
-mod try_lock;

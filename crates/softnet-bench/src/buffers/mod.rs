@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::error::BenchError;
-use crate::interleave::{Variant, interleave};
+use crate::interleave::Turn;
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Param};
 
@@ -12,6 +12,7 @@ use crate::report::{Collector, Param};
 pub(crate) mod line;
 pub(crate) mod pinned;
 mod softnet;
+pub(crate) mod source;
 
 pub(crate) use softnet::Softnet;
 
@@ -96,30 +97,25 @@ pub(crate) struct Reading {
     pub(crate) counts: Counts,
 }
 
-/// One variant's measurement of one figure.
-pub(crate) struct Figure {
-    pub(crate) name: &'static str,
-    pub(crate) params: Vec<Param>,
-    pub(crate) measure: Box<dyn Fn(Duration) -> Result<Reading, BenchError>>,
-    pub(crate) slice: Duration,
-}
-
-impl Variant for Figure {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        let mut reading = (self.measure)(self.slice)?;
+/// A variant's turns at one figure.
+pub(crate) fn figure(
+    name: &'static str,
+    params: Vec<Param>,
+    slice: Duration,
+    measure: impl Fn(Duration) -> Result<Reading, BenchError> + 'static,
+) -> Turn {
+    let of = params.clone();
+    let turn = move |results: &mut Collector| {
+        let mut reading = measure(slice)?;
         for _ in 0..RETRIES {
             if reading.packets > 0 {
                 break;
             }
-            reading = (self.measure)(self.slice)?;
+            reading = measure(slice)?;
         }
         let packets = reading.packets as f64;
         if reading.packets == 0 {
-            results.skip(self.name, &self.params, "no packet passed in the time");
+            results.skip(name, &of, "no packet passed in the time");
             return Ok(());
         }
         let ns = reading.time.as_secs_f64() * 1e9 / packets;
@@ -133,8 +129,13 @@ impl Variant for Figure {
         for (name, count) in counts {
             fields.extend(count.map(|count| (name, count as f64 / packets)));
         }
-        results.add(self.name, &self.params, &fields);
+        results.add(name, &of, &fields);
         Ok(())
+    };
+    Turn {
+        name,
+        params,
+        measure: Box::new(turn),
     }
 }
 
@@ -159,23 +160,7 @@ impl Schedule {
             short,
         }
     }
-
-    /// Lets the variants of one figure take turns.
-    pub(crate) fn run(
-        &self,
-        figures: Vec<Figure>,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-        for figure in figures {
-            variants.push(Box::new(figure));
-        }
-        interleave(self.rounds, &mut variants, results)
-    }
 }
-
-/// The variants by name, in the order of their turns.
-pub(crate) type Sources<S> = Vec<(&'static str, std::rc::Rc<S>)>;
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -220,21 +205,16 @@ pub(crate) mod tests {
 
     #[test]
     fn a_figure_without_packets_is_a_row_with_the_reason() {
-        let mut figure = Figure {
-            name: "dpdk",
-            params: Vec::new(),
-            measure: Box::new(|time| {
-                Ok(Reading {
-                    packets: 0,
-                    time,
-                    counts: Counts::default(),
-                })
-            }),
-            slice: Duration::from_millis(1),
-        };
+        let figure = figure("dpdk", Vec::new(), Duration::from_millis(1), |time| {
+            Ok(Reading {
+                packets: 0,
+                time,
+                counts: Counts::default(),
+            })
+        });
         let mut results = Collector::default();
-        figure.turn(&mut results).expect("it is no error");
-        let report = results.report("x", &[]);
+        (figure.measure)(&mut results).expect("it is no error");
+        let report = results.report("x");
         assert!(report["rows"][0]["skipped"].is_string(), "{report}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::thread::CpuSet;
+use softnet_testbed::threads::joined;
 
 use super::{Buffers, Counts, Reading};
 use crate::error::BenchError;
@@ -294,9 +295,7 @@ pub(crate) fn hand_off<B: Buffers>(
         };
         shared.stop.store(true, Ordering::Relaxed);
         for thread in threads {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            joined(thread)?;
         }
         Ok(reading)
     })

@@ -42,7 +42,7 @@ pub(super) struct Goal {
     pub(super) note: &'static str,
 }
 
-/// Whose goals they are, but for a model of other variants.
+/// Whose goals they are.
 pub(super) const WHOSE: &str = OURS;
 
 use Against::{Least, LessThan, MoreThan, Nothing, Same, Variant};
@@ -75,9 +75,7 @@ const HTB: (&str, &[&str]) = ("qdisc", &["htb"]);
 const ONE_CORE: (&str, &[&str]) = ("case", &["one-core"]);
 const WAITING: (&str, &[&str]) = ("waiting", &["0", "2"]);
 const COPY: (&str, &[&str]) = ("case", &["copy"]);
-const SHAPE: (&str, &[&str]) = ("threads", &["2", "240"]);
-const ONE_OR_TWO: (&str, &[&str]) = ("threads", &["1", "2"]);
-const MODELLED: &[(&str, &[&str])] = &[("shape", &["one-queue", "30-fair-queues"]), ONE_OR_TWO];
+const SHAPE: (&str, &[&str]) = ("threads", &["2", "60", "240"]);
 const WORK: (&str, &[&str]) = ("service_ns", &["0", "1000"]);
 const SHAPERS: (&str, &[&str]) = ("qdisc", &["tbf", "htb"]);
 const UNLIMITED: (&str, &[&str]) = ("case", &["unlimited"]);
@@ -111,22 +109,6 @@ const fn goal(
     }
 }
 
-/// Greatest distance of the model of `scale` from the measurement, in percent.
-const fn model(of: &'static str, at: &'static [(&'static str, &'static [&'static str])]) -> Goal {
-    let note = "the model against this machine";
-    Goal {
-        of,
-        ..goal(
-            "scale",
-            "deviation_percent",
-            Nothing("%", 1.0),
-            AtMost(20.0),
-            at,
-            note,
-        )
-    }
-}
-
 #[rustfmt::skip] // A table.
 pub(super) const GOALS: &[Goal] = &[
     // tx-adopt
@@ -150,11 +132,6 @@ pub(super) const GOALS: &[Goal] = &[
         "of the transmit call"),
     goal("tx-adopt", "mpps", Variant("busylock"), AtLeast(1.0),
         &[ALL, QDISCS, DRIVERS, ("bulk", &["32"]), ONE_QUEUE, FULL], "chains of 32"),
-    goal("tx-adopt", "mpps", Variant("busylock"), AtLeast(1.8),
-        &[("threads", &["60", "240"]), ("qdisc", &["fq"]), ("driver", &["copy"]), SINGLE,
-            ("queues", &["30"]), FULL],
-        "the shape of the report that the mechanism is known by: 30 queues, fq, a driver that \
-         works (16 to 29 million packets/s there)"),
     // nolock-qdisc
     goal("nolock-qdisc", "mpps", Variant("locked"), AtLeast(1.24),
         &[("threads", &["1"]), PFIFO_FAST, ROOT],
@@ -303,12 +280,6 @@ pub(super) const GOALS: &[Goal] = &[
     goal("vhost-user", "mpps", Variant("no-defer"), AtLeast(1.0),
         &[("case", &["vms"]), ("vms", &["2", "8"]), ("steering", &["none", "rps"])],
         "the same without deferral"),
-    // scale
-    model(OURS, MODELLED),
-    model("busylock", MODELLED),
-    model("private", &[("shape", &["queue-per-core"]), ONE_OR_TWO]),
-    goal("scale", "mpps", Variant("busylock"), AtLeast(1.8), &[("shape", &["report"])],
-        "in the model; 16 to 29 million packets/s in the report"),
 ];
 
 #[cfg(test)]
@@ -342,7 +313,7 @@ mod tests {
                 results.add(variant, params, &fields);
             }
         }
-        let results = Results::parse(&results.report(experiment, &[])).expect("a report");
+        let results = Results::parse(&results.report(experiment)).expect("a report");
         let own = |goal: &&Goal| goal.experiment == experiment && fields.contains(&goal.metric);
         assert!(GOALS.iter().any(|goal| own(&goal)));
         for goal in GOALS.iter().filter(own) {

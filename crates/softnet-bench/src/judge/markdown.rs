@@ -22,7 +22,6 @@ const PREFACES: &[(&str, &str)] = &[
     ("control", include_str!("prefaces/control.md")),
     ("all-cores", include_str!("prefaces/all-cores.md")),
     ("vhost-user", include_str!("prefaces/vhost-user.md")),
-    ("scale", include_str!("prefaces/scale.md")),
 ];
 
 /// The whole page.
@@ -37,12 +36,6 @@ pub(super) fn render(results: &Results, verdicts: &[Verdict], pictures: &[String
     notes(&mut page, results);
     if !verdicts.is_empty() {
         judged(&mut page, verdicts);
-    }
-    if !results.calibration.is_empty() {
-        page.push_str("\n## Calibration\n\n| measured | |\n|---|---|\n");
-        for (name, value) in &results.calibration {
-            let _ = writeln!(page, "| `{name}` | {} |", text(value));
-        }
     }
     if !pictures.is_empty() {
         page.push_str("\n## Pictures\n\n");
@@ -262,7 +255,7 @@ mod tests {
             ];
             results.add(variant, &params, &[("mpps", mpps)]);
         }
-        let mut report = results.report("tx-adopt", &[]);
+        let mut report = results.report("tx-adopt");
         report["machine"] = json!({"revision": "abc", "dirty": dirty});
         let results = Results::parse(&report).expect("it is a report");
         let verdicts: Vec<_> = GOALS

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::error::BenchError;
 
 mod goals;
@@ -27,10 +29,24 @@ pub(crate) fn judge(file: &Path, plots: Option<&Path>) -> Result<String, BenchEr
         Some(directory) => plot::draw(&results, directory)?,
         None => Vec::new(),
     };
+    Ok(render(&results, &drawn))
+}
+
+/// The Markdown of a report that was just made.
+///
+/// # Errors
+/// If the report is none.
+pub(crate) fn page(report: &Value) -> Result<String, BenchError> {
+    let results = Results::parse(report);
+    let results = results.ok_or_else(|| BenchError::Measure("a row has no variant".into()))?;
+    Ok(render(&results, &[]))
+}
+
+fn render(results: &Results, drawn: &[String]) -> String {
     let goals = goals::GOALS.iter();
     let verdicts: Vec<_> = goals
         .filter(|goal| goal.experiment == results.experiment)
-        .map(|goal| Verdict::of(goal, &results))
+        .map(|goal| Verdict::of(goal, results))
         .collect();
-    Ok(markdown::render(&results, &verdicts, &drawn))
+    markdown::render(results, &verdicts, drawn)
 }

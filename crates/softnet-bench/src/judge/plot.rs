@@ -138,17 +138,6 @@ const CURVES: &[Curve] = &[
         along: &["rate_mbps"],
         without: &["leaf"],
     },
-    Curve {
-        experiment: "scale",
-        file: "throughput",
-        x: "threads",
-        y: "mpps",
-        y_title: "million packets/s",
-        unit: 1.0,
-        log_y: true,
-        along: &["threads", "queues"],
-        without: &["work"],
-    },
 ];
 
 /// Histograms whose distributions are drawn, and the most panels of one file.
@@ -475,7 +464,7 @@ mod tests {
                 results.add_histogram(variant, &params, "mpps", "call_ns_log2", &[0, 5, 9, 1]);
             }
         }
-        let read = Results::parse(&results.report("tx-adopt", &[])).expect("it is a report");
+        let read = Results::parse(&results.report("tx-adopt")).expect("it is a report");
         let directory =
             std::env::temp_dir().join(format!("softnet-bench-plot-{}", std::process::id()));
         let drawn = draw(&read, &directory).expect("the temporary directory is writable");

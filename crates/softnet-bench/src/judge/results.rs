@@ -33,8 +33,6 @@ pub(super) struct Results {
     pub(super) seconds: f64,
     pub(super) rounds: u64,
     pub(super) rows: Vec<Row>,
-    /// The parameters given to a model.
-    pub(super) calibration: Map<String, Value>,
 }
 
 /// The value of a parameter; `-` if there is none.
@@ -68,10 +66,6 @@ impl Results {
             seconds: value["seconds"].as_f64().unwrap_or(f64::NAN),
             rounds: value["rounds"].as_u64().unwrap_or(1),
             rows: rows.collect::<Option<_>>()?,
-            calibration: value["calibration"]
-                .as_object()
-                .cloned()
-                .unwrap_or_default(),
         })
     }
 
@@ -164,7 +158,7 @@ mod tests {
         results.add_histogram("softnet", &params, "mpps", "call_ns_log2", &[0, 3]);
         results.note("softnet", "setting", "plain");
         results.skip("dpdk", &[], "not installed");
-        let mut report = results.report("tx-adopt", &[]);
+        let mut report = results.report("tx-adopt");
         report["rounds"] = json!(3);
         let read = Results::parse(&report).expect("it is a report");
         let row = &read.rows[0];

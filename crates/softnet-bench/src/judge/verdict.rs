@@ -179,7 +179,7 @@ mod tests {
             }
         }
         results.skip("mutex", &[("threads", json!(64))], "too many");
-        Results::parse(&results.report("x", &[])).expect("it is a report")
+        Results::parse(&results.report("x")).expect("it is a report")
     }
 
     #[test]

@@ -15,10 +15,11 @@ use softnet_tc::{AnyQdisc, FqCodelSpec, FqSpec, QdiscEnv, QdiscSpec};
 
 use super::FRAME;
 use crate::error::BenchError;
-use crate::interleave::Variant;
+use crate::interleave::Turn;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
+use crate::tx_adopt::variants::LOCKED;
 
 /// Name of these rows for `--only case=`.
 const CASE: &str = "flows";
@@ -26,7 +27,6 @@ const CASE: &str = "flows";
 const BULK: usize = 32;
 /// Calls between two looks at the clock that ends a turn.
 const CALLS: usize = 1000;
-pub(super) const LOCKED: &str = "locked";
 
 /// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
@@ -75,14 +75,6 @@ impl Case {
     }
 }
 
-/// A variant's turns at one case.
-pub(super) struct Turn {
-    pub(super) name: &'static str,
-    pub(super) case: Case,
-    pub(super) time: Duration,
-    pub(super) ticks: Ticks,
-}
-
 /// A qdisc, alone or behind a lock.
 enum Access {
     Owned(AnyQdisc),
@@ -107,11 +99,26 @@ impl Access {
     }
 }
 
-impl Turn {
+impl Case {
+    /// A variant's turns.
+    pub(super) fn turn(self, name: &'static str, time: Duration, ticks: &Ticks) -> Turn {
+        let ticks = ticks.clone();
+        let measure = move |results: &mut Collector| {
+            let mpps = self.measure(name, time, &ticks)?;
+            results.add(name, &self.params(), &[("mpps", mpps)]);
+            Ok(())
+        };
+        Turn {
+            name,
+            params: self.params(),
+            measure: Box::new(measure),
+        }
+    }
+
     /// Millions of packets per second that came and left.
-    fn measure(&self) -> Result<f64, BenchError> {
+    fn measure(&self, name: &str, time: Duration, ticks: &Ticks) -> Result<f64, BenchError> {
         let failed = |e: &dyn std::fmt::Display| BenchError::Measure(e.to_string());
-        let Case { flows, active, .. } = self.case;
+        let Case { flows, active, .. } = *self;
         let config = PoolConfig {
             buffers: flows as usize + 64 + BULK,
             buffer_size: 512,
@@ -119,11 +126,10 @@ impl Turn {
         let pool = Pool::new(config).map_err(|e| failed(&e))?;
         let mut cx = Cx::new(&pool);
         let mut qdisc = self
-            .case
             .qdisc()
             .build(&QdiscEnv::new(&pool))
             .map_err(|e| failed(&e))?;
-        let now = || self.ticks.now();
+        let now = || ticks.now();
         let of_flow = |flow: u32| {
             let mut packet = pool.alloc().ok()?;
             packet.extend(FRAME);
@@ -139,7 +145,7 @@ impl Turn {
             qdisc.enqueue(&mut list, cx.at(now()));
         }
         let mut packets: PacketList = (0..BULK as u32).filter_map(of_flow).collect();
-        let mut access = match self.name {
+        let mut access = match name {
             LOCKED => Access::Locked(Mutex::new(qdisc)),
             _ => Access::Owned(qdisc),
         };
@@ -148,7 +154,7 @@ impl Turn {
             for _ in 0..calls {
                 let now = now();
                 packets.for_each_mut(|packet: &mut Packet| {
-                    packet.set_flow_hash(random.below(active));
+                    packet.set_flow_hash(random.below(active.into()) as u32);
                     packet.set_timestamp(now);
                 });
                 access.enqueue(&mut packets, cx.at(now));
@@ -157,7 +163,7 @@ impl Turn {
         };
         turn(10 * CALLS);
         let (start, mut calls) = (Instant::now(), 0);
-        while start.elapsed() < self.time {
+        while start.elapsed() < time {
             turn(CALLS);
             calls += CALLS;
         }
@@ -167,18 +173,6 @@ impl Turn {
             return Err(BenchError::Measure(text));
         }
         Ok(mpps)
-    }
-}
-
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        let mpps = self.measure()?;
-        results.add(self.name, &self.case.params(), &[("mpps", mpps)]);
-        Ok(())
     }
 }
 
@@ -194,17 +188,9 @@ mod tests {
     fn as_many_packets_leave_as_come() {
         for case in CASES {
             for name in NAMES {
-                let turn = Turn {
-                    name,
-                    case,
-                    time: Duration::from_millis(2),
-                    ticks: Ticks::new(),
-                };
-                assert!(
-                    turn.measure()
-                        .unwrap_or_else(|e| panic!("{name} {case:?}: {e}"))
-                        > 0.0
-                );
+                let mpps = case.measure(name, Duration::from_millis(2), &Ticks::new());
+                let mpps = mpps.unwrap_or_else(|e| panic!("{name} {case:?}: {e}"));
+                assert!(mpps > 0.0);
             }
         }
     }

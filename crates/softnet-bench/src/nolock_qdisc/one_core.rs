@@ -16,9 +16,10 @@ use softnet_tc::{AnyQdisc, QdiscEnv};
 use super::FRAME;
 use super::dpdk_sched::{BULK, Sched};
 use crate::buffers::pinned::{self, Cpus};
-use crate::buffers::{Counts, Figure, Reading, Schedule};
+use crate::buffers::{Counts, Reading, Schedule, figure};
 use crate::error::BenchError;
 use crate::htb_tree;
+use crate::interleave;
 use crate::options::Options;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
@@ -188,26 +189,16 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         if !only.allows(&case.params()) {
             continue;
         }
-        let mut figures = Vec::new();
-        if options.wants(OURS) {
-            let ticks = ticks.clone();
-            figures.push(Figure {
-                name: OURS,
-                params: case.params(),
-                measure: Box::new(move |time| measure(&case, cpu, ticks.clone(), time)),
-                slice: schedule.slice,
-            });
-        }
-        if options.wants(PEER) {
-            let (sched, best) = (Sched::new(case.classes, case.waiting, cpu), Cell::new(None));
-            figures.push(Figure {
-                name: PEER,
-                params: case.params(),
-                measure: Box::new(move |time| sched.measure(&best, time)),
-                slice: schedule.slice,
-            });
-        }
-        schedule.run(figures, results)?;
+        let ticks = ticks.clone();
+        let ours = move |time| measure(&case, cpu, ticks.clone(), time);
+        let (sched, best) = (Sched::new(case.classes, case.waiting, cpu), Cell::new(None));
+        let figures = vec![
+            figure(OURS, case.params(), schedule.slice, ours),
+            figure(PEER, case.params(), schedule.slice, move |time| {
+                sched.measure(&best, time)
+            }),
+        ];
+        interleave::measure(options, schedule.rounds, figures, results)?;
     }
     Ok(())
 }

@@ -4,8 +4,11 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use crate::buffers::line::{Chain, Line, Owned};
+use crate::buffers::pinned::Cpus;
+use crate::buffers::source::{self, Source};
 use crate::buffers::{Buffers, DATA};
 
 /// Bytes of a packet. More alignment than any allocation has is not asked for: it would take some
@@ -45,9 +48,11 @@ unsafe impl Allocator for Malloc {
 }
 
 /// mimalloc.
+#[cfg(feature = "allocators")]
 #[derive(Debug)]
 pub(crate) struct Mimalloc;
 
+#[cfg(feature = "allocators")]
 // SAFETY: as mimalloc promises.
 unsafe impl Allocator for Mimalloc {
     fn alloc() -> *mut c_void {
@@ -62,11 +67,11 @@ unsafe impl Allocator for Mimalloc {
 }
 
 /// jemalloc.
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "allocators")]
 #[derive(Debug)]
 pub(crate) struct Jemalloc;
 
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "allocators")]
 // SAFETY: as jemalloc promises.
 unsafe impl Allocator for Jemalloc {
     fn alloc() -> *mut c_void {
@@ -81,11 +86,11 @@ unsafe impl Allocator for Jemalloc {
 }
 
 /// snmalloc.
-#[cfg(feature = "snmalloc")]
+#[cfg(feature = "allocators")]
 #[derive(Debug)]
 pub(crate) struct Snmalloc;
 
-#[cfg(feature = "snmalloc")]
+#[cfg(feature = "allocators")]
 // SAFETY: as snmalloc promises.
 unsafe impl Allocator for Snmalloc {
     fn alloc() -> *mut c_void {
@@ -96,6 +101,24 @@ unsafe impl Allocator for Snmalloc {
     unsafe fn free(memory: *mut c_void) {
         // SAFETY: by the caller's promise, and allocated with this size and alignment.
         unsafe { snmalloc_sys::sn_rust_dealloc(memory, 16, SIZE) };
+    }
+}
+
+/// The allocators' names.
+pub(crate) const NAMES: [&str; 4] = ["malloc", "jemalloc", "mimalloc", "snmalloc"];
+
+/// The allocator of this name.
+pub(crate) fn named(name: &str, cpus: Cpus) -> Rc<dyn Source> {
+    match name {
+        "malloc" => source::local(General::<Malloc>::new(), cpus),
+        #[cfg(feature = "allocators")]
+        "jemalloc" => source::local(General::<Jemalloc>::new(), cpus),
+        #[cfg(feature = "allocators")]
+        "mimalloc" => source::local(General::<Mimalloc>::new(), cpus),
+        #[cfg(feature = "allocators")]
+        _ => source::local(General::<Snmalloc>::new(), cpus),
+        #[cfg(not(feature = "allocators"))]
+        _ => Rc::new(source::NotBuilt),
     }
 }
 
@@ -165,10 +188,11 @@ mod tests {
     #[test]
     fn every_allocator_works_as_a_pool() {
         everything_comes_back(&General::<Malloc>::new(), 1000);
-        everything_comes_back(&General::<Mimalloc>::new(), 1000);
-        #[cfg(feature = "jemalloc")]
-        everything_comes_back(&General::<Jemalloc>::new(), 1000);
-        #[cfg(feature = "snmalloc")]
-        everything_comes_back(&General::<Snmalloc>::new(), 1000);
+        #[cfg(feature = "allocators")]
+        {
+            everything_comes_back(&General::<Mimalloc>::new(), 1000);
+            everything_comes_back(&General::<Jemalloc>::new(), 1000);
+            everything_comes_back(&General::<Snmalloc>::new(), 1000);
+        }
     }
 }

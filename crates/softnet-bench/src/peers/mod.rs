@@ -4,5 +4,5 @@
 pub(crate) mod allocators;
 pub(crate) mod dpdk;
 pub(crate) mod hugepages;
-pub(crate) mod place;
+pub(crate) use softnet_testbed::place;
 pub(crate) mod version;

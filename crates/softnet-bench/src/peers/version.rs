@@ -42,7 +42,7 @@ fn of(variant: &str, channels: bool) -> Option<String> {
     match variant {
         "ovs" => switches::OpenVswitch::Stock.version(),
         "ovs-tso" => switches::OpenVswitch::SegmentationOffload.version(),
-        "kernel" | "kernel-bridge" | "kernel-bridge-rps" => {
+        "kernel" | "kernel-bridge" => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
             Some(release.trim().to_owned())
         }
@@ -55,7 +55,6 @@ fn of(variant: &str, channels: bool) -> Option<String> {
         "snmalloc" => locked("snmalloc-sys"),
         "crossbeam" if channels => locked("crossbeam-channel"),
         "crossbeam" => locked("crossbeam-queue"),
-        "flume" => locked("flume"),
         _ if variant.starts_with("dpdk") => super::dpdk::version(),
         _ => None,
     }
@@ -78,7 +77,7 @@ mod tests {
         let mut report = json!({"rows": [
             {"variant": "softnet", "mpps": 1},
             {"variant": "mimalloc", "mpps": 1},
-            {"variant": "kernel-bridge-rps", "skipped": "no root"},
+            {"variant": "kernel-bridge", "skipped": "no root"},
         ]});
         add_to(&mut report);
         assert!(report["rows"][0].get("version").is_none());

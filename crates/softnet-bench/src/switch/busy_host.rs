@@ -8,11 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
+use softnet_testbed::threads::joined;
 
 use super::{SMALL_DATAGRAM, SMALL_MSS, WARM_UP, iperf, udp};
 use crate::error::BenchError;
 use crate::hosts::Topology;
-use crate::interleave::{Variant, interleave};
+use crate::interleave;
 use crate::numbers::{mean, percentile};
 use crate::options::Options;
 use crate::ping;
@@ -33,44 +34,34 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
         Box::new(Softnet::scheduled("softnet-realtime", "realtime")),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
-        Box::new(KernelBridge::Plain),
+        Box::new(KernelBridge),
     ]
 }
 
 /// Measures the case and adds its rows.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-    let (turns, slice) = options.program_turns();
-    let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
-        .into_iter()
-        .map(|switch| Box::new(Turn { switch, slice }) as Box<dyn Variant>)
-        .collect();
-    interleave(turns, &mut variants, results)
+    let (rounds, slice) = options.program_turns();
+    let turn =
+        move |switch: &dyn Switch, results: &mut Collector| Run { switch, slice }.turn(results);
+    let turns = switches::turns(switches(), &[("case", json!(NAME))], results, turn);
+    interleave::measure(options, rounds, turns, results)
 }
 
-struct Turn {
-    switch: Box<dyn Switch>,
+struct Run<'a> {
+    switch: &'a dyn Switch,
     slice: Duration,
 }
 
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.switch.name()
-    }
-
-    fn params(&self) -> Vec<Param> {
-        vec![("case", json!(NAME))]
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        self.switch.prepare()?;
-        let (topology, _) = switches::open(&*self.switch, 2, Wiring::default())?;
+impl Run<'_> {
+    fn turn(&self, results: &mut Collector) -> Result<(), BenchError> {
+        let (topology, _) = switches::open(self.switch, 2, Wiring::default())?;
         let server = iperf::Server::start(&topology)?;
+        let slice = self.slice;
         let pings = std::thread::scope(|scope| {
-            let tcp = scope.spawn(|| server.tcp(self.slice, None));
-            std::thread::sleep(WARM_UP.min(self.slice / 4));
-            let pings = self.ping(&topology, self.slice / 2);
-            tcp.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let tcp = scope.spawn(|| server.tcp(slice, None));
+            std::thread::sleep(WARM_UP.min(slice / 4));
+            let pings = self.ping(&topology, slice / 2);
+            joined(tcp)?;
             pings
         })?;
         self.add("tcp", &[], &pings, results);
@@ -90,9 +81,7 @@ impl Variant for Turn {
         drop(burners);
         topology.check_running()
     }
-}
 
-impl Turn {
     fn add(
         &self,
         load: &str,
@@ -102,7 +91,7 @@ impl Turn {
     ) {
         let mut all = vec![("case", json!(NAME)), ("load", json!(load))];
         all.extend_from_slice(params);
-        results.add(self.name(), &all, fields);
+        results.add(self.switch.name(), &all, fields);
     }
 
     fn ping(
@@ -114,7 +103,7 @@ impl Turn {
         let pings = ping::run(topology, (count as usize).max(20), INTERVAL)?;
         let us = &pings.round_trips_us;
         if us.is_empty() {
-            let name = self.name();
+            let name = self.switch.name();
             return Err(BenchError::Measure(format!("{name}: no ping was answered")));
         }
         Ok(vec![

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::SHORT;
 use crate::error::BenchError;
 use crate::hosts::{Host, Topology};
-use crate::interleave::{Variant, interleave};
+use crate::interleave;
 use crate::numbers::percentile;
 use crate::options::Options;
 use crate::ping;
@@ -39,7 +39,7 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
         Box::new(Softnet::default()),
         Box::new(Softnet::querying()),
         Box::new(OpenVswitch::Stock),
-        Box::new(KernelBridge::Plain),
+        Box::new(KernelBridge),
     ]
 }
 
@@ -50,61 +50,52 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         (None, true) => FEW_HOSTS,
         (None, false) => HOSTS,
     };
-    let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
-        .into_iter()
-        .map(|switch| Box::new(Turn { switch, hosts }) as Box<dyn Variant>)
-        .collect();
-    interleave(options.program_turns().0, &mut variants, results)
+    let params = [("case", json!(NAME)), ("hosts", json!(hosts))];
+    let turn = {
+        let params = params.clone();
+        move |switch: &dyn Switch, results: &mut Collector| run(switch, hosts, &params, results)
+    };
+    let turns = switches::turns(switches(), &params, results, turn);
+    interleave::measure(options, options.program_turns().0, turns, results)
 }
 
-struct Turn {
-    switch: Box<dyn Switch>,
+fn run(
+    switch: &dyn Switch,
     hosts: usize,
-}
-
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.switch.name()
+    params: &[Param],
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let mut topology = Topology::of(hosts)?;
+    let start = Instant::now();
+    switch.connect(&mut topology, Wiring::default())?;
+    ping::wait_until_up(&topology, PATIENCE)?;
+    let running = start.elapsed();
+    let calm = ping::wait_until_calm(&topology, [0, hosts - 1], CALM, PATIENCE)?;
+    let mut fields = vec![
+        ("running_seconds", running.as_secs_f64()),
+        ("calm_seconds", calm.as_secs_f64()),
+    ];
+    fields.extend(while_others_join(&topology)?);
+    // The switch itself is the last daemon of each that has some.
+    let daemons = topology.daemons.iter().map(process::Process::resident);
+    let resident: Option<u64> = daemons.flatten().max();
+    if let Some(bytes) = resident {
+        let each = bytes as f64 / 1024.0 / hosts as f64;
+        fields.push(("memory_per_port_kb", each));
     }
-
-    fn params(&self) -> Vec<Param> {
-        vec![("case", json!(NAME)), ("hosts", json!(self.hosts))]
+    if switch.name().starts_with(OURS) {
+        fields.push(("copied_packets", copied(&topology)?));
     }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        self.switch.prepare()?;
-        let mut topology = Topology::of(self.hosts)?;
-        let start = Instant::now();
-        self.switch.connect(&mut topology, Wiring::default())?;
-        ping::wait_until_up(&topology, PATIENCE)?;
-        let running = start.elapsed();
-        let calm = ping::wait_until_calm(&topology, [0, self.hosts - 1], CALM, PATIENCE)?;
-        let mut fields = vec![
-            ("running_seconds", running.as_secs_f64()),
-            ("calm_seconds", calm.as_secs_f64()),
-        ];
-        fields.extend(while_others_join(&topology)?);
-        // The switch itself is the last daemon of each that has some.
-        let daemons = topology.daemons.iter().map(process::Process::resident);
-        let resident: Option<u64> = daemons.flatten().max();
-        if let Some(bytes) = resident {
-            let each = bytes as f64 / 1024.0 / self.hosts as f64;
-            fields.push(("memory_per_port_kb", each));
-        }
-        if self.name().starts_with(OURS) {
-            fields.push(("copied_packets", copied(&topology)?));
-        }
-        let stop = Instant::now();
-        match topology.daemons.is_empty() {
-            true => topology
-                .switch
-                .ip(&format!("link delete group {KERNEL_GROUP}"))?,
-            false => topology.daemons.clear(),
-        }
-        fields.push(("stop_seconds", stop.elapsed().as_secs_f64()));
-        results.add(self.name(), &self.params(), &fields);
-        Ok(())
+    let stop = Instant::now();
+    match topology.daemons.is_empty() {
+        true => topology
+            .switch
+            .ip(&format!("link delete group {KERNEL_GROUP}"))?,
+        false => topology.daemons.clear(),
     }
+    fields.push(("stop_seconds", stop.elapsed().as_secs_f64()));
+    results.add(switch.name(), params, &fields);
+    Ok(())
 }
 
 /// Pings between the first two hosts while all others come up once more, and for some time then.
@@ -141,7 +132,7 @@ fn set_up(hosts: &[Host], up: bool) -> Result<(), BenchError> {
 
 /// Copies that the daemon has made of packets to groups.
 fn copied(topology: &Topology) -> Result<f64, BenchError> {
-    let mut softnet = Softnet::default();
+    let softnet = Softnet::default();
     softnet.prepare()?;
     let mut command = topology.switch.command(softnet.program());
     let socket = topology.directory.path().join("rtnetlink.sock");

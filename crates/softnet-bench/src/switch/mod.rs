@@ -4,9 +4,10 @@
 //! Each turn of a variant makes the topology afresh: three network namespaces, the switch in one
 //! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
 //! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
-//! segments over ports of four queues; the accuracy of `tbf` at three rates where the variant can
-//! shape; a thousand hosts (`many_ports`). Case `busy-host` is the switch beside programs that want
-//! all CPUs. CPU time is what the whole machine spent, traffic generators included.
+//! segments over ports of four queues, and (case `churn`) 1,200 that send little; the accuracy of
+//! `tbf` at three rates where the variant can shape; a thousand hosts (`many_ports`). Case
+//! `busy-host` is the switch beside programs that want all CPUs. CPU time is what the whole machine
+//! spent, traffic generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -16,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
-use crate::interleave::{Variant, interleave};
+use crate::interleave;
 use crate::numbers::{log2_histogram, mean, percentile};
 use crate::options::{Options, SHORT};
-use crate::report::{Collector, Param};
+use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
 use crate::tap_case::clients;
 use crate::{cpu, ping};
@@ -27,25 +28,12 @@ use crate::{cpu, ping};
 mod busy_host;
 pub(crate) mod iperf;
 mod many_ports;
-#[allow(unsafe_code, reason = "sendmmsg and recvmmsg have no safe wrapper")]
-pub(crate) mod mmsg;
 mod udp;
 
 /// Value of the parameter `case` of the rows with 200 connections.
 const MANY_CLIENTS: &str = "many-clients";
-/// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &[
-    "tcp_gbps",
-    "udp_pps",
-    "ping_mean_us",
-    "ping_p50_us",
-    "ping_p99_us",
-    "cpu_s_per_gbit",
-    "cpu_s_per_mpkt",
-    "start_ms",
-    "gbps",
-    "burner_share",
-];
+/// The same of those with 1,200 connections that send little and are replaced.
+const CHURN: &str = "churn";
 /// The segment size that makes TCP costly: 400 bytes, as in the reports this is compared with.
 const SMALL_MSS: u16 = 400;
 /// Bytes of payload of the small datagrams.
@@ -95,8 +83,7 @@ fn switches() -> Vec<Box<dyn Switch>> {
         Box::new(Softnet::scheduled("softnet-realtime", "realtime")),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
-        Box::new(KernelBridge::Plain),
-        Box::new(KernelBridge::Rps),
+        Box::new(KernelBridge),
     ]
 }
 
@@ -106,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     known.extend(switches::names(&busy_host::switches()));
     known.extend(switches::names(&many_ports::switches()));
     options.check_variants("switch", &known)?;
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
     let mut results = Collector::default();
     if options.includes("case", busy_host::NAME)? {
         busy_host::rows(options, &mut results)?;
@@ -114,51 +101,52 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if options.includes("case", many_ports::NAME)? {
         many_ports::rows(options, &mut results)?;
     }
-    let (all, many) = (
-        options.includes("case", "")?,
-        options.includes("case", MANY_CLIENTS)?,
-    );
-    if !all && !many {
-        return Ok(results.report("switch", COMPARE));
+    let includes = |case| options.includes("case", case);
+    let (all, many, churn) = (includes("")?, includes(MANY_CLIENTS)?, includes(CHURN)?);
+    if all || many || churn {
+        let seconds = options.seconds;
+        let turn = move |switch: &dyn Switch, results: &mut Collector| {
+            let run = Run {
+                switch,
+                slice,
+                seconds,
+            };
+            // Other scheduling classes are of interest where CPUs are short.
+            let ours = run.name() == OURS || !run.name().starts_with("softnet");
+            if all && ours {
+                run.alone(results)?;
+            }
+            if many {
+                run.clients(MANY_CLIENTS, clients::many_params(), clients::many, results)?;
+            }
+            if churn {
+                run.clients(CHURN, clients::short_params(), clients::short, results)?;
+            }
+            Ok(())
+        };
+        let turns = switches::turns(switches(), &[], &mut results, turn);
+        interleave::measure(options, rounds, turns, &mut results)?;
     }
-    let mut variants: Vec<Box<dyn Variant>> = Vec::new();
-    for switch in switches::choose(switches(), &options.variants) {
-        switch.note_setting(&mut results);
-        variants.push(Box::new(Turn {
-            switch,
-            all,
-            slice,
-            seconds: options.seconds,
-        }));
-    }
-    interleave(turns, &mut variants, &mut results)?;
-    let mut report = results.report("switch", COMPARE);
+    let mut report = results.report("switch");
     report["seconds"] = json!(options.seconds);
-    report["rounds"] = json!(turns);
+    report["rounds"] = json!(rounds);
     Ok(report)
 }
 
-struct Turn {
-    switch: Box<dyn Switch>,
-    /// Not the case `many-clients` alone.
-    all: bool,
+struct Run<'a> {
+    switch: &'a dyn Switch,
     slice: Duration,
     seconds: f64,
 }
 
-impl Variant for Turn {
+impl Run<'_> {
     fn name(&self) -> &'static str {
         self.switch.name()
     }
 
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        self.switch.prepare()?;
-        // Other scheduling classes are of interest where CPUs are short.
-        let ours = self.name() == crate::report::OURS || !self.name().starts_with("softnet");
-        if !self.all || !ours {
-            return self.many_clients(results);
-        }
-        let (topology, start) = switches::open(&*self.switch, 2, Wiring::default())?;
+    /// All but what many clients get.
+    fn alone(&self, results: &mut Collector) -> Result<(), BenchError> {
+        let (topology, start) = switches::open(self.switch, 2, Wiring::default())?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
         match iperf::Server::start(&topology) {
             Ok(server) => {
@@ -174,12 +162,9 @@ impl Variant for Turn {
         self.udp_by_sendmmsg(&topology, results)?;
         self.ping(&topology, results)?;
         drop(topology);
-        self.many_clients(results)?;
         self.shaping(results)
     }
-}
 
-impl Turn {
     fn tcp(
         &self,
         server: &iperf::Server<'_>,
@@ -286,20 +271,25 @@ impl Turn {
         Ok(())
     }
 
-    fn many_clients(&self, results: &mut Collector) -> Result<(), BenchError> {
+    fn clients(
+        &self,
+        case: &str,
+        mut params: Vec<Param>,
+        measure: fn(&Topology, Duration, Duration) -> Result<Vec<Field>, BenchError>,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
         let wiring = Wiring {
             queues: clients::QUEUES,
             ..Wiring::default()
         };
-        let (topology, _) = switches::open(&*self.switch, 2, wiring)?;
+        let (topology, _) = switches::open(self.switch, 2, wiring)?;
         let (warm_up, time) = if self.seconds < SHORT {
             (self.slice, self.slice)
         } else {
             (CLIENTS_WARM_UP, 2 * self.slice)
         };
-        let mut params = clients::many_params();
-        params.insert(0, ("case", json!(MANY_CLIENTS)));
-        match clients::many(&topology, warm_up, time) {
+        params.insert(0, ("case", json!(case)));
+        match measure(&topology, warm_up, time) {
             Ok(fields) => results.add(self.name(), &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
             Err(other) => return Err(other),
@@ -321,7 +311,7 @@ impl Turn {
                 continue;
             }
             let (topology, _) = switches::open(
-                &*self.switch,
+                self.switch,
                 2,
                 Wiring {
                     shape: Some(*shape),

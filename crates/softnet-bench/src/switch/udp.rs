@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
+use softnet_testbed::mmsg::{BATCH, Batch};
+use softnet_testbed::threads::joined;
 
-use super::mmsg::{BATCH, Batch};
 use crate::cpu;
 use crate::error::BenchError;
 use crate::hosts::{ADDRESS_B, Topology};
@@ -80,12 +81,7 @@ pub(super) fn run(topology: &Topology, load: &Load) -> Result<Measured, BenchErr
         let sender = scope.spawn(|| send(&sender, load, start, window));
         let receiver = scope.spawn(|| receive(&receiver, load.payload, window));
         let cpu = busy_during(window);
-        let join = |thread: std::thread::ScopedJoinHandle<'_, io::Result<u64>>| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        (join(sender), join(receiver), cpu)
+        (joined(sender), joined(receiver), cpu)
     });
     let seconds = load.time.as_secs_f64();
     Ok(Measured {
@@ -148,7 +144,8 @@ fn receive(socket: &UdpSocket, payload: usize, window: Window) -> io::Result<u64
     let mut batch = Batch::new(LARGEST);
     let mut counted = 0;
     loop {
-        let result = batch.receive(socket, payload);
+        let counts = |datagram: &&[u8]| datagram.len() == payload;
+        let result = batch.receive(socket).map(|all| all.filter(counts).count());
         let now = Instant::now();
         if now >= window.to {
             return Ok(counted);

@@ -1,38 +1,21 @@
-//! The kernel's bridge over veth pairs: as it comes, and with what spreads its work over the CPUs.
+//! The kernel's bridge over veth pairs, as it comes.
 
 use std::process::Command;
 
-use super::{LATENCY, Shape, Switch, Wiring, gro};
+use super::{LATENCY, Shape, Switch, Wiring};
 use crate::error::BenchError;
-use crate::hosts::{NamedNetns, Topology};
+use crate::hosts::Topology;
 use crate::process;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KernelBridge {
-    /// Nothing set.
-    Plain,
-    /// RPS over all CPUs at the bridge's ports, GRO at both ends of each pair. RPS at the hosts'
-    /// ends costs TCP more than it gains.
-    Rps,
-}
+#[derive(Debug)]
+pub(crate) struct KernelBridge;
 
 /// Group of the bridge's ports, by which they are deleted at once.
 pub(crate) const GROUP: u32 = 7;
 
 impl Switch for KernelBridge {
     fn name(&self) -> &'static str {
-        match self {
-            KernelBridge::Plain => "kernel-bridge",
-            KernelBridge::Rps => "kernel-bridge-rps",
-        }
-    }
-
-    fn setting(&self) -> Option<&'static str> {
-        (*self == KernelBridge::Rps).then_some("RPS over all CPUs, GRO")
-    }
-
-    fn cannot_shape(&self) -> Option<&'static str> {
-        (*self == KernelBridge::Rps).then_some("tbf's accuracy is measured without RPS")
+        "kernel-bridge"
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
@@ -55,12 +38,6 @@ impl Switch for KernelBridge {
         let mut ip = Command::new("ip");
         ip.args(["-n", switch.name(), "-batch"]).arg(&file);
         process::output(&mut ip)?;
-        for host in topology.hosts.iter().filter(|_| *self == KernelBridge::Rps) {
-            let outside = port(&host.interface);
-            host.netns.run(|| enable_gro(&host.interface))?;
-            switch.run(|| enable_gro(&outside))?;
-            enable_rps(switch, &outside)?;
-        }
         if let Some(Shape { rate, burst, .. }) = wiring.shape {
             let port = port(&topology.hosts[1].interface);
             switch.tc(&format!(
@@ -74,18 +51,4 @@ impl Switch for KernelBridge {
 /// The bridge's end of the pair whose other end is `interface`.
 pub(crate) fn port(interface: &str) -> String {
     format!("p{interface}")
-}
-
-fn enable_gro(interface: &str) -> Result<(), BenchError> {
-    gro::enable(interface).map_err(|e| BenchError::io(format!("enabling GRO on {interface}"), e))
-}
-
-/// Lets all CPUs take part in what `interface` receives.
-fn enable_rps(netns: &NamedNetns, interface: &str) -> Result<(), BenchError> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mask = format!("{:x}", (1u64 << cpus.min(32)) - 1);
-    // `ip netns exec` mounts the namespace's own /sys.
-    let set = "for f in /sys/class/net/$0/queues/rx-*/rps_cpus; do echo $1 >$f || exit; done";
-    let mut command = netns.command("sh");
-    process::output(command.args(["-c", set, interface, &mask])).map(drop)
 }

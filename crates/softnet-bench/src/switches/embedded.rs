@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::time::Clock;
-use softnet_engine::{Engine, EngineStats, Opened, OwnQueues, PortSpec, Settings};
+use softnet_engine::{Engine, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 
 use super::{Switch, Wiring};
 use crate::error::BenchError;
 use crate::hosts::{Host, Topology};
-use crate::in_process::{Counters, InProcess};
+use crate::in_process::{Counters, InProcess, conserved};
 
 /// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say
 /// otherwise.
@@ -73,76 +73,22 @@ impl InProcess for Embedded {
     }
 
     fn stop(self: Box<Self>) -> Result<(), BenchError> {
-        check(&self.engine.stop(DRAIN))
-    }
-}
-
-fn check(stats: &EngineStats) -> Result<(), BenchError> {
-    let sums = stats.conservation();
-    if sums.holds() {
-        Ok(())
-    } else {
-        Err(BenchError::Measure(format!(
-            "softnet lost count of packets: {sums:?}"
-        )))
+        conserved(&self.engine.stop(DRAIN))
     }
 }
 
 /// Joins hosts by an [`Embedded`].
 #[derive(Debug)]
-pub(crate) struct EmbeddedSoftnet {
-    name: &'static str,
-    /// True if buffers return to the thread that allocated them.
-    defer: bool,
-    /// True if flows are shared out over all workers, whichever of them reads a port.
-    steer: bool,
-}
-
-impl EmbeddedSoftnet {
-    /// Softnet as it is.
-    pub(crate) fn new() -> EmbeddedSoftnet {
-        EmbeddedSoftnet {
-            name: crate::report::OURS,
-            defer: true,
-            steer: false,
-        }
-    }
-
-    /// The same as `name`, with the flows of each port shared out over all workers (RPS), so that
-    /// half of the packets cross a backlog on two.
-    pub(crate) fn steered(self, name: &'static str) -> EmbeddedSoftnet {
-        EmbeddedSoftnet {
-            name,
-            steer: true,
-            ..self
-        }
-    }
-
-    /// Without deferral: a buffer stays in the cache of the thread that frees it, whoever
-    /// allocated it.
-    pub(crate) fn without_deferral() -> EmbeddedSoftnet {
-        EmbeddedSoftnet {
-            name: "no-defer",
-            defer: false,
-            ..EmbeddedSoftnet::new()
-        }
-    }
-}
+pub(crate) struct EmbeddedSoftnet;
 
 impl Switch for EmbeddedSoftnet {
     fn name(&self) -> &'static str {
-        self.name
+        crate::report::OURS
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let buffers = buffers()?;
         let small = buffers.small.clone();
-        if !self.defer {
-            small.set_defer_max(0);
-            if let Some(large) = &buffers.large {
-                large.set_defer_max(0);
-            }
-        }
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let pollers = (0..workers)
             .map(|_| Poller::new().map_err(|e| BenchError::io("making a worker's poller", e)))
@@ -153,7 +99,7 @@ impl Switch for EmbeddedSoftnet {
         let mut ports = Vec::new();
         for host in &topology.hosts {
             let tap = Tap::open(&device(host, wiring)?, &buffers).map_err(failed)?;
-            let mut setup = PortSpec {
+            let setup = PortSpec {
                 master: Some("br0".into()),
                 ..PortSpec::new(tap.name)
             };
@@ -162,9 +108,6 @@ impl Switch for EmbeddedSoftnet {
                 tx: tap.tx,
                 features: tap.features,
             };
-            if self.steer {
-                setup.options.steering.rps = (0..workers).collect();
-            }
             ports.push((setup, Some(device)));
         }
         // They receive when all are in the bridge.

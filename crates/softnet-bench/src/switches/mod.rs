@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
+use crate::interleave::Turn;
 use crate::ping;
-use crate::report::Collector;
+use crate::report::{Collector, Param};
 
 mod bridge;
 mod embedded;
-#[allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
-mod gro;
 mod ovs;
 mod softnet;
 mod threads;
@@ -56,20 +55,13 @@ pub(crate) trait Switch {
     fn name(&self) -> &'static str;
 
     /// Preparations that are made once and are not part of connecting.
-    fn prepare(&mut self) -> Result<(), BenchError> {
+    fn prepare(&self) -> Result<(), BenchError> {
         Ok(())
     }
 
     /// Settings that are not its defaults.
     fn setting(&self) -> Option<&'static str> {
         None
-    }
-
-    /// Lets the rows say so.
-    fn note_setting(&self, results: &mut Collector) {
-        if let Some(setting) = self.setting() {
-            results.note(self.name(), "setting", setting);
-        }
     }
 
     /// Why there is no figure for shaping, if so.
@@ -81,14 +73,29 @@ pub(crate) trait Switch {
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError>;
 }
 
-/// The variants that were asked for: all if `names` is empty. Names of none of them are passed
-/// over: they may be those of another part of the experiment, which checks them.
-pub(crate) fn choose(
-    mut switches: Vec<Box<dyn Switch>>,
-    names: &[String],
-) -> Vec<Box<dyn Switch>> {
-    switches.retain(|switch| names.is_empty() || names.iter().any(|name| name == switch.name()));
-    switches
+/// A turn of each switch, which `measure` is given once it is prepared. Rows say which settings are
+/// not its defaults.
+pub(crate) fn turns(
+    switches: Vec<Box<dyn Switch>>,
+    params: &[Param],
+    results: &mut Collector,
+    measure: impl Fn(&dyn Switch, &mut Collector) -> Result<(), BenchError> + Clone + 'static,
+) -> Vec<Turn> {
+    let turn = |switch: Box<dyn Switch>| {
+        if let Some(setting) = switch.setting() {
+            results.note(switch.name(), "setting", setting);
+        }
+        let measure = measure.clone();
+        Turn {
+            name: switch.name(),
+            params: params.to_vec(),
+            measure: Box::new(move |results| {
+                switch.prepare()?;
+                measure(&*switch, results)
+            }),
+        }
+    };
+    switches.into_iter().map(turn).collect()
 }
 
 /// The names of the variants.
@@ -108,4 +115,13 @@ pub(crate) fn open(
     switch.connect(&mut topology, wiring)?;
     ping::wait_for_path(&topology)?;
     Ok((topology, start.elapsed()))
+}
+
+/// Ends a topology of which no part may have ended before.
+pub(crate) fn close(mut topology: Topology) -> Result<(), BenchError> {
+    topology.check_running()?;
+    topology
+        .engine
+        .take()
+        .map_or(Ok(()), |engine| engine.stop())
 }

@@ -51,7 +51,8 @@ impl OpenVswitch {
     /// The version that would be measured.
     pub(crate) fn version(self) -> Option<String> {
         let place = Place::of_peers();
-        place.version(&self.daemon(&place).ok()?)
+        let mut command = place.command(&self.daemon(&place).ok()?);
+        crate::machine::version(&process::output(command.arg("--version")).ok()?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Softnet's own daemon: `softnet run` on a configuration of TAP ports and a bridge.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +17,7 @@ pub(crate) struct Softnet {
     /// The bridge is the multicast querier.
     querier: bool,
     /// The daemon, once it is known to be there.
-    program: Option<PathBuf>,
+    program: OnceCell<PathBuf>,
 }
 
 impl Default for Softnet {
@@ -32,7 +33,7 @@ impl Softnet {
             name,
             scheduling,
             querier: false,
-            program: None,
+            program: OnceCell::new(),
         }
     }
 
@@ -46,8 +47,9 @@ impl Softnet {
 
     /// The program, once it is prepared.
     pub(crate) fn program(&self) -> &Path {
-        let program = self.program.as_deref();
-        program.unwrap_or_else(|| Path::new("softnet"))
+        self.program
+            .get()
+            .map_or_else(|| Path::new("softnet"), PathBuf::as_path)
     }
 
     /// Connects the hosts; `far` is what the configuration says besides of the port to host b.
@@ -95,9 +97,10 @@ impl Switch for Softnet {
         self.name
     }
 
-    fn prepare(&mut self) -> Result<(), BenchError> {
-        if self.program.is_none() {
-            self.program = Some(program()?);
+    fn prepare(&self) -> Result<(), BenchError> {
+        if self.program.get().is_none() {
+            let program = program()?;
+            self.program.get_or_init(|| program);
         }
         Ok(())
     }

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use serde_json::json;
+use softnet_testbed::threads::joined;
 
 use super::window::{Seen, Window};
-use super::{WARM_UP, iperf2, senders, sink};
+use super::{iperf2, senders, sink};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::report::{Field, Param};
@@ -24,7 +25,7 @@ pub(crate) fn many_params() -> Vec<Param> {
 }
 
 /// Parameters of the rows of [`short`].
-pub(super) fn short_params() -> Vec<Param> {
+pub(crate) fn short_params() -> Vec<Param> {
     params("sockets", SHORT_CLIENTS)
 }
 
@@ -57,16 +58,18 @@ pub(crate) fn many(
 }
 
 /// Connections that end and are replaced.
-pub(super) fn short(topology: &Topology, time: Duration) -> Result<Vec<Field>, BenchError> {
+pub(crate) fn short(
+    topology: &Topology,
+    warm_up: Duration,
+    time: Duration,
+) -> Result<Vec<Field>, BenchError> {
     let sink = sink::Sink::listen(topology, MSS)?;
-    let window = Window::after(WARM_UP, time);
+    let window = Window::after(warm_up, time);
     let limit = Some(senders::EACH);
     let (received, seen, failed) = std::thread::scope(|scope| {
         let senders = scope.spawn(|| senders::run(topology, SHORT_CLIENTS, window));
         let counted = sink.count(topology, limit, window, || Ok(()));
-        let failed = senders
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let failed = joined(senders)?;
         let (received, seen) = counted?;
         Ok::<_, BenchError>((received, seen, failed))
     })?;
@@ -79,28 +82,10 @@ pub(super) fn short(topology: &Topology, time: Duration) -> Result<Vec<Field>, B
 
 fn fields(bytes: u64, window: Window, seen: &Seen) -> Vec<Field> {
     let gbit = bytes as f64 * 8.0 / 1e9;
-    let mut fields = vec![
+    vec![
         ("gbps", gbit / window.seconds()),
         ("cpu_s_per_gbit", seen.busy_s / gbit.max(1e-9)),
         ("retransmits", seen.retransmits),
         ("device_drops", seen.device_drops),
-    ];
-    if let Some(counted) = seen.counters {
-        let frames = (counted.frames as f64).max(1.0);
-        let buffers = (counted.allocated as f64).max(1.0);
-        fields.extend([
-            ("worker_s_per_gbit", counted.cpu_s / gbit.max(1e-9)),
-            ("drops", counted.drops as f64),
-            ("packets_per_frame", counted.packets as f64 / frames),
-            ("depot_ops_per_packet", counted.depot_ops as f64 / buffers),
-            (
-                "sent_home_per_packet",
-                counted.remote_freed as f64 / buffers,
-            ),
-            ("bypassed_per_packet", counted.bypassed as f64 / buffers),
-            ("kicks_per_packet", counted.kicks as f64 / buffers),
-            ("exhausted", counted.exhausted as f64),
-        ]);
-    }
-    fields
+    ]
 }

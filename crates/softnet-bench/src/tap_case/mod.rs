@@ -2,9 +2,8 @@
 //! TAP ports, or by what one would use instead.
 //!
 //! `tap-rr`: many flows of one request and one response each at a time, one byte long, as
-//! netperf's TCP_RR. `many-clients`: many TCP senders with a segment size of 400 bytes, by iperf
-//! (version 2), then more senders of little each; ports have four queues. `wake-latency`: one
-//! datagram at a time, so seldom that everything on its way sleeps. All share the machine's CPUs.
+//! netperf's TCP_RR. `wake-latency`: one datagram at a time, so seldom that everything on its way
+//! sleeps. All share the machine's CPUs.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use serde_json::json;
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
-use crate::interleave::{Variant, interleave};
+use crate::interleave;
 use crate::numbers::percentile;
 use crate::options::Options;
 use crate::report::{Collector, Field, Param};
@@ -34,21 +33,9 @@ mod window;
 
 use window::Window;
 
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] = &[
-    "tps",
-    "p90_us",
-    "p95_us",
-    "p99_us",
-    "cpu_us_per_transaction",
-    "worker_us_per_transaction",
-    "gbps",
-    "cpu_s_per_gbit",
-    "stack_p50_us",
-    "stack_p99_us",
-    "program_p50_us",
-    "program_p99_us",
-];
+/// The parameters and figures of a row.
+type Figures = (Vec<Param>, Vec<Field>);
+
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
 /// Slices of a figure's time that `wake-latency` takes: it needs many samples for its 99 %, at 80 a
@@ -62,21 +49,18 @@ const WARM_UP: Duration = Duration::from_millis(300);
 pub(crate) enum Case {
     /// Requests and responses.
     TapRr,
-    /// Bulk transfer by many.
-    ManyClients,
     /// One packet at a time, while everything sleeps.
     WakeLatency,
 }
 
 impl Case {
     /// All of them.
-    pub(crate) const ALL: [Case; 3] = [Case::TapRr, Case::ManyClients, Case::WakeLatency];
+    pub(crate) const ALL: [Case; 2] = [Case::TapRr, Case::WakeLatency];
 
     /// Rows carry it as the parameter `case`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Case::TapRr => "tap-rr",
-            Case::ManyClients => "many-clients",
             Case::WakeLatency => "wake-latency",
         }
     }
@@ -91,27 +75,14 @@ impl Case {
     }
 
     fn switches(self) -> Vec<Box<dyn Switch>> {
-        if self == Case::WakeLatency {
-            return vec![
-                Box::new(EmbeddedSoftnet::new()),
-                Box::new(OpenVswitch::Stock),
-                Box::new(KernelBridge::Plain),
-            ];
+        let mut switches: Vec<Box<dyn Switch>> = vec![
+            Box::new(EmbeddedSoftnet),
+            Box::new(OpenVswitch::Stock),
+            Box::new(KernelBridge),
+        ];
+        if self == Case::TapRr {
+            switches.insert(2, Box::new(OpenVswitch::SegmentationOffload));
         }
-        let mut switches: Vec<Box<dyn Switch>> = vec![Box::new(EmbeddedSoftnet::new())];
-        switches.push(Box::new(EmbeddedSoftnet::new().steered("softnet-rps")));
-        if self == Case::ManyClients {
-            // Only where packets change workers are they freed away from their owner. Peers are
-            // in `switch`.
-            let no_defer = EmbeddedSoftnet::without_deferral;
-            switches.push(Box::new(no_defer()));
-            switches.push(Box::new(no_defer().steered("no-defer-rps")));
-            return switches;
-        }
-        switches.push(Box::new(OpenVswitch::Stock));
-        switches.push(Box::new(OpenVswitch::SegmentationOffload));
-        switches.push(Box::new(KernelBridge::Plain));
-        switches.push(Box::new(KernelBridge::Rps));
         switches
     }
 
@@ -128,87 +99,26 @@ impl Case {
         if !options.includes("case", self.name())? {
             return Ok(());
         }
-        let (turns, slice) = options.program_turns();
-        let mut variants: Vec<Box<dyn Variant>> =
-            switches::choose(self.switches(), &options.variants)
-                .into_iter()
-                .map(|switch| {
-                    switch.note_setting(results);
-                    Box::new(Turn {
-                        case: self,
-                        switch,
-                        slice,
-                    }) as Box<dyn Variant>
-                })
-                .collect();
-        interleave(turns, &mut variants, results)
-    }
-}
-
-struct Turn {
-    case: Case,
-    switch: Box<dyn Switch>,
-    slice: Duration,
-}
-
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.switch.name()
-    }
-
-    fn params(&self) -> Vec<Param> {
-        vec![self.case.param()]
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        self.switch.prepare()?;
-        match self.case {
-            Case::TapRr => self.with_site(1, |topology| self.rr(topology, results)),
-            Case::ManyClients => {
-                self.with_site(clients::QUEUES, |topology| {
-                    let done = clients::many(topology, WARM_UP, self.slice);
-                    self.add_clients(clients::many_params(), done, results)
-                })?;
-                self.with_site(clients::QUEUES, |topology| {
-                    let done = clients::short(topology, self.slice);
-                    self.add_clients(clients::short_params(), done, results)
-                })
-            }
-            Case::WakeLatency => {
-                self.with_site(1, |topology| self.wake_latency(topology, results))
-            }
-        }
-    }
-}
-
-impl Turn {
-    fn with_site(
-        &self,
-        queues: usize,
-        measure: impl FnOnce(&Topology) -> Result<(), BenchError>,
-    ) -> Result<(), BenchError> {
-        let wiring = Wiring {
-            queues,
-            ..Wiring::default()
+        let (rounds, slice) = options.program_turns();
+        let measure = move |switch: &dyn Switch, results: &mut Collector| {
+            let (topology, _) = switches::open(switch, 2, Wiring::default())?;
+            let (params, fields) = match self {
+                Case::TapRr => self.rr(&topology, slice)?,
+                Case::WakeLatency => self.wake_latency(&topology, slice)?,
+            };
+            results.add(switch.name(), &params, &fields);
+            switches::close(topology)
         };
-        let (mut topology, _) = switches::open(&*self.switch, 2, wiring)?;
-        measure(&topology)?;
-        topology.check_running()?;
-        match topology.engine.take() {
-            Some(engine) => engine.stop(),
-            None => Ok(()),
-        }
+        let turns = switches::turns(self.switches(), &[self.param()], results, measure);
+        interleave::measure(options, rounds, turns, results)
     }
 
-    fn rr(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
-        let window = Window::after(WARM_UP, self.slice);
+    fn rr(self, topology: &Topology, slice: Duration) -> Result<Figures, BenchError> {
+        let window = Window::after(WARM_UP, slice);
         let (rr, seen) = rr::run(topology, FLOWS, window)?;
         let count = rr.latencies_us.len() as f64;
         if count == 0.0 {
-            return Err(BenchError::Measure(format!(
-                "{}: no request was answered",
-                self.name()
-            )));
+            return Err(BenchError::Measure("no request was answered".into()));
         }
         let mut fields = vec![
             ("tps", count / window.seconds()),
@@ -231,17 +141,11 @@ impl Turn {
                 ("drops", counted.drops as f64),
             ]);
         }
-        let params = [self.case.param(), ("flows", json!(FLOWS))];
-        results.add(self.name(), &params, &fields);
-        Ok(())
+        Ok((vec![self.param(), ("flows", json!(FLOWS))], fields))
     }
 
-    fn wake_latency(
-        &self,
-        topology: &Topology,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        let seen = wake::run(topology, self.slice * WAKE_SLICES)?;
+    fn wake_latency(self, topology: &Topology, slice: Duration) -> Result<Figures, BenchError> {
+        let seen = wake::run(topology, slice * WAKE_SLICES)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),
             ("lost", seen.sent as f64 - seen.to_program.len() as f64),
@@ -252,36 +156,15 @@ impl Turn {
         ];
         for (names, times) in names.into_iter().zip([&seen.to_stack, &seen.to_program]) {
             if times.is_empty() {
-                return Err(BenchError::Measure(format!(
-                    "{}: no datagram arrived with a time stamp",
-                    self.name()
-                )));
+                let why = "no datagram arrived with a time stamp";
+                return Err(BenchError::Measure(why.into()));
             }
             for (name, fraction) in names.into_iter().zip([0.5, 0.9, 0.99]) {
                 fields.push((name, percentile(times, fraction)));
             }
         }
         let (least, most) = wake::INTERVAL_MS;
-        let params = [
-            self.case.param(),
-            ("interval_ms", json!(format!("{least}-{most}"))),
-        ];
-        results.add(self.name(), &params, &fields);
-        Ok(())
-    }
-
-    fn add_clients(
-        &self,
-        mut params: Vec<Param>,
-        done: Result<Vec<Field>, BenchError>,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        params.insert(0, self.case.param());
-        match done {
-            Ok(fields) => results.add(self.name(), &params, &fields),
-            Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
-            Err(other) => return Err(other),
-        }
-        Ok(())
+        let interval = json!(format!("{least}-{most}"));
+        Ok((vec![self.param(), ("interval_ms", interval)], fields))
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
+use softnet_testbed::threads::joined;
 
 use super::events::Events;
 use super::window::{Seen, Window};
@@ -47,19 +48,14 @@ pub(super) fn run(
         let mut latencies_us = Vec::new();
         let mut problem = None;
         for client in clients {
-            match client
-                .join()
-                .unwrap_or_else(|p| std::panic::resume_unwind(p))
-            {
+            match joined(client) {
                 Ok(part) => latencies_us.extend(part.into_iter().map(|ns| f64::from(ns) / 1e3)),
                 Err(e) => problem = Some(e),
             }
         }
         stop.store(true, Ordering::Relaxed);
         for server in servers {
-            let ended = server
-                .join()
-                .unwrap_or_else(|p| std::panic::resume_unwind(p));
+            let ended = joined(server);
             problem = problem.or_else(|| ended.err());
         }
         match problem {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use softnet_testbed::threads::joined;
 
 use super::events::Events;
 use super::sink;
@@ -38,9 +39,7 @@ pub(super) fn run(topology: &Topology, clients: usize, window: Window) -> Result
                 .collect();
             let mut failed = 0;
             for thread in threads {
-                let part = thread
-                    .join()
-                    .unwrap_or_else(|p| std::panic::resume_unwind(p));
+                let part = joined(thread);
                 failed += part.map_err(|e| BenchError::io("sending to host b", e))?;
             }
             Ok(failed)

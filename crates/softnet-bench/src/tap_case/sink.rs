@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 use rustix::net::{AddressFamily, SocketType};
+use softnet_testbed::threads::joined;
 
 use super::events::Events;
 use super::window::{Seen, Window};
@@ -78,9 +79,7 @@ impl Sink {
             stop.store(true, Ordering::Relaxed);
             let mut sum = Received::default();
             for thread in threads {
-                let part = thread
-                    .join()
-                    .unwrap_or_else(|p| std::panic::resume_unwind(p))?;
+                let part = joined(thread)?;
                 sum.bytes += part.bytes;
                 sum.finished += part.finished;
                 sum.connections += part.connections;

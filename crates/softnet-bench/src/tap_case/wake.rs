@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use softnet_testbed::threads::joined;
 
 use super::stamp;
 use crate::error::BenchError;
 use crate::hosts::{ADDRESS_B, Topology};
+use crate::random::Random;
 
 const PORT: u16 = 5303;
 /// Between two datagrams.
@@ -67,10 +69,7 @@ pub(super) fn run(topology: &Topology, time: Duration) -> Result<OneWay, BenchEr
         // The last one may still be under way.
         std::thread::sleep(BLOCK);
         stop.store(true, Ordering::Relaxed);
-        let mut result = taken
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .map_err(failed("receiving a datagram"))?;
+        let mut result = joined(taken).map_err(failed("receiving a datagram"))?;
         result.sent = sent.map_err(failed("sending a datagram"))?;
         Ok(result)
     })
@@ -78,16 +77,13 @@ pub(super) fn run(topology: &Topology, time: Duration) -> Result<OneWay, BenchEr
 
 fn send(socket: &UdpSocket, time: Duration) -> std::io::Result<u64> {
     let end = Instant::now() + time;
-    // xorshift64, from a fixed seed: all variants get the same intervals.
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    // All variants get the same intervals.
+    let mut random = Random::new(1);
     let mut number = 0;
     while number < LEAST + UNCOUNTED || Instant::now() < end {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
         let (least, most) = INTERVAL_MS;
         let range = (most - least) * 1000;
-        std::thread::sleep(Duration::from_micros(least * 1000 + random % range));
+        std::thread::sleep(Duration::from_micros(least * 1000 + random.below(range)));
         let mut data = [0; LENGTH];
         data[16..].copy_from_slice(&number.to_ne_bytes());
         data[8..16].copy_from_slice(&now(ClockId::Realtime).to_ne_bytes());

@@ -27,6 +27,14 @@ pub(super) enum Sync {
 }
 
 impl Sync {
+    const ALL: [Sync; 3] = [Sync::MultiProducer, Sync::Relaxed, Sync::HeadTail];
+
+    /// The one of this variant.
+    pub(super) fn named(variant: &str) -> Option<Sync> {
+        let mut all = Sync::ALL.into_iter();
+        all.find(|sync| sync.variant() == variant)
+    }
+
     pub(super) fn variant(self) -> &'static str {
         match self {
             Sync::MultiProducer => "dpdk-mp",
@@ -94,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_ring_delivers_all_packets() {
-        for sync in [Sync::MultiProducer, Sync::Relaxed, Sync::HeadTail] {
+        for sync in Sync::ALL {
             let plan = Plan {
                 threads: 2,
                 bulk: 4,

@@ -10,29 +10,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use softnet::stats::Counts;
+use softnet_testbed::mmsg::{Batch, set_priority};
+use softnet_testbed::threads::joined;
 
 use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::htb_tree::priority;
-use crate::switch::mmsg::{Batch, set_priority};
 
-/// The root qdiscs, by `tc`'s words. The limits are far above what the device does.
-pub(crate) const QDISCS: [(&str, &[&str]); 3] = [
-    ("pfifo_fast", &["qdisc add dev a0 root pfifo_fast"]),
-    (
-        "tbf",
-        &["qdisc add dev a0 root tbf rate 100gbit burst 100mb limit 100mb"],
-    ),
-    (
-        "htb",
-        &[
-            "qdisc add dev a0 root handle 1: htb default 1",
-            "class add dev a0 parent 1: classid 1:1 htb rate 100gbit burst 100mb cburst 100mb",
-        ],
-    ),
-];
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
 const TARGET: &str = "10.9.0.2:9";
@@ -49,7 +35,7 @@ pub(crate) struct Veth {
 
 impl Veth {
     /// Makes them, with `commands` for `tc` carried out.
-    pub(crate) fn new<S: AsRef<str>>(commands: &[S], ticks: Ticks) -> Result<Veth, BenchError> {
+    pub(crate) fn new(commands: &[String], ticks: Ticks) -> Result<Veth, BenchError> {
         let topology = Topology::new()?;
         let (a, b) = (topology.a(), topology.b());
         a.ip("link add a0 type veth peer name b0")?;
@@ -58,9 +44,8 @@ impl Veth {
         a.ip("link set a0 txqueuelen 1000 up")?;
         b.ip("link set b0 up")?;
         a.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev a0")?;
-        let lines: Vec<&str> = commands.iter().map(AsRef::as_ref).collect();
         let file = topology.directory.path().join("tc");
-        std::fs::write(&file, lines.join("\n") + "\n")
+        std::fs::write(&file, commands.join("\n") + "\n")
             .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
         // A kernel without the qdisc says so here.
         a.tc(&format!("-batch {}", file.display()))
@@ -115,14 +100,9 @@ impl Veth {
             let mut call = Counts::default();
             let mut dropped = 0;
             for sender in senders {
-                match sender.join() {
-                    Ok(sent) => {
-                        let (histogram, refused) = sent?;
-                        call.merge(&histogram);
-                        dropped += refused;
-                    }
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+                let (histogram, refused) = joined(sender)?;
+                call.merge(&histogram);
+                dropped += refused;
             }
             let (before, after) = (before?, after?);
             Ok(Outcome {
@@ -189,6 +169,7 @@ fn transmitted(text: &str, device: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::super::path::FRAME;
     use super::*;
+    use crate::qdiscs::in_kernel;
 
     #[test]
     fn counters_are_read_from_the_device_s_line() {
@@ -200,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_kernel_sends_through_each_qdiscs() {
-        for (name, commands) in QDISCS {
+        for name in ["pfifo_fast", "tbf", "htb"] {
             let plan = Plan {
                 threads: 2,
                 bulk: 1,
@@ -209,7 +190,8 @@ mod tests {
                 classes: 0,
                 time: Duration::from_millis(20),
             };
-            let outcome = Veth::new(commands, Ticks::new()).and_then(|veth| veth.measure(&plan));
+            let outcome =
+                Veth::new(&in_kernel(name, 0), Ticks::new()).and_then(|veth| veth.measure(&plan));
             match outcome {
                 Ok(outcome) => assert!(outcome.delivered > 0, "{name}"),
                 Err(BenchError::Unavailable(why)) => {

@@ -8,8 +8,9 @@ use rustix::param::page_size;
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::stats::Counts;
 use softnet::time::Time;
+use softnet_testbed::threads::joined;
 
-use super::path::{Delivery, Path, TIMED};
+use super::path::{Delivery, Path, due as due_mark};
 use super::ticks::Ticks;
 use crate::error::BenchError;
 use crate::htb_tree::priority;
@@ -23,7 +24,7 @@ const SPARE: usize = 2048;
 /// Bytes of a buffer; the smallest there is.
 const BUFFER: usize = 512;
 /// One call in so many is timed, on average.
-const SAMPLE: u32 = 16;
+const SAMPLE: u64 = 16;
 /// Flows of each thread.
 const FLOWS: u32 = 4;
 /// Time that packets may take to leave after the last was sent.
@@ -146,22 +147,16 @@ pub(crate) fn measure<P: Path>(
         let (mut sent, mut waited) = (0, Duration::ZERO);
         let mut late = Counts::default();
         for sender in senders {
-            match sender.join() {
-                Ok(sender) => {
-                    sent += sender.sent;
-                    waited += Duration::from_nanos(sender.waited);
-                    outcome.call.merge(&sender.call);
-                    late.merge(&sender.late);
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            let sender = joined(sender);
+            sent += sender.sent;
+            waited += Duration::from_nanos(sender.waited);
+            outcome.call.merge(&sender.call);
+            late.merge(&sender.late);
         }
         outcome.waited = Some(waited);
         let settled = settle(path, delivery, pool, sent);
         stop.store(true, Ordering::Release);
-        if let Some(Err(panic)) = server.map(|server| server.join()) {
-            std::panic::resume_unwind(panic);
-        }
+        server.map(joined);
         settled?;
         late.merge(&delivery.sojourn());
         outcome.sojourn = Some(late);
@@ -207,7 +202,7 @@ fn run<P: Path>(
     let mut sender = Sender::default();
     // Packets refused, and packets delivered when that was looked at last.
     let (mut refused, mut returned) = (0, 0);
-    let mut random = Random::new(number as u32 + 1);
+    let mut random = Random::new(number as u64 + 1);
     let mut class = (random.below(plan.classes.into())) as u16;
     let mut now = ticks.now();
     let mut countdown = random.below(2 * SAMPLE);
@@ -275,8 +270,7 @@ fn run<P: Path>(
         if timed {
             countdown = random.below(2 * SAMPLE);
             now = ticks.now();
-            first.set_mark(TIMED);
-            first.set_timestamp(due.unwrap_or(now));
+            first.set_mark(due_mark(due.unwrap_or(now)));
         } else {
             countdown -= 1;
         }
@@ -313,7 +307,7 @@ impl Pace {
         // So that waking up costs a part of the CPUs that does not grow with the number of
         // threads.
         let period = (20_000 * threads as u64).max(100_000);
-        let phase = u64::from(random.below(1024)) * period / 1024;
+        let phase = random.below(1024) * period / 1024;
         Pace {
             start: start + phase,
             period,
@@ -328,7 +322,7 @@ impl Pace {
     /// step.
     fn next(&mut self, random: &mut Random) {
         self.burst += 1;
-        let moved = u64::from(random.below(512)) * self.period / 1024;
+        let moved = random.below(512) * self.period / 1024;
         self.due = self.start + self.burst * self.period + moved;
         self.released = (self.burst as f64 * self.packets) as u64;
     }
@@ -341,7 +335,7 @@ impl Pace {
             let packets = self.released.saturating_sub(sent);
             sent = sent.max(self.released);
             if self.due >= since {
-                let sampled = (packets + u64::from(SAMPLE) / 2) / u64::from(SAMPLE);
+                let sampled = (packets + SAMPLE / 2) / SAMPLE;
                 (0..sampled).for_each(|_| late.record(now - self.due));
             }
             self.next(&mut random);

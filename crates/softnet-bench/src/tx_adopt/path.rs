@@ -12,16 +12,12 @@ use softnet::qdisc::{Cx, Next, Qdisc as _, WireSum};
 use softnet::stats::{Counts, DropCounters, Histogram};
 use softnet::time::Time;
 use softnet::tx::{Features, Sent, TxRing, Xmit};
-use softnet_tc::{AnyQdisc, CustomSpec, QdiscSpec};
+use softnet_tc::AnyQdisc;
 
-use super::fq::Fq;
 use super::ticks::Ticks;
 
 /// Bytes of a packet in `tx-adopt`: the size of the reports that the mechanism is known by.
 pub(crate) const FRAME: usize = 120;
-/// The mark of a packet whose path through the queue is timed, and which carries its time of
-/// departure.
-pub(crate) const TIMED: u32 = 1;
 /// Frames that the copying driver keeps, as a ring of descriptors would.
 const SLOTS: usize = 256;
 
@@ -40,34 +36,6 @@ pub(crate) trait Path: Sync {
 
     /// Packets dropped by now; exact when no sender is active.
     fn dropped(&self) -> u64;
-}
-
-/// Which qdisc.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Qdisc {
-    Pfifo,
-    Fq,
-}
-
-impl Qdisc {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Qdisc::Pfifo => "pfifo",
-            Qdisc::Fq => "fq",
-        }
-    }
-
-    /// One that never refuses a packet of a pool of `packets`.
-    pub(crate) fn spec(self, packets: usize) -> QdiscSpec {
-        match self {
-            Qdisc::Pfifo => QdiscSpec::Pfifo {
-                limit: packets as u32,
-            },
-            Qdisc::Fq => QdiscSpec::Custom(CustomSpec::new("fq", move |_| {
-                Box::new(Fq::new(packets as u64))
-            })),
-        }
-    }
 }
 
 /// Which driver.
@@ -160,6 +128,18 @@ impl Delivery {
     }
 }
 
+/// The mark of a packet whose path through the queue is timed: when it was due, modulo 17 s. The
+/// timestamp is the qdisc's.
+pub(crate) fn due(time: Time) -> u32 {
+    (time.nanos() >> 2) as u32 | 1
+}
+
+/// Nanoseconds from what [`due`] was told until now, 8 s at most.
+fn since(mark: u32, now: u64) -> u64 {
+    let passed = due(Time(now)).wrapping_sub(mark) as i32;
+    u64::from(passed.max(0).unsigned_abs()) << 2
+}
+
 /// The driver: takes every packet, at once.
 #[derive(Debug)]
 pub(crate) struct Sink {
@@ -204,10 +184,10 @@ impl TxRing for Sink {
                 }
                 black_box(frame);
             }
-            if packet.mark() == TIMED {
-                let left = packet.timestamp().nanos();
-                if left >= self.delivery.since.load(Ordering::Relaxed) {
-                    let sojourn = self.ticks.nanos().saturating_sub(left);
+            if packet.mark() != 0 {
+                let now = self.ticks.nanos();
+                let sojourn = since(packet.mark(), now);
+                if now - sojourn >= self.delivery.since.load(Ordering::Relaxed) {
                     queue.sojourn.record(sojourn);
                 }
             }

@@ -1,4 +1,4 @@
-//! The variants, in this process: from a sender's call through the qdisc to the driver.
+//! The variants: from a sender's call through the qdisc to the driver.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,121 +6,166 @@ use std::sync::atomic::AtomicBool;
 use crossbeam_utils::CachePadded;
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
-use softnet::tx::{Qdiscs, Sender, ServedBy, TxPolicy, XmitResult};
+use softnet::tx::{Qdiscs, Sender, XmitResult};
 use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
 use super::crossbeam::Crossbeam;
+use super::dpdk::{self, Sync};
+use super::kernel::Veth;
 use super::load::{self, Outcome, Plan};
 use super::path::{Delivery, Driver, Path, Sink};
+use super::rows;
 use super::ticks::Ticks;
 use crate::baselines::busylock::Busylock;
 use crate::baselines::mutex::Locked;
 use crate::baselines::rings::Rings;
 use crate::baselines::spin_adopt::SpinAdopt;
 use crate::error::BenchError;
+use crate::interleave::Turn;
+use crate::qdiscs;
+use crate::report::{Collector, Param};
 
-/// The path of senders to the qdisc.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Local {
-    /// Softnet's transmit queue.
-    Softnet(ServedBy),
-    Mutex,
-    Busylock,
-    SpinAdopt,
-    Crossbeam,
-    /// Only `pfifo_fast`, whatever the qdisc is said to be.
-    Rings,
-}
+pub(crate) const MUTEX: &str = "mutex";
+/// The same where a qdisc is called what it does.
+pub(crate) const LOCKED: &str = "locked";
+pub(crate) const BUSYLOCK: &str = "busylock";
+pub(crate) const SPIN_ADOPT: &str = "spin-adopt";
+pub(crate) const CROSSBEAM: &str = "crossbeam";
+/// Only `pfifo_fast`, whatever the qdisc is said to be.
+pub(crate) const RINGS: &str = "rings";
+/// The kernel's own qdisc.
+pub(crate) const KERNEL: &str = "kernel";
+/// Packets in a call of the kernel's senders: a system call would be all that is measured
+/// otherwise.
+pub(crate) const KERNEL_BULK: usize = 32;
 
-/// The setup that all of them have in common.
-#[derive(Debug)]
-pub(crate) struct Setup<'a> {
-    /// The qdisc of each queue.
-    pub(crate) qdisc: QdiscSpec,
+/// One row: the load, the qdisc and the driver that its variants have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub(crate) params: Vec<Param>,
+    pub(crate) plan: Plan,
+    /// The qdisc of each queue, by its [name](crate::qdiscs).
+    pub(crate) qdisc: &'static str,
     /// Queues below `mq`; `None`: the qdisc is the root of a device with one queue.
     pub(crate) mq: Option<usize>,
     pub(crate) driver: Driver,
-    pub(crate) plan: &'a Plan,
-    pub(crate) ticks: &'a Ticks,
 }
 
-impl Setup<'_> {
+impl Shape {
+    /// The turns of these variants.
+    pub(crate) fn turns(
+        &self,
+        variants: impl IntoIterator<Item = &'static str>,
+        ticks: &Ticks,
+    ) -> Vec<Turn> {
+        let turn = |name| {
+            let (shape, ticks) = (self.clone(), ticks.clone());
+            let measure = move |results: &mut Collector| {
+                let outcome = shape.measure(name, &ticks)?;
+                rows::add(name, &shape.params, shape.plan.offered, &outcome, results);
+                Ok(())
+            };
+            Turn {
+                name,
+                params: self.params.clone(),
+                measure: Box::new(measure),
+            }
+        };
+        variants.into_iter().map(turn).collect()
+    }
+
     /// Makes the variant afresh and measures it once.
-    pub(crate) fn measure(&self, kind: Local) -> Result<Outcome, BenchError> {
+    pub(crate) fn measure(&self, name: &str, ticks: &Ticks) -> Result<Outcome, BenchError> {
+        if let Some(sync) = Sync::named(name) {
+            return dpdk::measure(sync, self.driver, &self.plan);
+        }
+        if name == KERNEL {
+            let commands = qdiscs::in_kernel(self.qdisc, self.plan.classes);
+            let plan = Plan {
+                bulk: KERNEL_BULK,
+                ..self.plan
+            };
+            return Veth::new(&commands, ticks.clone())?.measure(&plan);
+        }
         let pool = self.plan.pool()?;
         let queues = self.mq.unwrap_or(1);
         let delivery = Arc::new(Delivery::new(queues, self.plan.threads));
-        let ticks = || self.ticks.clone();
         let sinks: Vec<_> = (0..queues)
-            .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks()))
+            .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks.clone()))
             .collect();
-        let own = || pool.clone();
-        let outcome = match kind {
-            Local::Softnet(served_by) => {
-                let path = self.softnet(served_by, sinks, &pool)?;
-                load::measure(&path, &delivery, &pool, self.ticks, self.plan)
-            }
-            Local::Mutex => self.each(sinks, &delivery, &pool, |qdisc, sink| {
-                Locked::new(qdisc, sink, ticks(), own())
+        let run = Run {
+            qdisc: qdiscs::spec(self.qdisc, self.plan.classes, self.plan.packets())?,
+            plan: &self.plan,
+            delivery: &delivery,
+            pool: &pool,
+            ticks,
+        };
+        let (clock, own) = (|| ticks.clone(), || pool.clone());
+        match name {
+            MUTEX | LOCKED => run.each(sinks, |qdisc, sink| {
+                Locked::new(qdisc, sink, clock(), own())
             }),
-            Local::Busylock => self.each(sinks, &delivery, &pool, |qdisc, sink| {
-                Busylock::new(qdisc, sink, ticks(), own())
+            BUSYLOCK => run.each(sinks, |qdisc, sink| {
+                Busylock::new(qdisc, sink, clock(), own())
             }),
-            Local::SpinAdopt => self.each(sinks, &delivery, &pool, |qdisc, sink| {
-                SpinAdopt::new(qdisc, sink, ticks(), own())
+            SPIN_ADOPT => run.each(sinks, |qdisc, sink| {
+                SpinAdopt::new(qdisc, sink, clock(), own())
             }),
-            Local::Crossbeam => self.each(sinks, &delivery, &pool, |qdisc, sink| {
-                Crossbeam::new(qdisc, sink, ticks(), own(), self.plan.packets())
+            CROSSBEAM => run.each(sinks, |qdisc, sink| {
+                Crossbeam::new(qdisc, sink, clock(), own(), self.plan.packets())
             }),
-            Local::Rings => self.each(sinks, &delivery, &pool, |_, sink| {
+            RINGS => run.each(sinks, |_, sink| {
                 Rings::new(self.plan.packets(), sink, own())
             }),
-        };
-        // `fq` notes when it was given a packet in place of the push, by which all others' sojourn
-        // counts.
-        let restamps = matches!(self.qdisc, QdiscSpec::Fq(_));
-        outcome.map(|outcome| Outcome {
-            sojourn: outcome.sojourn.filter(|_| !restamps),
-            ..outcome
-        })
+            _ => {
+                let spec = match self.mq {
+                    Some(queues) => each_queue(&run.qdisc, queues).map_err(failed)?,
+                    None => run.qdisc.clone(),
+                };
+                let qdiscs = spec.instances(queues, &pool).map_err(failed)?;
+                run.load(&Softnet::start(sinks, qdiscs, &pool, ticks)?)
+            }
+        }
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Measure(error.to_string())
+}
+
+/// One turn in this process.
+struct Run<'a> {
+    qdisc: QdiscSpec,
+    plan: &'a Plan,
+    delivery: &'a Delivery,
+    pool: &'a Pool,
+    ticks: &'a Ticks,
+}
+
+impl Run<'_> {
+    fn load<P: Path>(&self, path: &P) -> Result<Outcome, BenchError> {
+        load::measure(path, self.delivery, self.pool, self.ticks, self.plan)
     }
 
     /// A path for each queue.
     fn each<P: Path>(
         &self,
         sinks: Vec<Sink>,
-        delivery: &Delivery,
-        pool: &Pool,
         make: impl Fn(AnyQdisc, Sink) -> P,
     ) -> Result<Outcome, BenchError> {
-        let env = QdiscEnv::new(pool);
+        let env = QdiscEnv::new(self.pool);
         let path = |sink| match self.qdisc.build(&env) {
             Ok(qdisc) => Ok(CachePadded::new(make(qdisc, sink))),
-            Err(e) => Err(BenchError::Measure(e.to_string())),
+            Err(e) => Err(failed(e)),
         };
         let mut paths = sinks.into_iter().map(path).collect::<Result<Vec<_>, _>>()?;
         match (paths.pop(), paths.is_empty()) {
-            (Some(only), true) => load::measure(&*only, delivery, pool, self.ticks, self.plan),
+            (Some(only), true) => self.load(&*only),
             (last, _) => {
                 paths.extend(last);
-                load::measure(&Several(paths), delivery, pool, self.ticks, self.plan)
+                self.load(&Several(paths))
             }
         }
-    }
-
-    fn softnet(
-        &self,
-        served_by: ServedBy,
-        sinks: Vec<Sink>,
-        pool: &Pool,
-    ) -> Result<Softnet, BenchError> {
-        let failed = |e: SpecError| BenchError::Measure(e.to_string());
-        let qdisc = match self.mq {
-            Some(_) => each_queue(&self.qdisc, sinks.len()).map_err(failed)?,
-            None => self.qdisc.clone(),
-        };
-        let qdiscs = qdisc.instances(sinks.len(), pool).map_err(failed)?;
-        Softnet::start(served_by, sinks, qdiscs, pool, self.ticks)
     }
 }
 
@@ -170,24 +215,16 @@ impl<P: Path> Path for Several<P> {
 pub(crate) struct Softnet(Sender<Sink, AnyQdisc>);
 
 impl Softnet {
-    /// With the default policy but for who serves it.
+    /// With the default policy.
     pub(crate) fn start(
-        served_by: ServedBy,
         sinks: Vec<Sink>,
         qdiscs: Qdiscs<AnyQdisc>,
         pool: &Pool,
         ticks: &Ticks,
     ) -> Result<Softnet, BenchError> {
-        let policy = TxPolicy {
-            served_by,
-            ..TxPolicy::default()
-        };
-        let sender = Sender::builder().policy(policy).qdiscs(qdiscs).pool(pool);
-        sender
-            .clock(ticks.clock())
-            .start_all(sinks)
-            .map(Softnet)
-            .map_err(|e| BenchError::Measure(e.to_string()))
+        let sender = Sender::builder().qdiscs(qdiscs).pool(pool);
+        let sender = sender.clock(ticks.clock());
+        sender.start_all(sinks).map(Softnet).map_err(failed)
     }
 }
 

@@ -17,6 +17,7 @@ use softnet_tests::attack::{ATTACKS, Attack, Load, Scene, Victims};
 use crate::buffers::pinned::{self, Cpus};
 use crate::cpu;
 use crate::error::BenchError;
+use crate::in_process::conserved;
 use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
 use crate::report::{AGAIN, Collector, OURS, Param};
@@ -139,12 +140,7 @@ fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 4], Benc
         sums[3] += slice(&mut victims)?.0;
     }
     drop((attacker, victims));
-    let conservation = scene.stop().conservation();
-    if !conservation.holds() {
-        return Err(BenchError::Measure(format!(
-            "softnet lost count of packets: {conservation:?}"
-        )));
-    }
+    conserved(&scene.stop())?;
     let mpps = |frames| f64::from(frames) / (SLICE * turns).as_secs_f64() / 1e6;
     Ok(sums.map(mpps))
 }

@@ -38,8 +38,6 @@ const RINGS: [&str; 2] = ["split", "packed"];
 const QUEUE: usize = 1024;
 /// Time for the rings to fill before something is measured, and the longest that is.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Fields that Softnet is compared by.
-const COMPARE: &[&str] = &["mpps", "ping_mean_us"];
 
 /// A switch that carries packets from and to guests.
 trait BackEnd: std::fmt::Debug {
@@ -89,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     senders::rows(options, &mut results)?;
     vms::rows(options, &mut results)?;
     hostile::rows(options, &mut results)?;
-    Ok(results.report(NAME, COMPARE))
+    Ok(results.report(NAME))
 }
 
 /// The parameters of all rows.

@@ -15,6 +15,7 @@ use softnet::tx::{RingFile, RingWaker, Sender, Sent, TxRing, Xmit};
 use softnet_engine::Device;
 use softnet_io::{Buffers, VhostUserTx};
 use softnet_tc::QdiscSpec;
+use softnet_testbed::threads::joined;
 
 use super::testpmd::{self, Rates, Testpmd};
 use super::{QUEUE, WARM_UP, address, device_options};
@@ -92,11 +93,6 @@ fn watch(file: &RingFile, waker: &OnceLock<RingWaker>, stop: &AtomicBool) -> io:
         events.clear();
     }
     Ok(())
-}
-
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    let ended = thread.join();
-    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Sends until it is stopped; returns how many packets.

@@ -18,6 +18,7 @@ use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
 use super::BackEnd;
 use crate::buffers::pinned;
 use crate::error::BenchError;
+use crate::in_process::conserved;
 use crate::switches::{buffers, failed};
 
 /// Time in which queued packets may still leave at the end.
@@ -193,12 +194,6 @@ impl BackEnd for Switch {
     }
 
     fn stop(self: Box<Self>) -> Result<(), BenchError> {
-        let sums = self.engine.stop(DRAIN).conservation();
-        if sums.holds() {
-            return Ok(());
-        }
-        Err(BenchError::Measure(format!(
-            "softnet lost count of packets: {sums:?}"
-        )))
+        conserved(&self.engine.stop(DRAIN))
     }
 }

@@ -13,9 +13,9 @@ use serde_json::json;
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
-use crate::interleave::{Variant, interleave};
+use crate::interleave;
 use crate::options::Options;
-use crate::report::{Collector, Param};
+use crate::report::{Collector, Field, Param};
 use crate::switches::{
     self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
 };
@@ -24,8 +24,6 @@ use crate::{cpu, process};
 mod nginx;
 mod wrk;
 
-/// Fields that Softnet is compared by.
-pub(crate) const COMPARE: &[&str] = &["rps", "p50_ns", "p99_ns", "cpu_us_per_request"];
 /// The case's name: rows carry it as the parameter `case`.
 const CASE: &str = "web";
 /// Connections from the load generator to the proxy.
@@ -40,13 +38,12 @@ pub(crate) fn variants() -> Vec<&'static str> {
 
 fn switches() -> Vec<Box<dyn Switch>> {
     vec![
-        Box::new(EmbeddedSoftnet::new()),
+        Box::new(EmbeddedSoftnet),
         Box::new(PortThreads::Lockless),
         Box::new(PortThreads::Locked),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
-        Box::new(KernelBridge::Plain),
-        Box::new(KernelBridge::Rps),
+        Box::new(KernelBridge),
     ]
 }
 
@@ -62,103 +59,71 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if connections.is_empty() {
         return Ok(());
     }
-    let (turns, slice) = options.program_turns();
-    let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
-        .into_iter()
-        .map(|switch| {
-            switch.note_setting(results);
-            Box::new(Turn {
-                switch,
-                connections: connections.clone(),
-                slice,
-            }) as Box<dyn Variant>
-        })
-        .collect();
-    interleave(turns, &mut variants, results)
+    let (rounds, slice) = options.program_turns();
+    let turn = move |switch: &dyn Switch, results: &mut Collector| {
+        turn(switch, &connections, slice, results)
+    };
+    let turns = switches::turns(switches(), &[("case", json!(CASE))], results, turn);
+    interleave::measure(options, rounds, turns, results)
 }
 
 fn params(connections: u32) -> [Param; 2] {
     [("case", json!(CASE)), ("connections", json!(connections))]
 }
 
-struct Turn {
-    switch: Box<dyn Switch>,
-    connections: Vec<u32>,
+fn turn(
+    switch: &dyn Switch,
+    connections: &[u32],
     slice: Duration,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    for (program, package) in [("wrk", "wrk"), ("nginx", "nginx")] {
+        if process::find(program).is_none() {
+            return Err(BenchError::Unavailable(format!(
+                "`{program}` is not installed (package {package})"
+            )));
+        }
+    }
+    let (mut topology, _) = switches::open(switch, 3, Wiring::default())?;
+    nginx::start(&mut topology)?;
+    // A run of a second is to see it work, not to judge its figures.
+    if let Some(&most) = connections.iter().max().filter(|_| slice > WARM_UP) {
+        wrk::run(&topology, nginx::proxy(&topology), most, WARM_UP)?;
+    }
+    for &connections in connections {
+        let fields = measure(&topology, connections, slice)?;
+        results.add(switch.name(), &params(connections), &fields);
+    }
+    switches::close(topology)
 }
 
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.switch.name()
+fn measure(
+    topology: &Topology,
+    connections: u32,
+    slice: Duration,
+) -> Result<Vec<Field>, BenchError> {
+    let engine = || topology.engine.as_ref().map(|e| e.counters()).transpose();
+    let (busy, before) = (cpu::busy()?, engine()?);
+    let web = wrk::run(topology, nginx::proxy(topology), connections, slice)?;
+    let (busy, after) = (cpu::busy()? - busy, engine()?);
+    let requests = web.requests.max(1.0);
+    let mut fields = vec![
+        ("rps", web.requests_per_second),
+        ("p50_ns", web.p50_ns),
+        ("p99_ns", web.p99_ns),
+        ("errors", web.errors),
+        ("cpu_us_per_request", busy * 1e6 / requests),
+    ];
+    if let (Some(after), Some(before)) = (after, before) {
+        let counted = after - before;
+        fields.extend([
+            ("frames_per_request", counted.frames as f64 / requests),
+            ("sleeps_per_request", counted.sleeps as f64 / requests),
+            ("worker_us_per_request", counted.cpu_s * 1e6 / requests),
+            ("drops", counted.drops as f64),
+        ]);
     }
-
-    fn params(&self) -> Vec<Param> {
-        vec![("case", json!(CASE))]
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        for (program, package) in [("wrk", "wrk"), ("nginx", "nginx")] {
-            if process::find(program).is_none() {
-                return Err(BenchError::Unavailable(format!(
-                    "`{program}` is not installed (package {package})"
-                )));
-            }
-        }
-        self.switch.prepare()?;
-        let (mut topology, _) = switches::open(&*self.switch, 3, Wiring::default())?;
-        nginx::start(&mut topology)?;
-        // A run of a second is to see it work, not to judge its figures.
-        if let Some(&most) = self
-            .connections
-            .iter()
-            .max()
-            .filter(|_| self.slice > WARM_UP)
-        {
-            wrk::run(&topology, nginx::proxy(&topology), most, WARM_UP)?;
-        }
-        for &connections in &self.connections {
-            self.measure(&topology, connections, results)?;
-        }
-        topology.check_running()?;
-        match topology.engine.take() {
-            Some(engine) => engine.stop(),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Turn {
-    fn measure(
-        &self,
-        topology: &Topology,
-        connections: u32,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        let params = params(connections);
-        let engine = || topology.engine.as_ref().map(|e| e.counters()).transpose();
-        let (busy, before) = (cpu::busy()?, engine()?);
-        let web = wrk::run(topology, nginx::proxy(topology), connections, self.slice)?;
-        let (busy, after) = (cpu::busy()? - busy, engine()?);
-        let requests = web.requests.max(1.0);
-        let mut fields = vec![
-            ("rps", web.requests_per_second),
-            ("p50_ns", web.p50_ns),
-            ("p99_ns", web.p99_ns),
-            ("errors", web.errors),
-            ("cpu_us_per_request", busy * 1e6 / requests),
-        ];
-        if let (Some(after), Some(before)) = (after, before) {
-            let counted = after - before;
-            fields.extend([
-                ("frames_per_request", counted.frames as f64 / requests),
-                ("sleeps_per_request", counted.sleeps as f64 / requests),
-                ("worker_us_per_request", counted.cpu_s * 1e6 / requests),
-                ("drops", counted.drops as f64),
-            ]);
-        }
-        results.add(self.name(), &params, &fields);
-        Ok(())
-    }
+    Ok(fields)
 }
 
 /// A command that runs `program` on one of the hosts.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use softnet_tc::{
     ClassSpec, FqCodelSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError, TreeSpec,
 };
+use softnet_testbed::threads::joined;
 
-use super::{Measurement, failed, join, megabits, watch};
+use super::{Measurement, failed, megabits, watch};
 use crate::demo::end::End;
 use crate::demo::results::{Bloat, Bufferbloat};
 use crate::demo::traffic::Arrived;
@@ -77,9 +78,9 @@ impl Measurement<'_> {
                 let ping = latest.load(Ordering::Relaxed) as f64 / 1e3;
                 format!("ping {ping:.1} ms, TCP {}", megabits(rate))
             });
-            join(receive)?;
-            join(send)?;
-            join(ping)
+            joined(receive)?;
+            joined(send)?;
+            joined(ping)
         });
         drop(bulk);
         let trace = self.done(result, "traffic through the slow link failed")?;

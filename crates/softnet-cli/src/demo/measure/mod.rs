@@ -5,10 +5,11 @@ mod bufferbloat;
 
 use std::error::Error;
 use std::io;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use softnet_tc::{QdiscSpec, TbfSpec};
+use softnet_testbed::threads::joined;
 
 use crate::demo::end::End;
 use crate::demo::progress::{Phase, Progress, REFRESH};
@@ -121,9 +122,9 @@ impl Measurement<'_> {
             let receive = scope.spawn(|| bulk.receive(&until, &arrived));
             let ping = scope.spawn(|| pinger.run(&until, LOADED_PINGS, |_| {}));
             watch(&until, self.progress.phase("TCP"), &arrived, gigabits);
-            let received = join(receive)?;
-            join(send)?;
-            Ok((received, join(ping)?))
+            let received = joined(receive)?;
+            joined(send)?;
+            Ok((received, joined(ping)?))
         });
         self.done(result, "TCP traffic failed")
     }
@@ -144,8 +145,8 @@ impl Measurement<'_> {
             let send = scope.spawn(|| stream.send(&until, asked_pps));
             watch(&until, self.progress.phase(name), &arrived, kilopackets);
             Ok(UdpResult {
-                sent: join(send)?,
-                count: join(receive)?,
+                sent: joined(send)?,
+                count: joined(receive)?,
                 asked_pps,
             })
         });
@@ -190,13 +191,13 @@ impl Measurement<'_> {
             );
             let bytes = self.topology.bytes_to_b() - before;
             let elapsed = start.elapsed();
-            join(receive)?;
-            join(send)?;
+            joined(receive)?;
+            joined(send)?;
             Ok(Shaped {
                 asked: RATE,
                 bytes,
                 elapsed,
-                ping: join(ping)?,
+                ping: joined(ping)?,
             })
         });
         drop(bulk);
@@ -250,11 +251,4 @@ fn megabits(bytes: f64) -> String {
 
 fn kilopackets(packets: f64) -> String {
     format!("{:.0} k packets/s", packets / 1e3)
-}
-
-/// The result of a thread; its panic is ours.
-fn join<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

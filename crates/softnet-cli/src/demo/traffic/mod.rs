@@ -2,7 +2,6 @@
 //! one kind of traffic; all of them end at an [`Until`], and none blocks longer than [`TICK`] past
 //! it.
 
-mod mmsg;
 pub(crate) mod ping;
 pub(crate) mod tcp;
 pub(crate) mod trace;

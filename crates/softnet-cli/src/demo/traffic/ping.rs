@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use softnet_testbed::icmp;
+use softnet_testbed::threads::joined;
 
 use super::{Until, is_timeout, limit_blocking};
 use crate::demo::host::Host;
 
-/// Bytes of an echo request: ICMP's header and ping(8)'s 56 bytes of payload.
-const ECHO: usize = 8 + 56;
+/// Bytes of payload of an echo request, as ping(8) has it.
+const PAYLOAD: usize = 56;
 /// After this an answer counts as lost.
 const LOST: Duration = Duration::from_secs(1);
 
@@ -149,11 +151,7 @@ impl Pinger {
                 .map(|echo| scope.spawn(|| answer(echo, &done)));
             let result = f(self);
             done.store(true, Ordering::Relaxed);
-            let answered = answering.map_or(Ok(()), |thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
+            let answered = answering.map_or(Ok(()), |thread| joined(thread));
             answered.and(result)
         })
     }
@@ -203,7 +201,7 @@ impl Pinger {
     /// Sends a request. False: the interface's queue is full, or the neighbour did not answer yet.
     pub(super) fn send(&mut self) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.ident, self.sequence);
+        let request = icmp::request(false, self.ident, self.sequence, &[0x5a; PAYLOAD]);
         match rustix::net::send(&self.socket, &request, SendFlags::empty()) {
             Ok(_) => Ok(true),
             Err(e) if is_timeout(&e.into()) || e == Errno::NOBUFS => Ok(false),
@@ -224,47 +222,20 @@ impl Pinger {
 
     /// The number of the request that this is the answer to.
     fn answered(&self, bytes: &[u8]) -> Option<u16> {
-        let (message, kind) = match self.via {
-            // A raw socket gets the IP header too; its length is in the first byte, in words.
-            Via::IcmpRaw => {
-                let header = bytes
-                    .first()
-                    .map_or(0, |first| usize::from(first & 0xf) * 4);
-                (bytes.get(header..).unwrap_or_default(), ECHO_REPLY)
-            }
-            Via::IcmpPing => (bytes, ECHO_REPLY),
-            Via::Udp => (bytes, ECHO_REQUEST),
+        let (ident, sequence, _) = match self.via {
+            Via::IcmpRaw => icmp::reply(false, icmp::behind_header(bytes))?,
+            Via::IcmpPing => icmp::reply(false, bytes)?,
+            // It comes back as it was sent.
+            Via::Udp => icmp::fields(bytes)?,
         };
         // A ping socket's identifier is the kernel's choice, and the kernel filters by it.
-        let ident =
-            message.get(4..6) == Some(&self.ident.to_be_bytes()) || self.via == Via::IcmpPing;
-        let sequence = message.get(6..8)?.try_into().ok()?;
-        (ident && message.first() == Some(&kind)).then(|| u16::from_be_bytes(sequence))
+        (ident == self.ident || self.via == Via::IcmpPing).then_some(sequence)
     }
 }
 
 /// True if nobody is there to answer.
 pub(super) fn is_unreachable(error: Errno) -> bool {
     matches!(error, Errno::HOSTUNREACH | Errno::CONNREFUSED)
-}
-
-const ECHO_REQUEST: u8 = 8;
-const ECHO_REPLY: u8 = 0;
-
-/// An echo request (RFC 792) with its checksum (RFC 1071).
-fn request(ident: u16, sequence: u16) -> [u8; ECHO] {
-    let mut message = [0x5a; ECHO];
-    message[..4].copy_from_slice(&[ECHO_REQUEST, 0, 0, 0]);
-    message[4..6].copy_from_slice(&ident.to_be_bytes());
-    message[6..8].copy_from_slice(&sequence.to_be_bytes());
-    let mut sum: u32 = message
-        .chunks_exact(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-        .sum();
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    message[2..4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    message
 }
 
 /// A socket that sends to and receives from one address.
@@ -297,17 +268,6 @@ fn answer(echo: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requests_have_a_valid_checksum() {
-        for (ident, sequence) in [(0, 0), (0xffff, 0xffff), (0x1234, 0x8001)] {
-            let sum: u32 = request(ident, sequence)
-                .chunks_exact(2)
-                .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-                .sum();
-            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
-        }
-    }
 
     #[test]
     fn percentiles_are_nearest_rank() {

@@ -3,15 +3,16 @@
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use softnet_testbed::mmsg::{BATCH, Batch};
 
-use super::mmsg::{self, BATCH, Datagram, PAYLOAD};
 use super::{Arrived, Until, is_timeout, limit_blocking};
 use crate::demo::host::Host;
 
+/// Bytes of a datagram.
+const PAYLOAD: usize = 64;
 /// Asked-for receive buffer; without privilege the system gives less (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 8 << 20;
 /// Least time that a paced sender rests: below that, sleeping costs more than it saves. So does a
@@ -61,7 +62,7 @@ impl Stream {
 
     /// Sends `pps` datagrams per second, or flat out if `None`; returns how many were sent.
     pub(crate) fn send(&self, until: &Until, pps: Option<f64>) -> io::Result<u64> {
-        let mut datagrams = [[0x5a; PAYLOAD]; BATCH];
+        let mut batch = Batch::new(PAYLOAD);
         let mut sent = 0;
         let start = Instant::now();
         while !until.is_over() {
@@ -74,11 +75,10 @@ impl Stream {
                 std::thread::sleep(REST);
                 continue;
             }
-            let batch = &mut datagrams[..BATCH.min(due as usize)];
-            for (number, datagram) in (sent..).zip(batch.iter_mut()) {
-                set_number(datagram, number);
+            for (number, datagram) in (sent..).zip(batch.datagrams()) {
+                datagram[..8].copy_from_slice(&number.to_be_bytes());
             }
-            match mmsg::send(self.sender.as_fd(), batch) {
+            match batch.send(&self.sender, BATCH.min(due as usize)) {
                 Ok(n) => sent += n as u64,
                 // ENOBUFS: the interface's queue is full, which a datagram's sender is told and
                 // lives with.
@@ -91,26 +91,28 @@ impl Stream {
 
     /// Counts what arrives.
     pub(crate) fn receive(&self, until: &Until, arrived: &Arrived) -> io::Result<Count> {
-        let mut datagrams = [[0; PAYLOAD]; BATCH];
+        let mut batch = Batch::new(PAYLOAD);
         let mut count = Count::default();
         let mut first = None;
         let mut next = 0;
         while !until.is_over() {
-            let n = match mmsg::receive(self.receiver.as_fd(), &mut datagrams) {
-                Ok(n) => n,
+            let datagrams = match batch.receive(&self.receiver) {
+                Ok(datagrams) => datagrams,
                 Err(e) if is_timeout(&e) => continue,
                 Err(e) => return Err(e),
             };
             let now = Instant::now();
             count.elapsed = now - *first.get_or_insert(now);
-            count.received += n as u64;
-            for datagram in &datagrams[..n] {
+            let mut n = 0;
+            for datagram in datagrams {
+                n += 1;
                 let number = number(datagram);
                 count.reordered += u64::from(number < next);
                 next = next.max(number + 1);
             }
-            arrived.add(n as u64);
-            if n < BATCH {
+            count.received += n;
+            arrived.add(n);
+            if n < BATCH as u64 {
                 std::thread::sleep(REST);
             }
         }
@@ -118,13 +120,8 @@ impl Stream {
     }
 }
 
-fn set_number(datagram: &mut Datagram, number: u64) {
-    datagram[..8].copy_from_slice(&number.to_be_bytes());
-}
-
-fn number(datagram: &Datagram) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&datagram[..8]);
+fn number(datagram: &[u8]) -> u64 {
+    let bytes = datagram.first_chunk().copied().unwrap_or_default();
     // Only our own sender knows the port; a stranger's number must not overflow all the same.
     u64::from_be_bytes(bytes).min(u64::MAX - 1)
 }

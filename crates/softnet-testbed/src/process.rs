@@ -13,14 +13,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::cleanup::{self, Guard, Leftover};
-use crate::error::BenchError;
+use crate::error::TestbedError;
 
 /// Time that a daemon gets to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A daemon, stopped (SIGTERM, then SIGKILL) when dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     pid: Pid,
     name: String,
@@ -29,22 +29,22 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a daemon. Its standard output goes nowhere, its standard error to ours.
-    pub(crate) fn start(command: &mut Command) -> Result<Process, BenchError> {
+    pub fn start(command: &mut Command) -> Result<Process, TestbedError> {
         Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))
     }
 
-    fn spawn(command: &mut Command) -> Result<Process, BenchError> {
+    fn spawn(command: &mut Command) -> Result<Process, TestbedError> {
         let name = describe(command);
         command.process_group(0);
         let ((child, pid), guard) = cleanup::make(|| {
             let child = command.spawn().map_err(|e| match e.kind() {
                 std::io::ErrorKind::NotFound => {
-                    BenchError::Unavailable(format!("`{}` is not installed", program(command)))
+                    TestbedError::Unavailable(format!("`{}` is not installed", program(command)))
                 }
-                _ => BenchError::io(format!("starting `{name}`"), e),
+                _ => TestbedError::io(format!("starting `{name}`"), e),
             })?;
             let pid = Pid::from_child(&child);
-            Ok::<_, BenchError>(((child, pid), Leftover::Process(pid)))
+            Ok::<_, TestbedError>(((child, pid), Leftover::Process(pid)))
         })?;
         Ok(Process {
             child,
@@ -55,25 +55,25 @@ impl Process {
     }
 
     /// An error if the program has ended.
-    pub(crate) fn check_running(&self) -> Result<(), BenchError> {
+    pub fn check_running(&self) -> Result<(), TestbedError> {
         if self.ended() {
-            return Err(BenchError::command(&self.name, "ended by itself"));
+            return Err(TestbedError::command(&self.name, "ended by itself"));
         }
         Ok(())
     }
 
     /// Stops the program where it is, until it is to go on.
-    pub(crate) fn pause(&self, pause: bool) -> Result<(), BenchError> {
+    pub fn pause(&self, pause: bool) -> Result<(), TestbedError> {
         let signal = if pause { Signal::STOP } else { Signal::CONT };
         rustix::process::kill_process(self.pid, signal)
-            .map_err(|e| BenchError::io(format!("sending a signal to `{}`", self.name), e))
+            .map_err(|e| TestbedError::io(format!("sending a signal to `{}`", self.name), e))
     }
 
     /// CPU time that the program has used, s, to a hundredth as a rule.
-    pub(crate) fn cpu_s(&self) -> Result<f64, BenchError> {
+    pub fn cpu_s(&self) -> Result<f64, TestbedError> {
         let path = format!("/proc/{}/stat", self.pid.as_raw_nonzero());
         let stat = std::fs::read_to_string(&path)
-            .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
+            .map_err(|e| TestbedError::io(format!("reading {path}"), e))?;
         // proc_pid_stat(5): utime and stime are the 12th and 13th field behind the name.
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
         let fields = fields.into_iter().flat_map(str::split_whitespace);
@@ -82,7 +82,7 @@ impl Process {
     }
 
     /// Bytes of memory that it has in use now, if it runs.
-    pub(crate) fn resident(&self) -> Option<u64> {
+    pub fn resident(&self) -> Option<u64> {
         let status = format!("/proc/{}/status", self.pid.as_raw_nonzero());
         let status = std::fs::read_to_string(status).ok()?;
         let line = status
@@ -123,7 +123,7 @@ impl Drop for Process {
 /// A daemon that is talked to: lines go to its standard input, text comes from its output. Killed
 /// when dropped: a program that polls may take its time to end otherwise.
 #[derive(Debug)]
-pub(crate) struct Dialogue {
+pub struct Dialogue {
     process: Process,
     input: ChildStdin,
     output: ChildStdout,
@@ -131,12 +131,12 @@ pub(crate) struct Dialogue {
 
 impl Dialogue {
     /// Starts it.
-    pub(crate) fn start(command: &mut Command) -> Result<Dialogue, BenchError> {
+    pub fn start(command: &mut Command) -> Result<Dialogue, TestbedError> {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::spawn(piped.stderr(Stdio::piped()))?;
         let (input, output) = (process.child.stdin.take(), process.child.stdout.take());
         let Some((input, output)) = input.zip(output) else {
-            return Err(BenchError::command(process.name.as_str(), "has no pipes"));
+            return Err(TestbedError::command(process.name.as_str(), "has no pipes"));
         };
         Ok(Dialogue {
             process,
@@ -146,17 +146,17 @@ impl Dialogue {
     }
 
     /// Writes a line.
-    pub(crate) fn say(&mut self, line: &str) -> Result<(), BenchError> {
+    pub fn say(&mut self, line: &str) -> Result<(), TestbedError> {
         writeln!(self.input, "{line}")
-            .map_err(|e| BenchError::io(format!("writing to `{}`", self.process.name), e))
+            .map_err(|e| TestbedError::io(format!("writing to `{}`", self.process.name), e))
     }
 
     /// Reads until `end` comes; returns what was read.
     ///
     /// # Errors
-    /// [`BenchError::Command`] with the last line that it said, if it ends before or takes longer
+    /// [`TestbedError::Command`] with the last line that it said, if it ends before or takes longer
     /// than `patience`.
-    pub(crate) fn hear(&mut self, end: &str, patience: Duration) -> Result<String, BenchError> {
+    pub fn hear(&mut self, end: &str, patience: Duration) -> Result<String, TestbedError> {
         let deadline = Instant::now() + patience;
         let mut heard = Vec::new();
         loop {
@@ -165,7 +165,7 @@ impl Dialogue {
                 return Ok(text.into_owned());
             }
             if !self.readable(deadline)? {
-                return Err(BenchError::command(
+                return Err(TestbedError::command(
                     self.process.name.as_str(),
                     "does not answer",
                 ));
@@ -173,14 +173,14 @@ impl Dialogue {
             let mut bytes = [0; 4096];
             let read = self.output.read(&mut bytes);
             match read
-                .map_err(|e| BenchError::io(format!("reading `{}`", self.process.name), e))?
+                .map_err(|e| TestbedError::io(format!("reading `{}`", self.process.name), e))?
             {
                 0 => {
                     let said = read_all(self.process.child.stderr.take());
                     let mut lines = text.lines().chain(said.lines());
                     let last = lines.rfind(|line| !line.trim().is_empty());
                     let why = format!("ended: {}", last.unwrap_or("it did not say why"));
-                    return Err(BenchError::command(self.process.name.as_str(), why));
+                    return Err(TestbedError::command(self.process.name.as_str(), why));
                 }
                 n => heard.extend(&bytes[..n]),
             }
@@ -188,7 +188,7 @@ impl Dialogue {
     }
 
     /// Waits for output, or the end.
-    fn readable(&self, deadline: Instant) -> Result<bool, BenchError> {
+    fn readable(&self, deadline: Instant) -> Result<bool, TestbedError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec {
@@ -199,7 +199,7 @@ impl Dialogue {
             match poll(&mut ready, Some(&left)) {
                 Ok(n) => return Ok(n > 0),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(BenchError::io("waiting for a program", e)),
+                Err(e) => return Err(TestbedError::io("waiting for a program", e)),
             }
         }
     }
@@ -215,9 +215,9 @@ impl Drop for Dialogue {
 /// Runs a program to its end and returns what it printed.
 ///
 /// # Errors
-/// [`BenchError::Unavailable`] if it is not installed; [`BenchError::Command`] with what it said
-/// if it failed.
-pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
+/// [`TestbedError::Unavailable`] if it is not installed; [`TestbedError::Command`] with what it
+/// said if it failed.
+pub fn output(command: &mut Command) -> Result<String, TestbedError> {
     let name = describe(command);
     command
         .stdin(Stdio::null())
@@ -238,7 +238,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
     let status = process
         .child
         .wait()
-        .map_err(|e| BenchError::io(format!("waiting for `{name}`"), e))?;
+        .map_err(|e| TestbedError::io(format!("waiting for `{name}`"), e))?;
     if status.success() {
         return Ok(printed);
     }
@@ -248,7 +248,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, BenchError> {
     } else {
         said
     };
-    Err(BenchError::command(
+    Err(TestbedError::command(
         name,
         format!("{status}: {}", said.trim()),
     ))
@@ -277,7 +277,7 @@ fn describe(command: &Command) -> String {
 }
 
 /// The path of a program, if it is installed: as given, or in PATH, or where daemons are.
-pub(crate) fn find(name: &str) -> Option<std::path::PathBuf> {
+pub fn find(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(Into::into))
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn a_program_that_is_missing_is_unavailable() {
         let error = output(&mut Command::new("softnet-no-such-program"));
-        assert!(matches!(error, Err(BenchError::Unavailable(_))));
+        assert!(matches!(error, Err(TestbedError::Unavailable(_))));
     }
 
     #[test]

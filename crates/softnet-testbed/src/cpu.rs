@@ -1,16 +1,16 @@
 //! CPU time: of the whole machine (every process, the kernel's own threads and interrupts), and of
 //! some of our threads.
 
-use crate::error::BenchError;
+use crate::error::TestbedError;
 
 /// Seconds that all CPUs together have been busy since the machine started, to a hundredth as a
 /// rule.
-pub(crate) fn busy() -> Result<f64, BenchError> {
+pub fn busy() -> Result<f64, TestbedError> {
     let path = "/proc/stat";
-    let stat =
-        std::fs::read_to_string(path).map_err(|e| BenchError::io(format!("reading {path}"), e))?;
+    let stat = std::fs::read_to_string(path)
+        .map_err(|e| TestbedError::io(format!("reading {path}"), e))?;
     let ticks = ticks(&stat)
-        .ok_or_else(|| BenchError::Measure(format!("{path} has no line for all CPUs")))?;
+        .ok_or_else(|| TestbedError::Measure(format!("{path} has no line for all CPUs")))?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
@@ -30,7 +30,7 @@ fn ticks(stat: &str) -> Option<u64> {
 
 /// Seconds that the threads of this process whose name starts with `prefix` have run, to the
 /// nanosecond.
-pub(crate) fn of_threads(prefix: &str) -> Result<f64, BenchError> {
+pub fn of_threads(prefix: &str) -> Result<f64, TestbedError> {
     // sched-stats(5): time on the CPU, time waiting for it, slices run.
     let times = threads(prefix, "schedstat", |time| {
         time.split(' ').next()?.parse::<f64>().ok()
@@ -43,10 +43,10 @@ fn threads<T>(
     prefix: &str,
     file: &str,
     find: impl Fn(&str) -> Option<T>,
-) -> Result<Vec<T>, BenchError> {
+) -> Result<Vec<T>, TestbedError> {
     let tasks = "/proc/self/task";
     let entries = std::fs::read_dir(tasks)
-        .map_err(|e| BenchError::io(format!("reading {tasks}"), e))?
+        .map_err(|e| TestbedError::io(format!("reading {tasks}"), e))?
         .flatten();
     let found = entries.filter_map(|task| {
         // A thread may end meanwhile, and has then no files any more.

@@ -7,34 +7,34 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::{Host, Topology};
+use crate::icmp;
 
 /// Time for which an answer is waited for.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// Time that a path may take to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
-const ECHO_REQUEST: u8 = 8;
-const ECHO_REPLY: u8 = 0;
-/// ICMP header and the 56 bytes that ping(8) sends.
-const LENGTH: usize = 64;
+/// Bytes that ping(8) sends.
+const PAYLOAD: usize = 56;
 
 /// The replies.
 #[derive(Debug)]
-pub(crate) struct Pings {
+pub struct Pings {
     /// In the order of sending.
-    pub(crate) round_trips_us: Vec<f64>,
-    pub(crate) lost: usize,
+    pub round_trips_us: Vec<f64>,
+    /// Pings without a reply in time.
+    pub lost: usize,
 }
 
 /// Waits until each host reaches the next.
-pub(crate) fn wait_for_path(topology: &Topology) -> Result<(), BenchError> {
+pub fn wait_for_path(topology: &Topology) -> Result<(), TestbedError> {
     let deadline = Instant::now() + PATIENCE;
     let wait = |what: &str| {
         topology.check_running()?;
         if Instant::now() > deadline {
             let seconds = PATIENCE.as_secs();
-            return Err(BenchError::Measure(format!("{what} within {seconds} s")));
+            return Err(TestbedError::Measure(format!("{what} within {seconds} s")));
         }
         Ok(())
     };
@@ -68,14 +68,14 @@ fn is_up(host: &Host) -> bool {
 }
 
 /// Waits until the interface of each host is up.
-pub(crate) fn wait_until_up(topology: &Topology, patience: Duration) -> Result<(), BenchError> {
+pub fn wait_until_up(topology: &Topology, patience: Duration) -> Result<(), TestbedError> {
     let deadline = Instant::now() + patience;
     for host in &topology.hosts {
         while !host.netns.run(|| Ok(is_up(host)))? {
             topology.check_running()?;
             if Instant::now() > deadline {
                 let name = &host.interface;
-                return Err(BenchError::Measure(format!("{name} did not come up")));
+                return Err(TestbedError::Measure(format!("{name} did not come up")));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -85,12 +85,12 @@ pub(crate) fn wait_until_up(topology: &Topology, patience: Duration) -> Result<(
 
 /// Waits until three pings in a row from one host to another took no longer than `calm`; returns
 /// the time until the first of them, at most `patience`.
-pub(crate) fn wait_until_calm(
+pub fn wait_until_calm(
     topology: &Topology,
     [from, to]: [usize; 2],
     calm: Duration,
     patience: Duration,
-) -> Result<Duration, BenchError> {
+) -> Result<Duration, TestbedError> {
     let start = Instant::now();
     let mut pinger = Pinger::open(&topology.hosts[from], &topology.hosts[to])?;
     let (mut begun, mut answered) = (Duration::ZERO, 0);
@@ -122,11 +122,7 @@ fn ask_every(host: &Host, milliseconds: &str) -> bool {
 }
 
 /// Sends `count` pings from a to b, one each `interval`.
-pub(crate) fn run(
-    topology: &Topology,
-    count: usize,
-    interval: Duration,
-) -> Result<Pings, BenchError> {
+pub fn run(topology: &Topology, count: usize, interval: Duration) -> Result<Pings, TestbedError> {
     let mut left = count;
     run_while(topology, interval, || {
         left = left.saturating_sub(1);
@@ -135,11 +131,11 @@ pub(crate) fn run(
 }
 
 /// Sends pings from a to b, one each `interval`, until `goes_on` says no after one.
-pub(crate) fn run_while(
+pub fn run_while(
     topology: &Topology,
     interval: Duration,
     mut goes_on: impl FnMut() -> bool,
-) -> Result<Pings, BenchError> {
+) -> Result<Pings, TestbedError> {
     let mut pinger = Pinger::open(&topology.hosts[0], &topology.hosts[1])?;
     let mut pings = Pings {
         round_trips_us: Vec::new(),
@@ -151,7 +147,7 @@ pub(crate) fn run_while(
         next = next.max(Instant::now()) + interval;
         match pinger
             .ping(TIMEOUT)
-            .map_err(|e| BenchError::io("sending a ping", e))?
+            .map_err(|e| TestbedError::io("sending a ping", e))?
         {
             Some(round_trip) => pings.round_trips_us.push(round_trip.as_secs_f64() * 1e6),
             None => pings.lost += 1,
@@ -170,7 +166,7 @@ struct Pinger {
 }
 
 impl Pinger {
-    fn open(from: &Host, to: &Host) -> Result<Pinger, BenchError> {
+    fn open(from: &Host, to: &Host) -> Result<Pinger, TestbedError> {
         let socket = from.netns.run(|| {
             let flags = SocketFlags::CLOEXEC;
             rustix::net::socket_with(
@@ -179,7 +175,7 @@ impl Pinger {
                 flags,
                 Some(ipproto::ICMP),
             )
-            .map_err(|e| BenchError::io("opening a raw socket", e))
+            .map_err(|e| TestbedError::io("opening a raw socket", e))
         })?;
         Ok(Pinger {
             socket,
@@ -192,7 +188,7 @@ impl Pinger {
     /// One ping; the round-trip time, or `None` if no answer came in time.
     fn ping(&mut self, timeout: Duration) -> rustix::io::Result<Option<Duration>> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.identifier, self.sequence);
+        let request = icmp::request(false, self.identifier, self.sequence, &[0; PAYLOAD]);
         set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout))?;
         let sent = Instant::now();
         rustix::net::sendto(&self.socket, &request, SendFlags::empty(), &self.target)?;
@@ -202,8 +198,10 @@ impl Pinger {
             match rustix::net::recv(&self.socket, &mut packet[..], RecvFlags::empty()) {
                 Ok((_, length)) => {
                     let arrived = sent.elapsed();
-                    let packet = &packet[..length.min(packet.len())];
-                    if is_answer(packet, self.identifier, self.sequence) {
+                    let packet = icmp::behind_header(&packet[..length.min(packet.len())]);
+                    let answer =
+                        icmp::reply(false, packet).map(|(ident, number, _)| (ident, number));
+                    if answer == Some((self.identifier, self.sequence)) {
                         return Ok(Some(arrived));
                     }
                 }
@@ -213,70 +211,5 @@ impl Pinger {
             }
         }
         Ok(None)
-    }
-}
-
-fn request(identifier: u16, sequence: u16) -> [u8; LENGTH] {
-    let mut request = [0; LENGTH];
-    request[0] = ECHO_REQUEST;
-    request[4..6].copy_from_slice(&identifier.to_be_bytes());
-    request[6..8].copy_from_slice(&sequence.to_be_bytes());
-    let checksum = checksum(&request);
-    request[2..4].copy_from_slice(&checksum.to_be_bytes());
-    request
-}
-
-/// RFC 1071.
-fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum: u32 = bytes
-        .chunks(2)
-        .map(|c| u32::from(c[0]) << 8 | u32::from(c.get(1).copied().unwrap_or(0)))
-        .sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-/// True if an IPv4 packet is the echo reply to this request.
-fn is_answer(packet: &[u8], identifier: u16, sequence: u16) -> bool {
-    let Some(first) = packet.first() else {
-        return false;
-    };
-    let header = usize::from(first & 15) * 4;
-    let Some(icmp) = packet.get(header..) else {
-        return false;
-    };
-    icmp.len() >= 8
-        && icmp[0] == ECHO_REPLY
-        && icmp[4..6] == identifier.to_be_bytes()
-        && icmp[6..8] == sequence.to_be_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_sums_to_zero() {
-        let request = request(0xbeef, 77);
-        assert_ne!(request[2..4], [0, 0]);
-        assert_eq!(checksum(&request), 0);
-        assert_eq!(checksum(&[0x01]), !0x0100);
-    }
-
-    #[test]
-    fn only_the_right_reply_is_an_answer() {
-        let mut packet = vec![0x45; 20];
-        let mut icmp = request(7, 9);
-        packet.extend(icmp);
-        assert!(!is_answer(&packet, 7, 9), "that is the request");
-        icmp[0] = ECHO_REPLY;
-        packet.splice(20.., icmp);
-        assert!(is_answer(&packet, 7, 9));
-        assert!(!is_answer(&packet, 7, 8) && !is_answer(&packet, 6, 9));
-        for cut in 0..28 {
-            assert!(!is_answer(&packet[..cut], 7, 9));
-        }
     }
 }

@@ -1,48 +1,53 @@
 //! A switch that is part of this program, and its counters.
 
-use crate::error::BenchError;
+use softnet_engine::EngineStats;
+
+use crate::error::TestbedError;
 
 /// A switch within this program. Ends with the value.
-pub(crate) trait InProcess: std::fmt::Debug + Send + Sync {
+pub trait InProcess: std::fmt::Debug + Send + Sync {
     /// Reads the counters; stops nobody.
     ///
     /// # Errors
     /// If the system does not tell what threads use.
-    fn counters(&self) -> Result<Counters, BenchError>;
+    fn counters(&self) -> Result<Counters, TestbedError>;
 
     /// Ends it.
     ///
     /// # Errors
-    /// [`BenchError::Measure`] if a packet is unaccounted for.
-    fn stop(self: Box<Self>) -> Result<(), BenchError>;
+    /// [`TestbedError::Measure`] if a packet is unaccounted for.
+    fn stop(self: Box<Self>) -> Result<(), TestbedError>;
 }
 
 /// The engine's counters so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     /// Frames that the workers took in.
-    pub(crate) frames: u64,
+    pub frames: u64,
     /// Wire packets sent; a large frame counts as those it stands for.
-    pub(crate) packets: u64,
+    pub packets: u64,
     /// Wire packets dropped, for whatever reason.
-    pub(crate) drops: u64,
+    pub drops: u64,
     /// Wire packets that workers handed to others.
-    pub(crate) handed_over: u64,
+    pub handed_over: u64,
     /// Wake-ups that threads sent to workers.
-    pub(crate) wakes: u64,
+    pub wakes: u64,
     /// Times a worker slept.
-    pub(crate) sleeps: u64,
+    pub sleeps: u64,
     /// CPU time of the workers, in seconds.
-    pub(crate) cpu_s: f64,
-    /// Sums of both pools: buffers allocated, exchanges with the depot, buffers sent to their
-    /// owner's remote-free list, allocations refused, wake-ups of sleeping owners, buffers that
-    /// went to the depot because the list was full.
-    pub(crate) allocated: u64,
-    pub(crate) depot_ops: u64,
-    pub(crate) remote_freed: u64,
-    pub(crate) exhausted: u64,
-    pub(crate) kicks: u64,
-    pub(crate) bypassed: u64,
+    pub cpu_s: f64,
+    /// Buffers allocated, of all pools, as the following.
+    pub allocated: u64,
+    /// Exchanges with the depot.
+    pub depot_ops: u64,
+    /// Buffers sent to their owner's remote-free list.
+    pub remote_freed: u64,
+    /// Allocations refused.
+    pub exhausted: u64,
+    /// Wake-ups of sleeping owners.
+    pub kicks: u64,
+    /// Buffers that went to the depot because the list was full.
+    pub bypassed: u64,
 }
 
 impl std::ops::Sub for Counters {
@@ -64,4 +69,18 @@ impl std::ops::Sub for Counters {
             bypassed: self.bypassed - before.bypassed,
         }
     }
+}
+
+/// Checks that an engine that was stopped lost count of no packet.
+///
+/// # Errors
+/// [`TestbedError::Measure`] with the sums if it did.
+pub fn conserved(stats: &EngineStats) -> Result<(), TestbedError> {
+    let sums = stats.conservation();
+    if sums.holds() {
+        return Ok(());
+    }
+    Err(TestbedError::Measure(format!(
+        "softnet lost count of packets: {sums:?}"
+    )))
 }

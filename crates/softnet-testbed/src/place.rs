@@ -5,17 +5,17 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{machine, process};
+use crate::process;
 
 /// A system that has programs.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub struct Place {
     root: Option<PathBuf>,
 }
 
 impl Place {
     /// The folder that the environment names, or this system.
-    pub(crate) fn of_peers() -> Place {
+    pub fn of_peers() -> Place {
         let root = std::env::var_os("SOFTNET_PEERS").filter(|dir| !dir.is_empty());
         Place {
             root: root.map(PathBuf::from),
@@ -23,7 +23,7 @@ impl Place {
     }
 
     /// Where `inside`, an absolute path of the place, is for us.
-    pub(crate) fn outside(&self, inside: &Path) -> PathBuf {
+    pub fn outside(&self, inside: &Path) -> PathBuf {
         match &self.root {
             Some(root) => root.join(inside.strip_prefix("/").unwrap_or(inside)),
             None => inside.to_owned(),
@@ -31,7 +31,7 @@ impl Place {
     }
 
     /// The path inside the place for our path `outside`.
-    pub(crate) fn inside(&self, outside: &Path) -> PathBuf {
+    pub fn inside(&self, outside: &Path) -> PathBuf {
         let root = self.root.as_deref();
         match root.and_then(|root| outside.strip_prefix(root).ok()) {
             Some(rest) => Path::new("/").join(rest),
@@ -41,7 +41,7 @@ impl Place {
 
     /// A folder that both we and the place's programs can reach: `ours`, or one of the place's
     /// own.
-    pub(crate) fn shared(&self, ours: &Path) -> PathBuf {
+    pub fn shared(&self, ours: &Path) -> PathBuf {
         match &self.root {
             Some(root) => root.join("tmp/softnet-bench"),
             None => ours.to_owned(),
@@ -49,12 +49,12 @@ impl Place {
     }
 
     /// True if the place has this file.
-    pub(crate) fn has(&self, inside: &Path) -> bool {
+    pub fn has(&self, inside: &Path) -> bool {
         self.outside(inside).is_file()
     }
 
     /// Where the place has a program.
-    pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
         if self.root.is_none() {
             return process::find(name);
         }
@@ -64,7 +64,7 @@ impl Place {
     }
 
     /// The program and its first arguments, to be run by `ip netns exec` or by itself.
-    pub(crate) fn words<'a>(&'a self, program: &'a Path) -> Vec<&'a OsStr> {
+    pub fn words<'a>(&'a self, program: &'a Path) -> Vec<&'a OsStr> {
         let mut words = Vec::new();
         if let Some(root) = &self.root {
             words.extend([OsStr::new("chroot"), root.as_os_str()]);
@@ -74,21 +74,15 @@ impl Place {
     }
 
     /// A command that runs `program`, an absolute path of the place.
-    pub(crate) fn command(&self, program: &Path) -> Command {
+    pub fn command(&self, program: &Path) -> Command {
         let words = self.words(program);
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
         command
     }
 
-    /// The version of a program of the place, as it says itself.
-    pub(crate) fn version(&self, program: &Path) -> Option<String> {
-        let text = process::output(self.command(program).arg("--version")).ok()?;
-        machine::version(&text)
-    }
-
-    /// The reason of a row that is skipped: a program that is missing.
-    pub(crate) fn lacks(&self, what: &str, package: &str) -> String {
+    /// Why something cannot be done: a program that is missing.
+    pub fn lacks(&self, what: &str, package: &str) -> String {
         match &self.root {
             Some(root) => format!("SOFTNET_PEERS={} has no {what}", root.display()),
             None => format!("{what} is not installed (package {package})"),

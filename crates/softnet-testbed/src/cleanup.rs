@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A thing to remove.
 #[derive(Debug, Clone)]
-pub(crate) enum Leftover {
+pub enum Leftover {
     /// A child process that leads a process group, not yet waited for: its number cannot have been
     /// given to another process or group.
     Process(Pid),
@@ -68,11 +68,11 @@ fn list() -> MutexGuard<'static, List> {
 
 /// Removes one thing when dropped.
 #[derive(Debug)]
-pub(crate) struct Guard(u64);
+pub struct Guard(u64);
 
 impl Guard {
     /// Takes the thing off the list without removing it.
-    pub(crate) fn disarm(&self) {
+    pub fn disarm(&self) {
         list().entries.retain(|(id, _)| *id != self.0);
     }
 }
@@ -90,9 +90,7 @@ impl Drop for Guard {
 
 /// Makes a thing and puts it on the list, as one step as far as signals are concerned. Does not
 /// return if the program is ending.
-pub(crate) fn make<T, E>(
-    make: impl FnOnce() -> Result<(T, Leftover), E>,
-) -> Result<(T, Guard), E> {
+pub fn make<T, E>(make: impl FnOnce() -> Result<(T, Leftover), E>) -> Result<(T, Guard), E> {
     let mut list = list();
     while list.closed {
         drop(list);
@@ -115,14 +113,14 @@ fn remove_all(list: &mut List) {
 
 /// Does not return if the program is ending by a signal: what fails then fails because its things
 /// were removed, and the thread that removes them ends the program with the signal's exit code.
-pub(crate) fn wait_if_ending() {
+pub fn wait_if_ending() {
     while list().closed {
         std::thread::park();
     }
 }
 
 /// From now on SIGINT, SIGTERM, SIGHUP and panics clean up before the program ends.
-pub(crate) fn on_signals_and_panics() -> io::Result<()> {
+pub fn on_signals_and_panics() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new()
         .name("signals".to_owned())

@@ -1,22 +1,32 @@
-//! Why an experiment, or one variant of it, could not be measured.
+//! Failures of hosts, programs and measurements.
 
 use std::io;
 
+/// Why something could not be set up, run or measured.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BenchError {
-    /// The command line asks for what does not exist.
+pub enum TestbedError {
+    /// The user asks for what does not exist.
     #[error("{0}")]
     Usage(String),
-    /// A program that a variant needs is not on this machine; the report carries a row with the
-    /// reason.
+    /// The machine lacks what it takes, such as a program.
     #[error("{0}")]
     Unavailable(String),
     /// A system call failed.
     #[error("{doing}")]
-    Io { doing: String, source: io::Error },
+    Io {
+        /// The purpose of the call.
+        doing: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A program failed or said what we do not understand.
     #[error("`{command}`: {problem}")]
-    Command { command: String, problem: String },
+    Command {
+        /// The program with its arguments.
+        command: String,
+        /// The reason, as far as it is known.
+        problem: String,
+    },
     /// A network namespace could not be opened or entered.
     #[error(transparent)]
     Netns(#[from] softnet_io::NetnsError),
@@ -25,16 +35,18 @@ pub(crate) enum BenchError {
     Measure(String),
 }
 
-impl BenchError {
-    pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> BenchError {
-        BenchError::Io {
+impl TestbedError {
+    /// A failed system call.
+    pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> TestbedError {
+        TestbedError::Io {
             doing: doing.into(),
             source: source.into(),
         }
     }
 
-    pub(crate) fn command(command: impl Into<String>, problem: impl Into<String>) -> BenchError {
-        BenchError::Command {
+    /// A failed program.
+    pub fn command(command: impl Into<String>, problem: impl Into<String>) -> TestbedError {
+        TestbedError::Command {
             command: command.into(),
             problem: problem.into(),
         }
@@ -42,7 +54,7 @@ impl BenchError {
 }
 
 /// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

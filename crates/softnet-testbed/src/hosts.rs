@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use softnet_io::{InterfaceAddress, LinkError, Links};
 
 use crate::cleanup::{self, Guard, Leftover};
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::in_process::InProcess;
-use crate::peers::place::Place;
+use crate::place::Place;
 use crate::process::{self, Process};
 
 /// Host b's address.
-pub(crate) const ADDRESS_B: Ipv4Addr = address(1);
+pub const ADDRESS_B: Ipv4Addr = address(1);
 
 /// Hosts of one /24.
 const HOSTS: usize = 250;
@@ -36,16 +36,16 @@ fn own_name() -> String {
 
 /// A network namespace that `ip netns` knows by name, with loopback up.
 #[derive(Debug)]
-pub(crate) struct NamedNetns {
+pub struct NamedNetns {
     name: String,
     handle: softnet_io::Netns,
     _guard: Guard,
 }
 
 impl NamedNetns {
-    fn add(name: String) -> Result<NamedNetns, BenchError> {
+    fn add(name: String) -> Result<NamedNetns, TestbedError> {
         if process::find("ip").is_none() {
-            return Err(BenchError::Unavailable(
+            return Err(TestbedError::Unavailable(
                 "`ip` is not installed (package iproute2)".into(),
             ));
         }
@@ -56,11 +56,11 @@ impl NamedNetns {
                 Ok(made) if made.status.success() => Ok(((), Leftover::Netns(name.clone()))),
                 Ok(made) => {
                     let why = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-                    Err(BenchError::Unavailable(format!(
+                    Err(TestbedError::Unavailable(format!(
                         "no network namespace can be made: {why}"
                     )))
                 }
-                Err(e) => Err(BenchError::io("starting `ip`", e)),
+                Err(e) => Err(TestbedError::io("starting `ip`", e)),
             }
         })?;
         let handle = softnet_io::Netns::named(&name)?;
@@ -73,16 +73,18 @@ impl NamedNetns {
         Ok(netns)
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The name, as `ip` has it.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn handle(&self) -> &softnet_io::Netns {
+    /// The namespace itself.
+    pub fn handle(&self) -> &softnet_io::Netns {
         &self.handle
     }
 
     /// Runs `ip` with these arguments, separated by blanks, in here.
-    pub(crate) fn ip(&self, arguments: &str) -> Result<(), BenchError> {
+    pub fn ip(&self, arguments: &str) -> Result<(), TestbedError> {
         let mut command = Command::new("ip");
         command
             .args(["-n", &self.name])
@@ -91,7 +93,7 @@ impl NamedNetns {
     }
 
     /// Runs `tc` with these arguments, separated by blanks, in here.
-    pub(crate) fn tc(&self, arguments: &str) -> Result<(), BenchError> {
+    pub fn tc(&self, arguments: &str) -> Result<(), TestbedError> {
         let mut command = Command::new("tc");
         command
             .args(["-n", &self.name])
@@ -100,7 +102,7 @@ impl NamedNetns {
     }
 
     /// A command that will run `program` in here.
-    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.name])
@@ -109,7 +111,7 @@ impl NamedNetns {
     }
 
     /// The same for a program of `place`.
-    pub(crate) fn command_in(&self, place: &Place, program: &Path) -> Command {
+    pub fn command_in(&self, place: &Place, program: &Path) -> Command {
         let words = place.words(program);
         let mut command = self.command(words[0]);
         command.args(&words[1..]);
@@ -117,35 +119,37 @@ impl NamedNetns {
     }
 
     /// Runs `f` on a thread in here.
-    pub(crate) fn run<T: Send>(
+    pub fn run<T: Send>(
         &self,
-        f: impl FnOnce() -> Result<T, BenchError> + Send,
-    ) -> Result<T, BenchError> {
+        f: impl FnOnce() -> Result<T, TestbedError> + Send,
+    ) -> Result<T, TestbedError> {
         self.handle.run(f)?
     }
 }
 
 /// A host: a network namespace, and the interface that it is to have there.
 #[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) netns: NamedNetns,
+pub struct Host {
+    /// The host's namespace.
+    pub netns: NamedNetns,
     /// `a0` of host a, and so on.
-    pub(crate) interface: String,
-    pub(crate) address: Ipv4Addr,
+    pub interface: String,
+    /// The interface's address.
+    pub address: Ipv4Addr,
     /// Bits of the prefix of the hosts' network.
     bits: u8,
 }
 
 impl Host {
     /// Gives the interface its address and brings it up.
-    fn configure(&self) -> Result<(), BenchError> {
+    fn configure(&self) -> Result<(), TestbedError> {
         let failed = |error: LinkError| {
             let chain = std::error::Error::source(&error);
             let why = chain.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-            BenchError::Measure(format!("{}: {why}", self.interface))
+            TestbedError::Measure(format!("{}: {why}", self.interface))
         };
         let address = InterfaceAddress::new(self.address.into(), self.bits);
-        let address = address.map_err(|error| BenchError::Measure(error.to_string()))?;
+        let address = address.map_err(|error| TestbedError::Measure(error.to_string()))?;
         let mut links = Links::open().map_err(failed)?;
         let index = links.index(&self.interface).map_err(failed)?;
         links.add_address(index, address).map_err(failed)?;
@@ -153,10 +157,13 @@ impl Host {
     }
 
     /// Takes the interface up or down.
-    pub(crate) fn set_up(&self, up: bool) -> Result<(), BenchError> {
+    ///
+    /// # Errors
+    /// [`TestbedError::Measure`] if the kernel refuses.
+    pub fn set_up(&self, up: bool) -> Result<(), TestbedError> {
         let state = if up { "up" } else { "down" };
         let failed = |error: LinkError| {
-            BenchError::Measure(format!("taking {} {state}: {error}", self.interface))
+            TestbedError::Measure(format!("taking {} {state}: {error}", self.interface))
         };
         self.netns.run(|| {
             let mut links = Links::open().map_err(failed)?;
@@ -166,7 +173,7 @@ impl Host {
     }
 
     /// The address with the prefix length of the hosts' network.
-    pub(crate) fn prefix(&self) -> String {
+    pub fn prefix(&self) -> String {
         format!("{}/{}", self.address, self.bits)
     }
 }
@@ -174,29 +181,30 @@ impl Host {
 /// Hosts and the switch between them. Fields are dropped in this order: daemons before the
 /// namespaces they run in.
 #[derive(Debug)]
-pub(crate) struct Topology {
+pub struct Topology {
     /// The switch, where it is part of this program.
-    pub(crate) engine: Option<Box<dyn InProcess>>,
+    pub engine: Option<Box<dyn InProcess>>,
     /// The daemons that run for the topology, in the order in which they are to be stopped.
-    pub(crate) daemons: Vec<Process>,
+    pub daemons: Vec<Process>,
     /// Where daemons keep their files.
-    pub(crate) directory: Directory,
-    pub(crate) hosts: Vec<Host>,
+    pub directory: Directory,
+    /// Host a first.
+    pub hosts: Vec<Host>,
     /// Where the switch runs.
-    pub(crate) switch: NamedNetns,
+    pub switch: NamedNetns,
 }
 
 impl Topology {
     /// Two hosts: three empty namespaces and an empty directory.
-    pub(crate) fn new() -> Result<Topology, BenchError> {
+    pub fn new() -> Result<Topology, TestbedError> {
         Topology::of(2)
     }
 
     /// As many hosts as asked for, each an empty namespace; one more for the switch; an empty
     /// directory.
-    pub(crate) fn of(hosts: usize) -> Result<Topology, BenchError> {
+    pub fn of(hosts: usize) -> Result<Topology, TestbedError> {
         if !rustix::process::geteuid().is_root() {
-            return Err(BenchError::Unavailable(
+            return Err(TestbedError::Unavailable(
                 "making network namespaces takes root".into(),
             ));
         }
@@ -206,7 +214,7 @@ impl Topology {
                 Ok(letter @ 0..26) => char::from(b'a' + letter).to_string(),
                 _ => format!("h{index}x"),
             };
-            Ok::<_, BenchError>(Host {
+            Ok::<_, TestbedError>(Host {
                 netns: NamedNetns::add(format!("{prefix}-{name}"))?,
                 interface: format!("{name}0"),
                 address: address(index),
@@ -223,17 +231,17 @@ impl Topology {
     }
 
     /// The first host.
-    pub(crate) fn a(&self) -> &NamedNetns {
+    pub fn a(&self) -> &NamedNetns {
         &self.hosts[0].netns
     }
 
     /// The second host.
-    pub(crate) fn b(&self) -> &NamedNetns {
+    pub fn b(&self) -> &NamedNetns {
         &self.hosts[1].netns
     }
 
     /// Gives the hosts' interfaces their addresses and brings them up.
-    pub(crate) fn configure_hosts(&self) -> Result<(), BenchError> {
+    pub fn configure_hosts(&self) -> Result<(), TestbedError> {
         for host in &self.hosts {
             host.netns.run(|| host.configure())?;
         }
@@ -241,30 +249,30 @@ impl Topology {
     }
 
     /// An error if one of the daemons has ended.
-    pub(crate) fn check_running(&self) -> Result<(), BenchError> {
+    pub fn check_running(&self) -> Result<(), TestbedError> {
         self.daemons.iter().try_for_each(Process::check_running)
     }
 }
 
 /// A directory under the temporary one of the place that peers come from, gone with the value.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
     _guard: Guard,
 }
 
 impl Directory {
     /// An empty one with a name that no other run has.
-    pub(crate) fn private() -> Result<Directory, BenchError> {
+    pub fn private() -> Result<Directory, TestbedError> {
         Directory::new(&own_name())
     }
 
-    fn new(name: &str) -> Result<Directory, BenchError> {
+    fn new(name: &str) -> Result<Directory, TestbedError> {
         let path = Place::of_peers().outside(&std::env::temp_dir()).join(name);
         let ((), guard) = cleanup::make(|| {
             std::fs::create_dir(&path)
-                .map_err(|e| BenchError::io(format!("making {}", path.display()), e))?;
-            Ok::<_, BenchError>(((), Leftover::Directory(path.clone())))
+                .map_err(|e| TestbedError::io(format!("making {}", path.display()), e))?;
+            Ok::<_, TestbedError>(((), Leftover::Directory(path.clone())))
         })?;
         Ok(Directory {
             path,
@@ -272,7 +280,8 @@ impl Directory {
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
