@@ -81,6 +81,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 done = (done + packets).min(BUDGET);
             }
             if let Some(flooder) = flooder {
+                // Its floods are a part of its port's time.
+                self.line.charge(flooder, now.since(begun));
                 self.floods.charge(flooder, now.since(begun));
                 self.schedule_floods();
             }
