@@ -1,5 +1,5 @@
-//! Text from a file, as a configuration and as a tree of qdiscs: read, or refused in a few lines. What is read is
-//! written as it is read.
+//! Text from a file, as a configuration and as a tree of qdiscs: read, or refused in a few lines.
+//! What is read is written as it is read.
 
 use crate::config;
 

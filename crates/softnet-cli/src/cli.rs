@@ -110,19 +110,19 @@ enum Command {
     Bridge(Words),
     /// Run any program, such as a script of tc and ip, against the daemon instead of the kernel
     ///
-    /// Its sockets of the family AF_NETLINK for NETLINK_ROUTE go to the daemon. Example: `softnet
-    /// exec -- ./shape.sh`.
+    /// The program's AF_NETLINK sockets for NETLINK_ROUTE go to the daemon. Example:
+    /// `softnet exec -- ./shape.sh`.
     #[command(after_help = exec::HELP)]
     Exec(exec::Options),
     /// Show what the daemon counts, live: packets, drops by reason, queueing delay, qdiscs, workers
     ///
-    /// The same as `run` prints at its end. Examples: `softnet stats --watch --top 5`, `softnet stats
-    /// web:1:10`.
+    /// The same as `run` prints at its end. Examples: `softnet stats --watch --top 5`, `softnet
+    /// stats web:1:10`.
     #[command(after_help = EXIT_CODES)]
     Stats(stats::Options),
     /// Print the daemon's running state as a configuration file
     ///
-    /// What tc, ip and bridge changed is in it, but for what the file has no key for: VLANs,
+    /// Changes by tc, ip and bridge are in it, but for what the file has no key for: VLANs,
     /// options of bridges, most of those of their ports, and fixed addresses. For each of these
     /// there is a comment with the command that makes it.
     #[command(after_help = EXIT_CODES)]

@@ -1,5 +1,4 @@
-//! What drivers tell workers: notifications that are suppressed and asked for, and polls that
-//! wait.
+//! Drivers and workers: notifications that are suppressed and asked for, and polls that wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -169,7 +168,7 @@ impl Net {
     }
 }
 
-/// What comes while the driver asks for notifications is not notified of: the queue is polled.
+/// No notification tells of packets that come while the driver asks for it: the queue is polled.
 #[test]
 fn packets_that_come_while_a_queue_is_armed_are_polled() {
     let ring = Ring::new();

@@ -19,7 +19,7 @@ const END: Time = Time(200_000_000);
 const BEGIN: Time = Time(1);
 /// A poll that moves 64 packets.
 const HONEST: Duration = Duration::from_micros(10);
-/// What a slow one takes.
+/// A slow poll.
 const SLOW: Duration = Duration::from_millis(1);
 
 /// A queue that always has packets, or so often.
@@ -113,11 +113,11 @@ impl TxRing for Ring {
 struct Port {
     poll: Duration,
     packet: Duration,
-    /// Whether it sends to the others.
+    /// It sends to the others.
     sends: bool,
     /// Receive queues.
     queues: usize,
-    /// How often it has work; none: always.
+    /// Period of its work; none: always.
     every: Option<Duration>,
 }
 
@@ -135,13 +135,13 @@ const UNLOADED: Port = Port {
     ..BUSY
 };
 
-/// What became of a port.
+/// Service that a port got.
 #[derive(Debug, Default)]
 struct Served {
     polls: AtomicU64,
     /// Packets that its ring took.
     packets: AtomicU64,
-    /// How long work had waited at most, in nanoseconds.
+    /// Longest wait of work, in nanoseconds.
     latest: AtomicU64,
 }
 
@@ -157,7 +157,7 @@ impl Served {
     }
 }
 
-/// What became of the ports by [`END`].
+/// Service that the ports got by [`END`].
 fn serve(ports: &[Port]) -> Vec<Arc<Served>> {
     let clock = Clock::virtual_at(Time::ZERO);
     let pool = pool(4096);

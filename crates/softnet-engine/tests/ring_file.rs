@@ -16,7 +16,7 @@ use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_engine::{Engine, EngineError, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::Poller;
 
-/// What the tests see of a [`SocketRing`].
+/// State of a [`SocketRing`] for the tests.
 #[derive(Debug, Default)]
 struct Seen {
     /// Times that it was full.

@@ -25,7 +25,8 @@ const NICE_LIMIT: u64 = 40;
 /// Class that a worker has while it is raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduling {
-    /// `SCHED_RR`, priority 1: ahead of all normal threads. Needs RLIMIT_RTPRIO of 1 or CAP_SYS_NICE.
+    /// `SCHED_RR`, priority 1: ahead of all normal threads. Needs RLIMIT_RTPRIO of 1 or
+    /// CAP_SYS_NICE.
     Realtime,
     /// `SCHED_OTHER`, nice level -20, with a slice of 100 µs. Needs RLIMIT_NICE of 40 or
     /// CAP_SYS_NICE.
@@ -43,7 +44,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// What everybody may have.
+    /// The class that everybody may have.
     pub const NORMAL: Allowed = Allowed {
         class: Scheduling::Normal,
         keeps_nice: false,

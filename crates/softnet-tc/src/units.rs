@@ -237,7 +237,7 @@ fn whole(text: &str, value: f64) -> Result<u64, UnitError> {
 mod tests {
     use super::*;
 
-    /// What iproute2 6.1's `tc -d qdisc show` printed for the same text.
+    /// Rates that iproute2 6.1's `tc -d qdisc show` printed for the same text.
     #[test]
     fn rates_are_what_tc_makes_of_them() {
         for (text, bits) in [

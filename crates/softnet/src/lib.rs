@@ -46,8 +46,8 @@
 //! bridges and ports; `softnet-io` has drivers. What is on the wire is read by [`wire`].
 //!
 //! Nothing here does I/O or reads a clock: every call that depends on time takes `now` ([`time`]).
-//! `unsafe` code is in `mem` and `sync` only. Items for Softnet's other crates alone are left out of
-//! these pages, and may change at any time. Codes in comments such as `INV-TX-1` and
+//! `unsafe` code is in `mem` and `sync` only. Items for Softnet's other crates alone are left out
+//! of these pages, and may change at any time. Codes in comments such as `INV-TX-1` and
 //! `BUG-TX-15` are defined in `docs/invariants.md`.
 
 #![deny(unsafe_code)]

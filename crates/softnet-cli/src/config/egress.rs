@@ -27,7 +27,7 @@ pub(super) static MIRRED: &[Key<MirredDir>] = keys! { MirredDir =>
         |dir| Some(dir);
 };
 
-/// How many queue pairs a port has, and how they are shared out; none if that is wrong.
+/// Number of a port's queue pairs, and how they are shared out; none if that is wrong.
 pub(super) fn queues(table: &Table<'_>) -> Option<(usize, QueueMap)> {
     let before = table.source.errors();
     let item = table.find("queues");

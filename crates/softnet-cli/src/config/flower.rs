@@ -23,7 +23,7 @@ pub(super) const KEYS: &[&str] = &[
     "mark",
 ];
 
-/// What a filter's table says of the headers of frames of a protocol.
+/// Matches of a filter's table on headers of frames of a protocol.
 pub(super) fn read(table: &Table<'_>, outer: u16) -> Option<Flower> {
     let before = table.source.errors();
     let what = "an address or range like \"10.0.0.0/8\" or \"fd00::1\"";

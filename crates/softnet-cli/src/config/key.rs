@@ -14,12 +14,12 @@ pub(super) struct Key<T: 'static> {
     /// A sentence for the reference.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the reference"))]
     pub(super) about: &'static str,
-    /// What holds if it is not given.
+    /// Value if the key is not given.
     pub(super) unset: Unset,
     /// A wrong value, for the reference.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the reference"))]
     pub(super) wrong: &'static str,
-    /// What a port's driver must make to have it; empty: every driver has it.
+    /// Object that a port's driver must make to have it; empty: every driver has it.
     pub(super) needs: &'static str,
     /// The value. `None`: it is read and written by hand.
     pub(super) field: Option<&'static (dyn Field<T> + Sync)>,
@@ -107,7 +107,7 @@ pub(super) fn read<T>(keys: &[Key<T>], table: &Table<'_>, target: &mut T, driver
     }
 }
 
-/// What differs from `default`; all without that.
+/// Values that differ from `default`; all without that.
 pub(super) fn values<T>(
     keys: &[Key<T>],
     of: &T,

@@ -71,12 +71,12 @@ impl Config {
 pub(crate) struct ControlConfig {
     /// The socket's path; the default one if none.
     pub socket: Option<PathBuf>,
-    /// Its mode.
+    /// Mode of the socket.
     pub mode: u32,
-    /// Its group, by name or number, whose members may change things.
+    /// Group of the socket's file, by name or number, whose members may change things.
     pub group: Option<String>,
     /// A second socket, on which nothing can be changed.
     pub monitor: Option<PathBuf>,
-    /// Its group, if it is not open to everybody.
+    /// Group of the second socket, if it is not open to everybody.
     pub monitor_group: Option<String>,
 }

@@ -117,7 +117,7 @@ fn list(table: &Table<'_>, key: &str, what: &str, field: Field<'_>) {
     }
 }
 
-/// What no form says, and how options of one kind depend on each other.
+/// Options that no form says, and how those of one kind depend on each other.
 fn by_hand(table: &Table<'_>, spec: &mut QdiscSpec) {
     match spec {
         QdiscSpec::Prio(prio) => {

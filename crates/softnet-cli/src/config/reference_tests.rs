@@ -95,7 +95,7 @@ fn of_keys<T>(keys: &[Key<T>]) -> Vec<(&'static str, &'static str)> {
     examples(keys.iter().map(|key| (key.name, key.unset)))
 }
 
-/// What is in the file besides the table, what the table has of its own, and what comes after it.
+/// The file up to the table, keys that the table has of its own, and the file after it.
 fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'static str) {
     let a_port = "[engine]\nworkers = 2\n[[port]]\nname = \"p\"\ndriver = \"tap\"\n";
     if let Some(kind) = QdiscKind::find(table) {

@@ -116,7 +116,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether an error is known at a value.
+    /// True if an error is known at a value.
     pub(super) fn is_wrong(&self, span: &Range<usize>) -> bool {
         let found = self.found.borrow();
         let mut within = found.all.range((span.start, None)..(span.end, None));
@@ -134,7 +134,7 @@ impl<'a> Source<'a> {
         self.found.borrow().all.len()
     }
 
-    /// What was read, if there was no error.
+    /// The value read, if there was no error.
     fn finish<T>(&self, value: Option<T>) -> Result<T, ConfigError> {
         let Found { first, all } = self.found.take();
         if let (true, Some(value)) = (all.is_empty(), value) {

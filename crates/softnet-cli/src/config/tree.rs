@@ -40,7 +40,7 @@ impl Building {
     }
 }
 
-/// What a port, or a file with a tree, asks for; none if that is wrong.
+/// Qdiscs that a port, or a file with a tree, asks for; none if that is wrong.
 pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec> {
     let before = table.source.errors();
     let qdiscs = qdiscs(table);

@@ -1,4 +1,4 @@
-//! What a valid file hardly means: one line each, with the place.
+//! Warnings of what a valid file hardly means: one line each, with the place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -30,7 +30,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Those of a configuration, in the order of its file.
+/// Warnings of a configuration, in the order of its file.
 pub(super) fn of_file(root: &Table<'_>, config: &Config) -> Vec<Warning> {
     let mut found = Found::default();
     for group in &root.tables("rate_group") {
@@ -60,7 +60,7 @@ pub(super) fn of_file(root: &Table<'_>, config: &Config) -> Vec<Warning> {
     found.finish(root.source)
 }
 
-/// Those of a file with a tree of qdiscs and nothing else.
+/// Warnings of a file with a tree of qdiscs and nothing else.
 pub(super) fn of_tree(root: &Table<'_>, spec: &QdiscSpec) -> Vec<Warning> {
     let mut found = Found::default();
     let tree = Tree {

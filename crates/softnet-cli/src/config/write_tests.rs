@@ -1,4 +1,4 @@
-//! What is written is read as the same: whole files, and any tree.
+//! Written configurations are read as the same: whole files, and any tree.
 
 use std::time::Duration;
 

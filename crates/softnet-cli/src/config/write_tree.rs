@@ -16,7 +16,7 @@ use super::form::{int, ints, time};
 use super::write::Writer;
 use super::write_filter;
 
-/// What a port asks for. `prefix` is the path of the keys.
+/// Writes the qdiscs that a port asks for. `prefix` is the path of the keys.
 pub(super) fn qdisc(w: &mut Writer, prefix: &str, qdisc: &QdiscSpec) {
     match qdisc {
         QdiscSpec::Default => {}

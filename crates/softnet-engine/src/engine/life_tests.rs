@@ -477,8 +477,8 @@ fn a_link_that_goes_down_is_noted_and_its_addresses_forgotten() {
     );
 }
 
-/// What does not fit a changed MTU, or what a driver no longer does by itself, is dropped with a
-/// reason, also if it was queued before.
+/// Packets beyond a changed MTU, or that need what a driver no longer does by itself, are dropped
+/// with a reason, queued ones included.
 #[test]
 fn a_changed_mtu_holds_for_what_is_queued() {
     let mut sleeper = CondSleeper::default();

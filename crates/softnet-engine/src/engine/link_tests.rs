@@ -133,7 +133,7 @@ fn settings_change_together_or_not_at_all() {
     assert!(engine.change(99, |link| link.clone_from(&before)).is_err());
 }
 
-/// What is deleted is gone from the links that were part of it. An action to it stays, as in the
+/// A deleted link is gone from the links that were part of it. An action to it stays, as in the
 /// kernel, and drops what it gets.
 #[test]
 fn deleting_a_link_leaves_no_trace() {
@@ -538,7 +538,7 @@ fn options_with_an_unknown_rate_group_change_nothing() {
     engine.stop(Duration::ZERO);
 }
 
-/// Of too many changes the oldest are lost: what happened last is told.
+/// The oldest of too many changes are lost: what happened last is told.
 #[test]
 fn of_too_many_changes_the_newest_are_kept_and_the_loss_is_told() {
     let (engine, ..) = engine();

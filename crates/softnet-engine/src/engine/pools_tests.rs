@@ -167,8 +167,8 @@ fn buffers_of_a_port_s_own_pool_return_to_a_sleeping_worker() {
     assert_eq!(net.engine.stats().port_pools[0].free, 2048);
 }
 
-/// What a worker frees for another one leaves it before it sleeps, and the other takes it in:
-/// neither keeps buffers of a pool back.
+/// Buffers that a worker frees for another leave it before it sleeps, and the other takes them in:
+/// neither keeps any of a pool back.
 #[test]
 fn workers_return_each_other_s_buffers_before_they_sleep() {
     let net = Pools::new(2, false);

@@ -9,7 +9,7 @@ use softnet::testing::frame;
 const LEN: usize = 100;
 /// Packets that the bucket holds.
 const BURST: u64 = 10;
-/// What each of two queues may have in its pot beside, and send before it pays.
+/// Packets beyond those: in the pot of each of two queues, and sent before it pays.
 const BEYOND: u64 = 2 * 2;
 /// Packets that are sent by, or to, each of two ports.
 const EACH: u32 = 40;

@@ -59,7 +59,7 @@ fn rings(queues: usize) -> (Vec<ScriptedRing>, Vec<Arc<Script>>) {
     ScriptedRing::many(queues)
 }
 
-/// What the second queue of a device reports late does not concern the device that came after it.
+/// A late report of a device's second queue does not concern the device that came after it.
 #[test]
 fn a_late_report_does_not_kill_the_next_device() {
     let engine = engine(2);
@@ -356,7 +356,7 @@ fn a_link_that_is_gone_is_refused() {
     assert_eq!(engine.port_stats(own).unwrap().name, "p");
 }
 
-/// What devices dropped by themselves is told per port, those that the port had before included.
+/// Drops inside devices are told per port, those of the port's earlier devices included.
 #[test]
 fn drops_inside_devices_are_told() {
     let engine = engine(1);

@@ -1,4 +1,4 @@
-//! What the control path knows: workers, and links with what is behind them.
+//! State of the control path: workers, and links with what is behind them.
 //!
 //! A link's description is in one place, [`LinkInfo`]; a port and a bridge have here what workers
 //! use of them.

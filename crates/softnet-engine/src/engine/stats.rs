@@ -1,4 +1,4 @@
-//! What an engine has counted.
+//! Statistics of an engine.
 
 use super::losses::{sum, sum_drops};
 use super::state::Port;

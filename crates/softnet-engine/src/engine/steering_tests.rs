@@ -49,7 +49,7 @@ impl Steered {
         frame(&self.pool, SINK, 1 + flow, 60, u32::from(flow) << 20 | n)
     }
 
-    /// What arrived at the sink, flow by flow, is in order.
+    /// Packets arrived at the sink in order, flow by flow.
     fn assert_order(&self) -> usize {
         let marks = self.marks(1);
         for flow in 0..200 {

@@ -64,7 +64,7 @@ fn bad_sources_and_link_local_frames_end_at_the_switch() {
     );
 }
 
-/// What waits when the engine is stopped is sent if there is time, else dropped and counted.
+/// The backlog of a stopped engine is sent if there is time, else dropped and counted.
 #[test]
 fn stopping_counts_what_it_cannot_send() {
     let net = Net::new(2, 2);

@@ -140,7 +140,7 @@ pub(super) fn addresses(
     Ok((to, source))
 }
 
-/// What is done with source addresses.
+/// Treatment of source addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SourceRules {
     /// They are learnt.
@@ -149,7 +149,7 @@ pub(super) struct SourceRules {
     pub(super) locked: bool,
 }
 
-/// What a frame's destination address says.
+/// Meaning of a frame's destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     Port(u16),
@@ -159,7 +159,7 @@ pub(super) enum Destination {
     Broadcast,
 }
 
-/// What a bridge does at one of its ports (`bridge link set`).
+/// Options of a bridge's port (`bridge link set`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgePortOptions {
     /// No frame passes between two isolated ports.
@@ -224,11 +224,11 @@ pub(crate) struct Members {
     pub(super) ruled: bool,
 }
 
-/// What forwarding heeds besides addresses.
+/// Rules of forwarding besides addresses.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) vlan_filtering: bool,
-    /// Of each port, in the order of [`Members::ports`].
+    /// Each port's, in the order of [`Members::ports`].
     pub(super) members: Vec<Member>,
 }
 
@@ -280,7 +280,7 @@ impl Members {
 }
 
 impl Rules {
-    /// Whether what arrives at one member may leave at another, or at itself.
+    /// `Ok` if frames from one member may leave at another, or at itself.
     pub(super) fn allow(&self, from: usize, to: usize, vlan: u16) -> Result<(), DropReason> {
         let [ingress, egress] = [from, to].map(|member| &self.members[member]);
         if from == to && !egress.options.hairpin {

@@ -211,7 +211,7 @@ impl<R: TxRing> Forwarding<'_, R> {
 }
 
 impl Rules {
-    /// Whether a frame is to leave a member with a tag; as it came, if VLANs are not filtered.
+    /// True if a frame is to leave a member with a tag; as it came, if VLANs are not filtered.
     fn tags(&self, member: usize, frame: &Frame) -> bool {
         if self.vlan_filtering {
             !self.members[member].vlans.is_untagged(frame.vlan)

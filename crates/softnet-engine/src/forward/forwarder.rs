@@ -114,7 +114,7 @@ impl<'a, R: TxRing> Batch<'a, R> {
         self.packets.append(&mut packets);
     }
 
-    /// What comes next is for this port.
+    /// The next packets are for this port.
     #[inline]
     fn turn(&mut self, to: u16) {
         if to != self.to {
@@ -281,7 +281,7 @@ impl<R> Forwarder<R> {
     }
 }
 
-/// Whether a bridge decides alike about two packets that arrive together: their addresses are the
+/// True if a bridge decides alike about two packets that arrive together: their addresses are the
 /// same. Not known of frames that are too short to have any.
 #[inline]
 fn same_way(packet: &Packet, other: &Packet) -> bool {

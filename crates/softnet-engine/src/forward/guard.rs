@@ -1,5 +1,5 @@
-//! What a port's owner may send into a bridge: its own addresses, and floods at a limited rate. For
-//! tenants who do not trust each other.
+//! Port security: a port's owner sends from its own addresses only, and floods at a limited rate.
+//! For tenants who do not trust each other.
 //!
 //! A guarded port's frames go by rules (`by_rules`); other ports pay nothing. What cannot be
 //! judged is dropped. With restricted IP addresses these hold:
@@ -25,12 +25,12 @@ use softnet_tc::Prefix;
 /// Most source addresses that [`PortSecurity::max_macs`] may allow: each packet looks through them.
 pub const MAX_MACS: u16 = 256;
 
-/// What a port may send into its bridge. By default anything.
+/// Frames that a port may send into its bridge. By default any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortSecurity {
-    /// Its Ethernet addresses; none: any.
+    /// Ethernet addresses of the port; none: any.
     pub allowed_macs: Vec<EthernetAddress>,
-    /// Its IP addresses; none: any. Without one of a family that family is not allowed.
+    /// IP addresses of the port; none: any. Without one of a family that family is not allowed.
     pub allowed_ips: Vec<Prefix>,
     /// Source addresses at a time, at most [`MAX_MACS`]. An address counts until it was not seen
     /// for 300 seconds, or the link goes down.
@@ -61,7 +61,7 @@ impl Guard {
         })
     }
 
-    /// Whether a packet's source may send it.
+    /// `Ok` if a packet's source may send it.
     pub(super) fn check(&self, packet: &Packet, now: Time) -> Result<(), DropReason> {
         let (_, source) = addresses(packet)?;
         if !self.macs.is_empty() || !self.ips.is_empty() {
@@ -73,7 +73,7 @@ impl Guard {
         }
     }
 
-    /// Whether wire packets may be flooded.
+    /// `Ok` if wire packets may be flooded.
     pub(super) fn check_flood(
         &self,
         to: Destination,

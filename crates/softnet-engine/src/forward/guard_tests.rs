@@ -1,4 +1,4 @@
-//! What guarded ports may send: each rule by example.
+//! Guarded ports' frames: each rule by example.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use softnet_tc::Prefix;
 
 const MAC: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 1]);
 const OTHER: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 9]);
-/// What [`MAC`] makes.
+/// Address made of [`MAC`].
 const LINK_LOCAL: &str = "fe80::ff:fe00:1";
 const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
@@ -42,7 +42,7 @@ fn port(macs: &[EthernetAddress], ips: &[&str]) -> Port {
 }
 
 impl Port {
-    /// What becomes of a frame, without VLAN tags, with one and with two.
+    /// Fate of a frame, without VLAN tags, with one and with two.
     #[track_caller]
     fn check(
         &self,
@@ -68,7 +68,7 @@ impl Port {
         of_tags[0]
     }
 
-    /// Of ARP: sender, target.
+    /// The same for ARP: sender, target.
     #[track_caller]
     fn arp(&self, mac: EthernetAddress, ip: [u8; 4], target: [u8; 4]) -> Option<DropReason> {
         let addresses = [&mac.0[..], &ip, &[0; 6], &target].concat();

@@ -33,7 +33,7 @@ impl MacLimit {
         MacLimit((0..max).map(|_| Slot::default()).collect())
     }
 
-    /// Whether a station's address is one of those that the port may have, or becomes one.
+    /// True if a station's address is one of those that the port may have, or becomes one.
     pub(super) fn admits(&self, address: EthernetAddress, now: Time) -> bool {
         let (key, now) = (address.to_u64(), seconds(now));
         let is_known = |slot: &&Slot| slot.address.load(Ordering::Relaxed) == key;

@@ -41,7 +41,7 @@ thread_local! {
     static NEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether the packet itself goes elsewhere, or a copy.
+/// The packet itself goes elsewhere, or a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirredMode {
     /// The packet goes elsewhere; later actions do not see it.

@@ -82,7 +82,7 @@ struct Model {
 }
 
 impl Model {
-    /// What is too old counts as absent.
+    /// Entries that are too old count as absent.
     fn age(&mut self, second: u64) {
         let old =
             |state, seen: u64| state == FdbState::Dynamic && seen + AGEING.as_secs() <= second;

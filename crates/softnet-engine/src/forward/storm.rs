@@ -44,7 +44,7 @@ impl Storm {
         }
     }
 
-    /// Whether wire packets may go there.
+    /// True if wire packets may go there.
     pub(super) fn admits(&self, to: Destination, wire_packets: u64, now: Time) -> bool {
         let bucket = match to {
             Destination::Broadcast => &self.broadcast,

@@ -7,7 +7,7 @@ pub const VLAN_IDS: RangeInclusive<u16> = 1..=4094;
 
 const WORDS: usize = 64;
 
-/// What a port does with frames of a VLAN.
+/// Treatment of a VLAN's frames at a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlanFlags {
     /// Frames that arrive without a tag are of this VLAN. Of one VLAN of a port at most.
@@ -41,7 +41,7 @@ fn has(set: &[u64; WORDS], vlan: u16) -> bool {
     word.is_some_and(|word| word >> (vlan % 64) & 1 != 0)
 }
 
-/// Of a VLAN below 4096.
+/// Takes a VLAN below 4096.
 fn put(set: &mut [u64; WORDS], vlan: u16, member: bool) {
     let bit = 1 << (vlan % 64);
     let word = &mut set[usize::from(vlan / 64)];
@@ -49,12 +49,12 @@ fn put(set: &mut [u64; WORDS], vlan: u16, member: bool) {
 }
 
 impl PortVlans {
-    /// Whether frames of a VLAN pass.
+    /// True if frames of a VLAN pass.
     pub fn contains(&self, vlan: u16) -> bool {
         has(&self.members, vlan)
     }
 
-    /// Whether frames of a VLAN leave without a tag.
+    /// True if frames of a VLAN leave without a tag.
     pub fn is_untagged(&self, vlan: u16) -> bool {
         has(&self.untagged, vlan)
     }

@@ -31,7 +31,7 @@ pub struct Backlog {
 /// keep 33,000 small buffers.
 const UNIT: u64 = 8192;
 
-/// What a packet counts as.
+/// Units that a packet counts as.
 fn weight(packet: &Packet) -> usize {
     packet.memory().div_ceil(UNIT).max(1) as usize
 }
@@ -94,7 +94,7 @@ impl Backlog {
         Mark(self.input.mark())
     }
 
-    /// Whether the owner is done with everything in front of `mark`. May say no for a while after
+    /// True if the owner is done with everything in front of `mark`. May say no for a while after
     /// it is.
     pub fn passed(&self, mark: Mark) -> bool {
         self.input.passed(mark.0)
@@ -164,7 +164,7 @@ impl BacklogOwner {
         self.process.len()
     }
 
-    /// Whether there is nothing to process.
+    /// True if there is nothing to process.
     pub fn is_empty(&self) -> bool {
         self.process.is_empty() && self.backlog.is_empty()
     }

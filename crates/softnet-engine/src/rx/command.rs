@@ -1,4 +1,4 @@
-//! What the control path tells workers, and what workers report to it.
+//! Commands of the control path to workers, and workers' reports to it.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) const COMMANDS: usize = 0;
 #[derive(Debug)]
 pub(crate) struct TxPort<R> {
     pub(crate) device: Arc<Device<R>>,
-    /// Its index.
+    /// Index of the queue.
     pub(crate) queue: usize,
     /// The device's port.
     pub(crate) port: u16,
@@ -63,7 +63,7 @@ pub(crate) enum Command<Q, R> {
     Stop,
 }
 
-/// What a worker reports.
+/// Report of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// The device behind a receive queue is gone.

@@ -12,8 +12,8 @@ const BUCKETS: usize = 4096;
 pub(super) struct FlowLimit {
     history: [u16; HISTORY],
     next: usize,
-    /// How often each bucket occurs in `history`. Bucket 0 starts with all of it, which the
-    /// kernel's does, too.
+    /// Occurrences of each bucket in `history`. Bucket 0 starts with all of it, which the kernel's
+    /// does, too.
     buckets: Box<[u8]>,
 }
 

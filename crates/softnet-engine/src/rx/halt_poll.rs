@@ -1,4 +1,4 @@
-//! How long an idle worker busy-polls before it sleeps (the kernel's `haltpoll` governor): as long
+//! Busy-poll time of an idle worker before it sleeps (the kernel's `haltpoll` governor): as long
 //! as that has paid off lately, and not at all when what it waits for takes long to come.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LOOKS: usize = 8;
 /// more frequent looks would slow down; and what arrives together is found together.
 const PAUSES: usize = 8;
 
-/// How long to busy-poll before sleeping.
+/// Time to busy-poll before sleeping.
 #[derive(Debug)]
 pub struct HaltPoll {
     window: Duration,
@@ -30,7 +30,7 @@ impl HaltPoll {
         }
     }
 
-    /// How long to busy-poll now.
+    /// Time to busy-poll now.
     pub fn window(&self) -> Duration {
         self.window
     }

@@ -1,4 +1,4 @@
-//! What a worker steers to the others (RPS): a list for each target, one push each, and one
+//! Packets that a worker steers to others (RPS): a list for each target, one push each, and one
 //! wake-up for each target that sleeps (the kernel's `enqueue_to_backlog` and `rps_ipi_list`).
 //!
 //! Wake-ups are sent at the end of a poll round, and before the worker processes its own backlog,
@@ -14,7 +14,7 @@ use super::steer::{Steering, flow_hash};
 use softnet::mem::PacketList;
 use softnet::stats::{DropCounters, DropReason};
 
-/// What one worker steers to the others.
+/// Packets that a worker steers to others.
 #[derive(Debug)]
 pub(super) struct HandOff {
     me: u16,

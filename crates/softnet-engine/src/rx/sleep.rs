@@ -1,4 +1,4 @@
-//! How a worker sleeps and is woken. The library makes no system call to wait: `softnet-io` does.
+//! Sleep and wake-up of a worker. The library makes no system call to wait: `softnet-io` does.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -49,6 +49,6 @@ pub trait Sleep: Send {
     /// one waits for.
     fn yield_cpu(&mut self) {}
 
-    /// What wakes this sleeper.
+    /// A waker of this sleeper.
     fn waker(&self) -> Arc<dyn Wake>;
 }

@@ -8,7 +8,7 @@ use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
 
-/// What one poll of a receive queue did.
+/// Result of one poll of a receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
     /// More may be waiting: poll again. False: the queue was empty when last looked at.
@@ -46,7 +46,7 @@ pub struct Receive<'a> {
     port: u16,
     packets: &'a mut PacketList,
     drops: &'a DropCounters,
-    /// What was pushed.
+    /// Packets that were pushed.
     received: Count,
     /// Frames dead on arrival.
     dead: u64,
@@ -108,7 +108,7 @@ impl<'a> Receive<'a> {
         self.dead += 1;
     }
 
-    /// What was pushed.
+    /// Packets that were pushed.
     pub fn packets(&self) -> &PacketList {
         self.packets
     }
@@ -165,7 +165,7 @@ pub trait RxQueue: Send {
         true
     }
 
-    /// Whether packets wait in an [unarmed](NextPoll::Unarmed) queue. No system call.
+    /// True if packets wait in an [unarmed](NextPoll::Unarmed) queue. No system call.
     fn peek(&mut self) -> bool {
         false
     }
@@ -178,13 +178,14 @@ pub trait RxQueue: Send {
         Vec::new()
     }
 
-    /// What the driver knows of its device. One of a port's queues tells. Asked by the control
-    /// path.
+    /// Knowledge of the driver about its device. One of a port's queues tells. Asked by the
+    /// control path.
     fn link(&self) -> Option<Arc<dyn Link>> {
         None
     }
 
-    /// What becomes readable when the queue has packets; `None` for a queue that must be polled.
+    /// File that becomes readable when the queue has packets; `None` for a queue that must be
+    /// polled.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 

@@ -1,4 +1,4 @@
-//! What others see of a worker: its notifier, its backlog, its counters.
+//! A worker as others see it: its notifier, its backlog, its counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,7 +65,7 @@ impl WorkerStats {
 
 macro_rules! own {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the worker itself counts.
+        /// Counters of the worker itself.
         #[derive(Clone, Copy, Debug, Default)]
         pub(super) struct Own {
             $($(#[$doc])* pub(super) $name: u64,)*

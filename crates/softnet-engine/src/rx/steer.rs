@@ -22,7 +22,7 @@ use softnet::mem::Packet;
 /// Entries of a queue's table (the kernel's `rps_flow_cnt`).
 pub(super) const ENTRIES: usize = 4096;
 
-/// What a port's flows are steered by.
+/// Receive flow steering of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rfs {
     /// By the map alone.
@@ -35,13 +35,13 @@ pub enum Rfs {
     Record,
 }
 
-/// How what a port receives is steered to workers.
+/// Steering of a port's received packets to workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteeringSpec {
     /// Numbers of the workers that flows are spread over (the kernel's `rps_cpus`). Empty: the
     /// worker that polls the queue.
     pub rps: Vec<usize>,
-    /// Whether flows go where their consumers run.
+    /// Steering of flows to where their consumers run.
     pub rfs: Rfs,
 }
 

@@ -15,11 +15,11 @@ use crate::nl::{
     Chunk, Errno, Error, Full, NLM_F_CREATE, NLM_F_EXCL, Position, Progress, Replies,
 };
 
-/// What a request names.
+/// Subject of a request.
 struct Named {
     /// The class; [`Handle::NONE`] if it names none.
     class: Handle,
-    /// What it is to be below: a class that is there, or the qdisc.
+    /// Parent that it is to have: a class that is there, or the qdisc.
     above: Handle,
     /// The qdisc's parameters.
     qdisc: QdiscSpec,

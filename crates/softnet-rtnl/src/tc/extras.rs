@@ -1,4 +1,4 @@
-//! What a qdisc or class of any kind may be given: a size table (`TCA_STAB`), and a rate estimator
+//! Options of a qdisc or class of any kind: a size table (`TCA_STAB`), and a rate estimator
 //! (`TCA_RATE`), which shows in `TCA_STATS2`.
 
 use softnet_tc::{EstimatorSpec, Rate, SizeSpec, SizeTable};

@@ -72,7 +72,7 @@ pub(crate) const POLICY: Policy = Policy::new(
     ],
 );
 
-/// What a request asks for.
+/// A request and its parsed parts.
 struct Asked<'a> {
     request: Request<'a>,
     header: TcMsg,

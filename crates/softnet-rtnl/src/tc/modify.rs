@@ -1,4 +1,4 @@
-//! What `RTM_NEWQDISC` means: `tc qdisc add`, `change`, `replace` and `link` differ in flags only,
+//! Meaning of `RTM_NEWQDISC`: `tc qdisc add`, `change`, `replace` and `link` differ in flags only,
 //! and what they do depends on what is there.
 //!
 //! | flags | tc says |
@@ -28,7 +28,7 @@ use super::place::{Found, INGRESS, Place};
 use crate::nl::headers::TcMsg;
 use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
-/// What a request means.
+/// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meaning {
     /// A new qdisc, in place of what is at its parent.
@@ -39,7 +39,7 @@ pub(super) enum Meaning {
 
 const ANOTHER_KIND: &str = "Invalid qdisc name: must match existing qdisc";
 
-/// What a request means (`__tc_modify_qdisc`).
+/// Meaning of a request (`__tc_modify_qdisc`).
 pub(super) fn meaning(
     place: &Place<'_>,
     header: &TcMsg,
@@ -110,7 +110,7 @@ fn new(flags: u16) -> Result<Meaning, Error> {
     Ok(Meaning::New)
 }
 
-/// What is at a parent.
+/// The qdisc at a parent.
 fn attached(place: &Place<'_>, parent: Handle) -> Result<Option<Found>, Error> {
     if parent == Handle::ROOT {
         return Ok(place.root());

@@ -1,5 +1,5 @@
-//! What is where in a link's tree, as requests name it: qdiscs that were attached, and those that
-//! come by themselves, which have no handle.
+//! Qdiscs in a link's tree, as requests name them: those that were attached, and those that come
+//! by themselves, which have no handle.
 
 use softnet::qdisc::QdiscStats;
 use softnet_engine::{Devices, Engine};
@@ -18,7 +18,7 @@ pub(super) const INGRESS: Handle = Handle::from_raw(0xffff_fff1);
 pub(super) struct Place<'a> {
     pub(super) index: u32,
     pub(super) tree: &'a DeviceTree,
-    /// Of the transmit queues.
+    /// Statistics of the transmit queues.
     pub(super) queues: &'a [QdiscStats],
     link: LinkDefaults,
     has_default: bool,
@@ -81,7 +81,7 @@ impl Place<'_> {
         }
     }
 
-    /// What the options of a qdisc at `parent` depend on.
+    /// Context of the options of a qdisc at `parent`.
     pub(super) fn context(&self, parent: Handle) -> QdiscContext {
         QdiscContext {
             link: self.link,
@@ -140,7 +140,7 @@ impl Place<'_> {
         self.tree.spec().class(name)
     }
 
-    /// Whether a name is that of several queues of `mqprio`.
+    /// True if a name is that of several queues of `mqprio`.
     pub(super) fn is_traffic_class(&self, class: Handle) -> bool {
         self.node(class.qdisc())
             .is_some_and(|above| above.qdisc.is_per_queue())
@@ -148,7 +148,7 @@ impl Place<'_> {
             && self.tree.has_class(class)
     }
 
-    /// Whether the `mq` that comes by itself is at the root.
+    /// True if the `mq` that comes by itself is at the root.
     pub(super) fn is_default_mq(&self) -> bool {
         let default = self.default_at(Handle::ROOT);
         self.tree.spec().is_empty() && default.is_some_and(|found| found.spec == QdiscSpec::Mq)

@@ -102,8 +102,8 @@ fn add<D: Devices>(
     tell_of(engine, link, handle, waits, NLM_F_REPLACE, replies)
 }
 
-/// What others hear is gone when a new qdisc is attached; refuses what cannot be attached there
-/// (`qdisc_graft`).
+/// The qdisc that others hear is gone when a new one is attached; refuses what cannot be attached
+/// there (`qdisc_graft`).
 fn before(
     place: &Place<'_>,
     parent: Handle,
@@ -129,7 +129,7 @@ fn before(
     Ok(is_shown(place, &old).then(|| place.shown(old)))
 }
 
-/// Whether a qdisc is not one that came with a class (`TCQ_F_INVISIBLE`).
+/// True if a qdisc is not one that came with a class (`TCQ_F_INVISIBLE`).
 fn is_shown(place: &Place<'_>, found: &Found) -> bool {
     let above = place.node(found.parent.qdisc()).map(|node| &node.qdisc);
     found.handle != Handle::NONE
@@ -283,9 +283,9 @@ pub(super) fn tell(replies: &mut Replies, kind: u16, flags: u16, shown: &Shown) 
 
 /// Parts of a link's dump, in [`Position::stage`].
 const ROOT: u32 = 0;
-/// Those that were attached elsewhere, by handle.
+/// Qdiscs that were attached elsewhere, by handle.
 const ATTACHED: u32 = 1;
-/// Those that come with classes, by class.
+/// Qdiscs that come with classes, by class.
 const WITH_CLASSES: u32 = 2;
 
 /// Dumps the qdiscs of a link, or of all (`tc_dump_qdisc`).

@@ -1,5 +1,4 @@
-//! What changes of a tree are refused with: the kernel's errno and text, and what is wrong or
-//! helps.
+//! Refusals of changes of a tree: the kernel's errno and text, and what is wrong or helps.
 
 use softnet_engine::EngineError;
 use softnet_tc::{FilterError, SpecError, TreeError};
@@ -7,7 +6,7 @@ use softnet_tc::{FilterError, SpecError, TreeError};
 use crate::link;
 use crate::nl::{Errno, Error};
 
-/// Of a change of a link's tree.
+/// Refusal of a change of a link's tree.
 pub(crate) fn control(error: EngineError) -> Error {
     match error {
         EngineError::Qdisc(error) => spec(&error),
@@ -15,7 +14,7 @@ pub(crate) fn control(error: EngineError) -> Error {
     }
 }
 
-/// Of a tree.
+/// Refusal of a tree.
 fn spec(error: &SpecError) -> Error {
     let errno = match error {
         SpecError::OneQueue(_) => Errno::EOPNOTSUPP,
@@ -27,7 +26,7 @@ fn spec(error: &SpecError) -> Error {
     Error::new(errno).text(error.to_string())
 }
 
-/// Of filters, whose errors have the kernel's text.
+/// Refusal of filters, whose errors have the kernel's text.
 pub(super) fn filter(error: &FilterError) -> Error {
     Error::new(Errno(error.errno())).text(error.to_string())
 }

@@ -91,7 +91,7 @@ pub(super) struct Class {
     qdisc: QdiscSpec,
     /// Where the header says that it is.
     parent: Handle,
-    /// Its parameters, if it was added.
+    /// Parameters of the class, if it was added.
     spec: Option<ClassSpec>,
     level: u32,
     stats: ClassStats,
@@ -151,12 +151,12 @@ impl Class {
         })
     }
 
-    /// Whether it has no classes below it.
+    /// True if it has no classes below it.
     pub(super) fn is_leaf(&self) -> bool {
         self.level == 0
     }
 
-    /// Its parameters, if it was added.
+    /// Parameters of the class, if it was added.
     pub(super) fn spec(&self) -> Option<&ClassSpec> {
         self.spec.as_ref()
     }

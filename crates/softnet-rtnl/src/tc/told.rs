@@ -1,5 +1,5 @@
-//! Told of a tree that was changed as a whole, by a reload of the configuration: what differs, as if
-//! `tc` had changed it.
+//! Told of a tree that was changed as a whole, by a reload of the configuration: what differs, as
+//! if `tc` had changed it.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ fn gone(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
     }
 }
 
-/// Whether a qdisc is where it was, of the kind that it was, and so are those above it.
+/// True if a qdisc is where it was, of the kind that it was, and so are those above it.
 fn stays(before: &TreeSpec, now: &TreeSpec, handle: Handle) -> bool {
     let (Some(before_node), Some(node)) = (before.node(handle), now.node(handle)) else {
         return false;

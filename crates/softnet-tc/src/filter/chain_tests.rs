@@ -164,8 +164,8 @@ fn counts_survive_a_swap() {
     assert_eq!((hits(&other), hits(&list)), (vec![0, 1, 0], vec![0, 3, 0]));
 }
 
-/// What `tc -s filter show` has: frames that were tried and matched, wire packets and bytes, and
-/// of `u32` how far frames got.
+/// Counters of `tc -s filter show`: frames that were tried and matched, wire packets and bytes,
+/// and of `u32` how far frames got.
 #[test]
 fn what_is_counted_is_the_kernels() {
     let pool = pool(4);

@@ -10,11 +10,11 @@ use super::{FilterError, Key};
 pub struct Ematch {
     /// True if it must not hold (`not`).
     pub negated: bool,
-    /// What is tested.
+    /// The test.
     pub test: Test,
 }
 
-/// What an expression tests.
+/// Test of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     /// A number in the frame, of big-endian bytes (`cmp`). It does not hold where the frame has

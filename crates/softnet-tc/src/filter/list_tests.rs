@@ -394,7 +394,7 @@ fn filters_are_shown_as_the_kernel_does() {
     assert_eq!(shown.collect::<Vec<_>>(), expected);
 }
 
-/// What leads to a class is known, whatever becomes of the filters.
+/// Filters to a class are counted, whatever becomes of them.
 #[test]
 fn filters_to_a_class_are_counted() {
     let mut list = FilterList::default();

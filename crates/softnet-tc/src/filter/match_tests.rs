@@ -4,7 +4,7 @@ use super::*;
 use softnet::mem::{Packet, Pool};
 use softnet::testing::{frame, pool};
 
-/// Whether a filter of this kind and protocol has the packet.
+/// True if a filter of this kind and protocol has the packet.
 fn matches(kind: &FilterKind, protocol: u16, packet: &Packet) -> bool {
     let mut list = FilterList::default();
     let handle = match kind {

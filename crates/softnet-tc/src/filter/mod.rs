@@ -12,13 +12,13 @@
 //! queue's owner swaps them for others as a whole. Those share all that a change leaves as it was:
 //! the filters with their counts, and the hash table of each mask but for one bucket.
 //!
-//! What differs from the kernel: `u32` has no hash tables but each priority's own (`800:`), no
+//! Differences from the kernel: `u32` has no hash tables but each priority's own (`800:`), no
 //! links and no variable offsets; `fw` needs a handle; `replace` of a `u32` filter takes the new
 //! keys, which the kernel ignores; a match of `flower` on addresses or ports needs no `protocol`,
 //! and `mark` is its own; a sender is told of what a filter drops. Headers are looked at as far as
 //! [`dissect`](softnet::wire::dissect) reads them, in the first segment or the first 512 bytes:
-//! behind more than 8 IPv6 extension headers, or an IP header with a wrong length or version, there
-//! are no ports, and behind more than 4 VLAN tags there is no IP.
+//! behind more than 8 IPv6 extension headers, or an IP header with a wrong length or version,
+//! there are no ports, and behind more than 4 VLAN tags there is no IP.
 //!
 //! `u32` and `basic` count bytes as if the first VLAN tag were not there, because the kernel keeps
 //! it beside the packet.

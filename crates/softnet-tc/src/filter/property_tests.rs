@@ -95,7 +95,7 @@ fn udp(pool: &Pool, ports: (u16, u16), to: u8, mark: u32) -> Packet {
     packet
 }
 
-/// What filters, tried one after the other, make of a packet; and which one decides.
+/// Verdict of filters, tried one after the other, on a packet; and the one that decides.
 fn linear(list: &FilterList, packet: &Packet) -> (Classified, Option<FilterKey>) {
     let frame = Frame::new(packet);
     let mut skip = 0;

@@ -1,5 +1,5 @@
-//! What instances gain or lose that leave and come back, reserve more than a quantum, pay without
-//! asking, or share two rates.
+//! Gains and losses of instances that leave and come back, reserve more than a quantum, pay
+//! without asking, or share two rates.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn two_rates_of_a_group_do_not_wait_for_each_other() {
     }
 }
 
-/// What is reserved waits in the pots until all spend it at once, as the bound allows.
+/// Reserved units wait in the pots until all spend them at once, as the bound allows.
 #[test]
 fn a_window_holds_what_was_reserved_for_large_frames() {
     const FRAME: u64 = 64_000;
@@ -155,7 +155,7 @@ fn a_full_bucket_waits_for_nobody() {
     assert!(sent > 100, "{sent}");
 }
 
-/// Of a lower priority. It looks less and less often, as far as the burst makes up for it or a
+/// One of a lower priority looks less and less often, as far as the burst makes up for it or a
 /// packet takes that long, and from the start when it comes back.
 #[test]
 fn who_waits_long_looks_less_often() {
@@ -208,7 +208,7 @@ fn race(weights: [u32; 2]) -> (turns::Turns, [turns::Turn; 2], impl Fn(u64) -> u
     (turns, both, move |draws| draws * spec.quantum())
 }
 
-/// Whether it may draw, with a weight of 16.
+/// True if it may draw, with a weight of 16.
 fn may_draw(turn: &mut turns::Turn, turns: &turns::Turns) -> bool {
     let demand = Demand::flows(1);
     turn.check(turns, &spec(1_000_000, 100_000), 0, demand, Time::ZERO)
@@ -345,7 +345,7 @@ fn who_leaves_a_group_leaves_its_place() {
     }
 }
 
-/// What is charged is not asked for, and so the change is not seen before.
+/// A charge is not asked for, and so the change is not seen before.
 #[test]
 fn who_pays_learns_of_a_higher_rate() {
     let shared = SharedRate::new(spec(1, 0), &Members::new(1));

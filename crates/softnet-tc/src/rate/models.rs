@@ -41,8 +41,8 @@ fn what_is_drawn_is_drawn_once() {
     });
 }
 
-/// Of two that need what only one can have, one gets it and the other a turn; with a third that
-/// pours back what it has.
+/// Two need what only one can have: one gets it and the other a turn; with a third that pours back
+/// what it has.
 #[test]
 fn one_draws_one_reserves_one_pours_back() {
     loom::model(|| {
@@ -142,7 +142,7 @@ fn changes_follow_each_other() {
     });
 }
 
-/// Of two changes at once each is whole, and one is the last.
+/// Two changes at once are each whole, and one is the last.
 #[test]
 fn changes_at_once_follow_each_other() {
     loom::model(|| {

@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// What an instance does.
+/// Load of an instance.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     /// Flows; none: nothing to send.
@@ -54,7 +54,7 @@ struct World {
     loads: Vec<Load>,
     runs: BinaryHeap<Reverse<(u64, usize)>>,
     random: Random,
-    /// What was sent, when and by whom.
+    /// Packets sent: when, by whom, how long.
     sent: Vec<(u64, usize, u64)>,
     /// The longest packet; the shortest has 60 bytes.
     longest: u64,
@@ -384,7 +384,7 @@ proptest! {
         prop_assert!(sent >= due, "{sent} of {due}");
     }
 
-    /// What is drawn, in pots and left is what there was, whatever the parameters.
+    /// Units drawn, in pots and left add up to what there was, whatever the parameters.
     #[test]
     fn nothing_is_lost(
         spec in (any::<u64>(), any::<u64>(), any::<u64>()),

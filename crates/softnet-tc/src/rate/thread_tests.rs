@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What is spent, in pots and left is what there was, while pots come and go and the parameters
-/// change.
+/// Units spent, in pots and left add up to what there was, while pots come and go and the
+/// parameters change.
 #[test]
 fn threads_share_what_there_is() {
     const THREADS: usize = 3;

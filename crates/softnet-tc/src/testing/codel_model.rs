@@ -37,7 +37,7 @@ pub(crate) struct Rfc8289 {
     dropping: bool,
 }
 
-/// What left, whether it was marked, and what was dropped before it.
+/// The packet that left, whether it was marked, and those dropped before it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) packet: Option<(u32, bool)>,

@@ -1,4 +1,4 @@
-//! What tests of several modules share.
+//! Shared parts of several modules' tests.
 
 pub(crate) mod alone;
 pub(crate) mod bench;

@@ -180,7 +180,7 @@ fn classes_are_listed_from_the_top() {
     assert_eq!(bench.names()[3..], ["1:3 1:2 pfifo"]);
 }
 
-/// What waits in a class that goes, or becomes inner, is classified again, and is not lost.
+/// The backlog of a class that goes, or becomes inner, is classified again, and is not lost.
 #[test]
 fn packets_move_when_classes_come_and_go() {
     let mut bench = round_robin([("1:", "1:10"), ("1:", "1:20")]);

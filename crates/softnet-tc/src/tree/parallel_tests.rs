@@ -303,7 +303,7 @@ fn fw(mark: u32, class: &str) -> FilterSpec {
     }
 }
 
-/// Of a tree that `tc` shows once: packets, classes, filters, and what only htb has.
+/// Sums of a tree that `tc` shows once: packets, classes, filters, and what only htb has.
 #[test]
 fn what_is_shown_is_the_sum_over_instances() {
     let mut world = World::new(htb(), 3);

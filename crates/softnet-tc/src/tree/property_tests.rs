@@ -26,7 +26,7 @@ struct World {
     now: Time,
     sequence: u32,
     left: u64,
-    /// What left before the root was replaced.
+    /// Packets that left before the root was replaced.
     left_before: u64,
     lost: u64,
 }

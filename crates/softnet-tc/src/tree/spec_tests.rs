@@ -1,4 +1,4 @@
-//! What a tree takes and what it refuses.
+//! Specs that a tree takes or refuses.
 
 use softnet::qdisc::*;
 use softnet::tx::QueueMap;

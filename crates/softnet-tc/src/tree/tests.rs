@@ -89,7 +89,7 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
     assert_eq!(bench.class("root").bytes, 801);
 }
 
-/// What a filter drops is counted at its qdisc and those above, and what it matched is still known
+/// Drops of a filter are counted at its qdisc and those above, and what it matched is still known
 /// after a change of the others and of the qdisc.
 #[test]
 fn filters_drop_and_count() {
@@ -354,7 +354,7 @@ fn a_filter_may_name_a_class_that_comes_later() {
     assert_eq!((bench.class("1:2").qlen, bench.all()), (3, vec![1, 2, 3]));
 }
 
-/// What a root counted before it was replaced is not the new one's.
+/// Counts of a root before it was replaced are not the new one's.
 #[test]
 fn a_new_root_counts_from_the_start() {
     let mut bench = Bench::new([("root", "1:", QdiscSpec::Pfifo { limit: 2 })]);

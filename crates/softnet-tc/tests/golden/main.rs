@@ -20,7 +20,7 @@ use softnet_tc::{FilterSelector, FilterSpec, Handle, QdiscEnv, QdiscSpec, Tree, 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tc::{Command, command, ethertype, filter_handle};
 
-/// What is noted of a packet or a command besides it.
+/// A line of a recording, and its number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line<'a> {
     number: usize,
@@ -90,7 +90,7 @@ struct Replay {
     now: Time,
     sent: u16,
     left: Vec<u16>,
-    /// Whether a frame had a tag, which the kernel keeps beside it and does not count.
+    /// A frame had a tag, which the kernel keeps beside it and does not count.
     tagged: bool,
 }
 

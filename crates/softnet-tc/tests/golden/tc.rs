@@ -12,7 +12,6 @@ use softnet_tc::{
 use super::ematch;
 use super::words::{hex, key, number};
 
-/// What is to be done.
 pub(crate) enum Command {
     AddQdisc(Handle, Handle, QdiscSpec),
     ChangeQdisc(Handle, QdiscSpec),

@@ -85,7 +85,7 @@ fn flush(open: &mut [Option<Open>], used: &mut usize, merged: &mut PacketList) {
 /// A packet that may be merged, or a large frame being built.
 struct Open {
     packet: Packet,
-    /// Those of the first packet.
+    /// Headers of the first packet.
     headers: Headers,
     gso: Gso,
     /// A shorter packet or PSH ended it.

@@ -1,6 +1,6 @@
-//! What an operator sees: counters, drop reasons, histograms. Readable at any rate; a reader never
-//! stops or slows a worker, and no two writers share a cache line where that can be avoided (see
-//! [`crate::sync::PerCpu`]).
+//! Statistics for an operator: counters, drop reasons, histograms. Readable at any rate; a reader
+//! never stops or slows a worker, and no two writers share a cache line where that can be avoided
+//! (see [`crate::sync::PerCpu`]).
 //!
 //! All packet counts are *wire packets*: a large frame (GSO) counts as the segments it stands for,
 //! so that segmenting or merging changes no sum, and at rest

@@ -12,7 +12,7 @@ use crate::stats::DropReason;
 use crate::sync::is_owner_here;
 use crate::time::Time;
 
-/// How long a driver may take no packets, while some wait, before the watchdog restarts it (the
+/// Time that a driver may take no packets, while some wait, before the watchdog restarts it (the
 /// kernel's `watchdog_timeo`).
 pub const WATCHDOG_TIMEO: Duration = Duration::from_secs(5);
 /// Period of the looks whether one is (see [`Device::watchdog`]).

@@ -1,5 +1,5 @@
-//! What stands between `transmit` and the choice of a queue: actions attached to a device's way
-//! out (the kernel's `sch_handle_egress`).
+//! Egress actions of a device, between `transmit` and the choice of a queue (the kernel's
+//! `sch_handle_egress`).
 
 use super::{Device, XmitResult};
 use crate::mem::PacketList;

@@ -74,7 +74,7 @@ impl Notifier {
         self.wake();
     }
 
-    /// What [`wake`](Notifier::wake) looks at, in its steps.
+    /// State that [`wake`](Notifier::wake) looks at, in its steps.
     #[cfg(test)]
     pub(crate) fn sleeper(&self) -> &Notify {
         &self.notify

@@ -15,7 +15,7 @@ pub struct TcQueues {
     pub offset: u16,
 }
 
-/// How a device's queues are shared out. The default: no classes, any packet may take any queue.
+/// Traffic classes of a device's queues. The default: no classes, any packet may take any queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueMap {
     /// Traffic class of each priority (its low 4 bits).
@@ -29,7 +29,8 @@ pub struct QueueMap {
 pub(super) struct Maps {
     /// The device's own.
     pub(super) own: QueueMap,
-    /// Its classes are in force instead of the device's own, as long as there is one (INV-MQ-3).
+    /// The map of `mqprio`, in force instead of the device's own, as long as there is one
+    /// (INV-MQ-3).
     pub(super) mqprio: Option<QueueMap>,
 }
 

@@ -117,8 +117,8 @@ mod layout {
         offset / size_of::<CachePadded<u8>>()
     }
 
-    /// What different threads write lies on different lines, and what every sender reads on lines
-    /// that nobody writes.
+    /// Fields that different threads write lie on different lines, those that every sender reads
+    /// on lines that nobody writes.
     #[test]
     fn what_is_written_apart_lies_apart() {
         let state =

@@ -1,5 +1,5 @@
-//! How many of the buffers a port's queues may hold, so that those of one port never take the
-//! pools from the others.
+//! Quota of buffers that a port's queues may hold, so that those of one port never take the pools
+//! from the others.
 //!
 //! A limit in bytes or packets says nothing of buffers: 6 MB of small packets are 100,000
 //! buffers, more than there are, and a large frame of any length is one of 64 KiB. So each queue
@@ -11,11 +11,11 @@
 //! (`QdiscStats::memory`); the owner of the queue looks once for each list that it enqueues.
 //! Nothing is counted in two places, and no counter is shared by threads.
 //!
-//! What waits for the owner is not counted but limited in frames: to as many as half of the quota
-//! holds of such as the sender has. So one port's queues hold at most one and a half times their
-//! quota, and all together three quarters of each pool. (Frames, not bytes: small packets that
-//! wait are in the way of a sender of long ones.) Not counted: the few buffers that a driver keeps
-//! ready for each of its receive queues, out of the last quarter.
+//! Packets that wait for the owner are not counted but limited in frames: to as many as half of
+//! the quota holds of such as the sender has. So one port's queues hold at most one and a half
+//! times their quota, and all together three quarters of each pool. (Frames, not bytes: small
+//! packets that wait are in the way of a sender of long ones.) Not counted: the few buffers that a
+//! driver keeps ready for each of its receive queues, out of the last quarter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

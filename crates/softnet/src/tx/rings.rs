@@ -10,10 +10,10 @@
 //! waits on its list, behind what it refused (INV-TX-4, BUG-TX-9). Other rings go on, so one full
 //! ring does not hold back the others' packets.
 //!
-//! What waits here has left the qdisc, which can neither reorder nor drop it any more. So the
-//! lists are short. With one ring the qdisc stops at the first refusal; with several, when one
-//! list holds [`REQUEUE_LIMIT`] frames. (The batch that exceeds the limit still goes on the list;
-//! it has at most [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were
+//! Packets that wait here have left the qdisc, which can neither reorder nor drop them any more.
+//! So the lists are short. With one ring the qdisc stops at the first refusal; with several, when
+//! one list holds [`REQUEUE_LIMIT`] frames. (The batch that exceeds the limit still goes on the
+//! list; it has at most [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were
 //! segmented.) Then all rings wait for that one.
 
 use std::time::Duration;

@@ -30,7 +30,7 @@ pub(super) struct QueueState<R, Q> {
     /// Dequeued, but not yet known to fit the device: the rest of a frame that is being segmented,
     /// and what was requeued when the features changed. It leaves before anything dequeued later.
     unfit: PacketList,
-    /// What is being sent, what a dequeue for a ring with a byte limit has taken last, and what
+    /// Packets being sent, those that a dequeue for a ring with a byte limit took last, and those
     /// the qdisc is being given; empty otherwise. They are here for the case that a call of the
     /// driver or the qdisc panics.
     batch: PacketList,
@@ -363,8 +363,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         }
     }
 
-    /// What is next after a dequeue that gave something or `nothing`, and what to charge for
-    /// packets that were enqueued at the root again.
+    /// The next step after a dequeue that gave something or `nothing`, and the charge for packets
+    /// that were enqueued at the root again.
     #[inline]
     fn after_dequeue(&mut self, next: Next, nothing: bool) -> (Next, u64) {
         match (next, self.reinject()) {

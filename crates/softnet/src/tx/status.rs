@@ -1,4 +1,4 @@
-//! What a queue shows: its counters, since when its driver has been full, and, sampled, how many
+//! Status of a queue: its counters, since when its driver has been full, and, sampled, how many
 //! packets leave at once and how long they waited. Written by the queue's owner, read by any
 //! thread.
 

@@ -154,7 +154,7 @@ fn who_does_not_yield_is_told_of_congestion() {
     }
 }
 
-/// What is due in the qdisc counts, too: the list is short while an owner moves packets into the
+/// Packets due in the qdisc count, too: the list is short while an owner moves packets into the
 /// qdisc faster than the driver takes them. What waits for its rate does not.
 #[test]
 fn what_is_due_in_the_qdisc_counts_as_waiting() {
@@ -298,8 +298,8 @@ fn a_call_enqueues_a_slice_of_what_others_left() {
     assert!(bench.marks(0).into_iter().eq(0..offered));
 }
 
-/// What moves to another qdisc does so in slices, too: senders are not kept out meanwhile. What it
-/// does not take is dropped with a reason.
+/// Packets move to another qdisc in slices, too: senders are not kept out meanwhile. What it does
+/// not take is dropped with a reason.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of packets are too many for an interpreter")]
 fn an_old_qdiscs_packets_move_in_slices() {

@@ -157,7 +157,7 @@ fn a_change_has_the_time_when_it_has_the_queue() {
 
 /// A ring whose driver asks the control path for something, in the middle of a call.
 struct Asking(Own, Answers);
-/// Its device, when there is one.
+/// The ring's device, when there is one.
 type Own = Arc<Mutex<Option<Arc<Device<Asking, AnyQdisc>>>>>;
 /// Answers of the control path.
 type Answers = Arc<Mutex<Vec<Result<(), ControlError>>>>;

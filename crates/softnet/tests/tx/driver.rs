@@ -1,4 +1,4 @@
-//! What a driver sees of a queue: whole batches, the end of each, segments in order however little
+//! A queue as a driver sees it: whole batches, the end of each, segments in order however little
 //! capacity it has, and nothing freed before its turn (INV-TX-13, INV-TX-18, BUG-TX-11, BUG-TX-12,
 //! BUG-TX-14).
 
@@ -10,8 +10,8 @@ use softnet::stats::DropReason;
 use softnet::testing::{Script, packet};
 use softnet_tc::CustomSpec;
 
-/// How often a driver that holds back its notification until the last packet of a batch, or until
-/// it is full (`xmit_more`), notifies its device: once in each call that takes packets.
+/// Notifications of a driver that holds them back until the last packet of a batch, or until it is
+/// full (`xmit_more`): one in each call that takes packets.
 fn notifications(script: &Script) -> usize {
     script.calls().iter().filter(|call| call.taken > 0).count()
 }

@@ -1,4 +1,4 @@
-//! What drivers, qdiscs and senders of an embedding program get: wakers, the time of the push,
+//! Services to drivers, qdiscs and senders of an embedding program: wakers, the time of the push,
 //! features that change, completions freed in bulk, back-pressure.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -224,7 +224,7 @@ impl TxRing for Holding {
     }
 }
 
-/// What the device is done with is freed when the queue's owner asks the driver, all at once.
+/// Completed packets are freed when the queue's owner asks the driver, all at once.
 #[test]
 fn completions_are_freed_in_bulk() {
     let done = Arc::new(AtomicBool::new(false));

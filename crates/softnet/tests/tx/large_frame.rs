@@ -60,8 +60,8 @@ fn a_run_cuts_no_more_than_its_quota_and_takes_no_more_buffers() {
     }
 }
 
-/// What the driver refuses of a chunk leaves first, then the rest of the frame, then what came
-/// later; all of it is counted as queued meanwhile.
+/// The refused part of a chunk leaves first, then the rest of the frame, then what came later; all
+/// of it is counted as queued meanwhile.
 #[test]
 fn a_driver_that_is_full_in_the_middle_of_a_frame() {
     let large = large_pool(8);

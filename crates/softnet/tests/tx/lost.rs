@@ -45,7 +45,7 @@ fn each_drop_of_a_batch_is_counted_for_its_reason() {
     assert_eq!(stats.drops, drops);
 }
 
-/// What one ring drops is counted before the next ring is given anything.
+/// Drops of one ring are counted before the next ring is given anything.
 #[test]
 fn what_each_of_several_rings_drops_is_counted() {
     let bench = with_rings(QdiscSpec::Pfifo { limit: 100 }, vec![Down, Down]);

@@ -11,7 +11,7 @@ use softnet::sync::primitive::{Ordering, thread};
 use softnet::time::Time;
 use softnet::wire::EthernetAddress;
 
-/// How long an entry of the forwarding database lasts, in the words of `bridge fdb`.
+/// Lifetime of an entry of the forwarding database, in the words of `bridge fdb`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdbState {
     /// Does not age, and the address ends at the bridge: what is sent there is not forwarded.
@@ -30,9 +30,9 @@ pub(crate) struct FdbRow {
     pub(crate) state: FdbState,
     /// Learning does not move it.
     pub(crate) sticky: bool,
-    /// How long ago a packet was sent there.
+    /// Time since a packet was sent there.
     pub(crate) used: Duration,
-    /// How long ago it was made or confirmed.
+    /// Time since it was made or confirmed.
     pub(crate) updated: Duration,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum SetError {
     Full,
 }
 
-/// What an entry is to be.
+/// An entry that is to be set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed {
     pub(crate) station: Station,

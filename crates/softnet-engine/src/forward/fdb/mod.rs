@@ -68,18 +68,18 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// Of a bridge without VLANs.
+    /// A station of a bridge without VLANs.
     pub(crate) fn new(address: EthernetAddress) -> Station {
         Station { vlan: 0, address }
     }
 
-    /// What its set is found by.
+    /// Key that finds its set.
     fn key(self) -> u64 {
         u64::from(self.vlan) << 48 | self.address.to_u64()
     }
 }
 
-/// What a lookup finds.
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit {
     pub(crate) port: u16,
@@ -211,7 +211,7 @@ impl Fdb {
         Some(hit)
     }
 
-    /// Whether a station is behind `port`. One that ends at the bridge is not.
+    /// True if a station is behind `port`. One that ends at the bridge is not.
     pub(crate) fn has(&self, station: Station, port: u16, now: Time) -> bool {
         let hit = self.known(station, now);
         hit.is_some_and(|(_, hit)| hit.port == port && !hit.local)
@@ -373,7 +373,7 @@ impl Set {
         (word != 0 && same).then_some((word, tag))
     }
 
-    /// Whether this is a station's entry.
+    /// True if this is a station's entry.
     fn holds(&self, word: u64, tag: u32, station: Station) -> bool {
         let address = word >> 16;
         let key = station.address.to_u64();

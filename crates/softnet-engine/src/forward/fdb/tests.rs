@@ -164,7 +164,7 @@ fn static_entries_do_not_age_and_sticky_ones_do_not_move() {
     assert_eq!(sticky[0].used, Duration::from_secs(7));
 }
 
-/// What was learnt goes with its port's link; what was set goes with the port.
+/// Learnt entries go with their port's link, set ones with the port.
 #[test]
 fn links_and_ports_that_go_take_different_entries() {
     let fdb = Fdb::new(64, AGEING);

@@ -1,4 +1,4 @@
-//! What the control path tells a worker, carried out between two rounds.
+//! Commands of the control path to a worker, carried out between two rounds.
 
 use std::io;
 use std::os::fd::AsFd;

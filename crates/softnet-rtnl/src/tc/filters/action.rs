@@ -1,4 +1,4 @@
-//! What a filter does with packets: the class that they go to, and `gact` actions (tc-actions(8)).
+//! A filter's effect on packets: the class that they go to, and `gact` actions (tc-actions(8)).
 //!
 //! There is one action to a filter, which is its own: none is shared by its index, which is shown
 //! as 0. It has no times, random choices or cookies. A filter with a class that only lets packets
@@ -61,7 +61,7 @@ const VALUE_MAX: i32 = 8;
 const GOTO_CHAIN: i32 = 2 << 28;
 const EXTENDED: i32 = 0xf << 28;
 
-/// What becomes of packets that match.
+/// Effect on packets that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effect {
     pub(super) class: Option<Handle>,

@@ -54,7 +54,7 @@ const CONTAINER: u16 = 0;
 const CMP: u16 = 1;
 const U32: u16 = 3;
 const META: u16 = 4;
-/// How it goes on: not at all, with `and`, with `or`.
+/// Relation to the next: none, `and`, `or`.
 const RELATION: u16 = 3;
 const REL_END: u16 = 0;
 const REL_AND: u16 = 1;

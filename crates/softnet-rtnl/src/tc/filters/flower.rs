@@ -96,7 +96,7 @@ fn is_vlan(ethertype: u16) -> bool {
     matches!(ethertype, 0x8100 | 0x88a8)
 }
 
-/// What tc calls a key that Softnet does not have.
+/// Name in tc of a key that Softnet does not have.
 fn name(kind: u16) -> &'static str {
     match kind {
         2 => "indev",
@@ -197,7 +197,7 @@ fn address(attrs: &Attrs<'_>, v4: u16, v6: u16) -> Result<Option<Prefix>, Error>
 }
 
 impl Port {
-    /// Of a packet of this protocol (`fl_set_key_port_range`).
+    /// Ports of a packet of this protocol (`fl_set_key_port_range`).
     fn parse(
         &self,
         attrs: &Attrs<'_>,

@@ -12,7 +12,7 @@ const SKIP_SW: u32 = 1 << 1;
 const NOT_IN_HW: u32 = 1 << 3;
 const VERBOSE: u32 = 1 << 4;
 
-/// What a filter's options say.
+/// A filter's options, parsed.
 pub(super) struct Parsed {
     pub(super) handle: u32,
     pub(super) kind: FilterKind,

@@ -47,7 +47,7 @@ struct Which<'a> {
 }
 
 impl<'a> Which<'a> {
-    /// Of a request that is not a dump (`__tcf_qdisc_find`).
+    /// For a request that is not a dump (`__tcf_qdisc_find`).
     fn read(place: &Place<'_>, asked: &Asked<'a>) -> Result<Which<'a>, Error> {
         let parent = parent(place, Handle::from_raw(asked.header.parent));
         let which = Which {
@@ -89,7 +89,7 @@ impl<'a> Which<'a> {
     }
 }
 
-/// What a request names as the filters' parent: the qdisc at the root if nothing.
+/// The filters' parent that a request names: the qdisc at the root if none.
 fn parent(place: &Place<'_>, named: Handle) -> Handle {
     let root = place.root().filter(|_| named == Handle::NONE);
     root.map_or(named, |root| root.handle)
@@ -180,7 +180,7 @@ fn put<D: Devices>(
     })?
 }
 
-/// What a request is to do, as far as that does not depend on the options.
+/// Operation of a request, as far as that does not depend on the options.
 fn check(list: &FilterList, which: &Which<'_>, flags: u16) -> Result<FilterOp, Error> {
     let creates = flags & NLM_F_CREATE != 0;
     let excludes = flags & NLM_F_EXCL != 0;

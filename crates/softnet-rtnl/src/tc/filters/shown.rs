@@ -7,7 +7,7 @@ use crate::nl::Message;
 use crate::nl::headers::TcMsg;
 use crate::tc::{TCA_CHAIN, TCA_KIND};
 
-/// What of a filter's priority is shown.
+/// Shown part of a filter's priority.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tc) enum Part<'a> {
     /// The priority itself.

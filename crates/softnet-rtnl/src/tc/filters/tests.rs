@@ -186,7 +186,7 @@ proptest! {
         prop_assert_eq!(parsed.handle, spec.handle & node.unwrap_or(u32::MAX));
     }
 
-    /// What is shown, with some bytes changed and cut short, is read or refused.
+    /// Shown options, with some bytes changed and cut short, are read or refused.
     #[test]
     fn anything_may_be_in_options(
         spec in spec(),

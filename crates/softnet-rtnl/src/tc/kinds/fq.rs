@@ -66,7 +66,7 @@ pub(super) fn parse(spec: &mut QdiscSpec, options: Attr<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// What the kernel refuses of the numbers.
+/// Refuses numbers that the kernel refuses.
 fn check(attrs: &Attrs<'_>) -> Result<(), Error> {
     let refuse = |attr: &Attr<'_>, help: &str| Err(Error::from(Errno::EINVAL).help(help).at(attr));
     if let Some(pacing) = attrs

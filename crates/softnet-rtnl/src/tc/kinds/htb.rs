@@ -17,7 +17,7 @@ const RATE64: u16 = 6;
 const CEIL64: u16 = 7;
 const OFFLOAD: u16 = 9;
 
-/// What a request says of the version, and what a dump says.
+/// Version in a request, and in a dump.
 const VERSION: u32 = 3;
 const SHOWN_VERSION: u32 = 0x3_0011;
 /// The default quantum of a class is within these.
@@ -145,7 +145,7 @@ fn default_quantum(class: &HtbClassSpec, qdisc: &QdiscSpec) -> u64 {
     class.rate / u64::from(r2q)
 }
 
-/// What the kernel warns of.
+/// The kernel's warning.
 pub(super) fn warning(name: Handle, class: &HtbClassSpec, qdisc: &QdiscSpec) -> Option<String> {
     let quantum = default_quantum(class, qdisc);
     if class.quantum.is_some() || QUANTUM.contains(&quantum) {

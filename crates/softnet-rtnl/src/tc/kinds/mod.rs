@@ -28,7 +28,7 @@ use softnet_tc::{
 
 use crate::nl::{Attr, Errno, Error, Message};
 
-/// What the options of a qdisc depend on besides themselves.
+/// Context that the options of a qdisc depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct QdiscContext {
     /// The link's settings.
@@ -42,24 +42,24 @@ pub struct QdiscContext {
 /// A qdisc that is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownQdisc<'a> {
-    /// Its parameters. Never [`QdiscSpec::Default`] or [`QdiscSpec::Tree`].
+    /// Parameters of the qdisc. Never [`QdiscSpec::Default`] or [`QdiscSpec::Tree`].
     pub spec: &'a QdiscSpec,
-    /// Its statistics.
+    /// Statistics that all kinds have.
     pub stats: &'a QdiscStats,
-    /// Those that it has because of its kind.
+    /// Statistics of its kind alone.
     pub xstats: Option<&'a Xstats>,
-    /// Its link.
+    /// Link and parent of the qdisc.
     pub context: QdiscContext,
 }
 
 /// A class that is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownClass<'a> {
-    /// Its parameters.
+    /// Parameters of the class.
     pub spec: &'a ClassSpec,
     /// The parameters of its qdisc.
     pub qdisc: &'a QdiscSpec,
-    /// Its statistics, also those of its kind.
+    /// Statistics of the class, also those of its kind.
     pub stats: &'a ClassStats,
     /// `level` of `htb`: 0 for a leaf, and for others 7 less the classes above it.
     pub level: u32,
@@ -162,7 +162,7 @@ pub fn parse_class(qdisc: &QdiscSpec, options: Option<Attr<'_>>) -> Result<Class
     }
 }
 
-/// What the kernel warns of when a leaf has been added or changed, though it succeeds.
+/// The kernel's warning when a leaf has been added or changed, though it succeeds.
 pub fn class_warning(class: Handle, spec: &ClassSpec, qdisc: &QdiscSpec) -> Option<String> {
     let ClassSpec::Htb(spec) = spec;
     htb::warning(class, spec, qdisc)

@@ -221,7 +221,7 @@ fn qdisc() -> impl Strategy<Value = QdiscSpec> {
     ]
 }
 
-/// What is shown, as a request says it.
+/// Shown options, as a request has them.
 fn as_request(spec: &QdiscSpec, mut options: Vec<u8>) -> Vec<u8> {
     let mut put = |kind: u16, value: u32| {
         options.extend([8, 0]);

@@ -18,7 +18,7 @@ const SLOTS: usize = 256;
 /// `TC_RTAB_SIZE`.
 const TABLE_SIZE: usize = SLOTS * 4;
 
-/// What a rate table may be.
+/// Rule of a rate table.
 pub(super) const TABLE: Rule = Rule::Binary { max: TABLE_SIZE };
 
 /// `struct tc_ratespec`.
@@ -34,7 +34,7 @@ pub(super) struct RateSpec {
 }
 
 impl RateSpec {
-    /// What the kernel shows. Rates above 32 bits have an attribute of their own.
+    /// As the kernel shows it. Rates above 32 bits have an attribute of their own.
     pub(super) fn new(rate: u64, link: &LinkCost) -> RateSpec {
         RateSpec {
             linklayer: match link.linklayer {
@@ -53,8 +53,8 @@ impl RateSpec {
         rate64.unwrap_or(0).max(self.rate.into())
     }
 
-    /// What a packet costs. A tc from before 2013 does not say how the link divides packets; its
-    /// rate table shows it.
+    /// Cost of a packet. A tc from before 2013 does not say how the link divides packets; its rate
+    /// table shows it.
     pub(super) fn link(&self, table: Option<Attr<'_>>) -> LinkCost {
         let linklayer = match self.linklayer & LINKLAYER_MASK {
             0 if table.is_some_and(|table| self.is_atm_table(&table)) => LinkLayer::Atm,
@@ -68,7 +68,7 @@ impl RateSpec {
         }
     }
 
-    /// Whether two sizes of one cell take the same time (`__detect_linklayer`).
+    /// True if two sizes of one cell take the same time (`__detect_linklayer`).
     fn is_atm_table(&self, table: &Attr<'_>) -> bool {
         /// Above 100 Mbit/s a table is too coarse.
         const MAX_RATE: u32 = 100_000_000 / 8;
@@ -146,8 +146,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What a client gave in ticks is shown as the same size; where a tick is no less than a
-        /// byte, in the same ticks.
+        /// A size given in ticks is shown as the same size; where a tick is no less than a byte,
+        /// in the same ticks.
         #[test]
         fn ticks_come_back(given: u32, rate in 1..=1_000_000_000_000_u64) {
             let size = bucket_of_ticks(given, rate);
@@ -156,7 +156,7 @@ mod tests {
             prop_assert!(shown == given || rate < 15_625_000);
         }
 
-        /// What tc 7.3, which rounds up, is given in bytes. Ticks of 32 bits are 274 seconds.
+        /// Bytes given to tc 7.3, which rounds up. Ticks of 32 bits are 274 seconds.
         #[test]
         fn bytes_come_back(bytes: u32, rate in 1..15_625_000_u64) {
             let bytes = u64::from(bytes).min(274 * rate);

@@ -1,4 +1,4 @@
-//! What Linux 7.2 was told by tc 7.3, and showed: `tests/golden/options.txt`, which
+//! Options that Linux 7.2 got from tc 7.3, and showed: `tests/golden/options.txt`, which
 //! `record_options.py` wrote.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) const AROUND: QdiscContext = QdiscContext {
     parent: Handle::ROOT,
 };
 
-/// What Softnet refuses and the kernel does not, behind the command.
+/// Options that only Softnet refuses, behind the command.
 const REFUSED: [(&str, &str); 5] = [
     ("codel limit 10 | 0800030000000000", "interval"),
     ("fq_codel limit 10 | 0800030000000000", "interval"),
@@ -169,7 +169,7 @@ fn recorded() -> String {
     std::fs::read_to_string(file).unwrap()
 }
 
-/// What is compared of the options that are shown:
+/// Shown options as they are compared:
 /// - A link layer that the kernel repeats without knowing it, in the rates of `tbf` and of a class
 ///   of `htb`, is Ethernet.
 /// - Softnet keeps a burst of `tbf` in bytes. One that was given as a time (`request` has no

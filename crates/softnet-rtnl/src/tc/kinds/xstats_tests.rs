@@ -1,5 +1,5 @@
-//! The statistics of each kind of qdisc are in the kernel's structures, and those structures as long
-//! as the kernel's.
+//! The statistics of each kind of qdisc are in the kernel's structures, and those structures as
+//! long as the kernel's.
 
 use softnet::mem::{Pool, PoolConfig};
 use softnet_tc::{QdiscEnv, Tree, Xstat};
@@ -38,7 +38,7 @@ fn each_statistic_of_a_kind_has_one_place() {
     assert_eq!(sizes, [("codel", 36), ("fq_codel", 40), ("fq", 152)]);
 }
 
-/// What a class of `htb` has.
+/// Statistics of a class of `htb`.
 #[test]
 fn those_of_a_class() {
     let htb = softnet_tc::HtbClassStats {

@@ -357,7 +357,7 @@ proptest! {
     }
 }
 
-/// Its options fit a request, and with its counters no message.
+/// The filter's options fit a request, and with its counters no message.
 #[test]
 fn a_filter_too_long_to_be_shown_is_added_and_left_out() {
     let mut world = World::with_prio();

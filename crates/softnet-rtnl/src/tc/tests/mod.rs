@@ -25,14 +25,14 @@ const CHANGE: u16 = 0;
 struct World {
     rtnl: Rtnl<FedDevices>,
     engine: Shared,
-    /// What members of the group were told by the last request.
+    /// Messages to members of the group by the last request.
     told: Vec<String>,
     warning: Option<String>,
-    /// Whether they were told that something is missing.
+    /// Members were told that something is missing.
     overrun: bool,
 }
 
-/// What a request puts behind its header.
+/// Part of a request behind its header.
 type Body<'a> = &'a dyn Fn(&mut Message<'_>);
 
 impl World {

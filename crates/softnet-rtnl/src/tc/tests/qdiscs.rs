@@ -50,7 +50,7 @@ fn a_link_that_was_never_up_shows_nothing() {
     assert_eq!(world.show(1), ["pfifo_fast 0: root refcnt 2"]);
 }
 
-/// What each request is answered with, one after the other, on one link.
+/// Answers to requests, one after the other, on one link.
 #[test]
 fn requests_mean_what_they_mean_to_the_kernel() {
     const EXCLUSIVE: &str = "Exclusivity flag on, cannot modify (EEXIST)";
@@ -314,7 +314,7 @@ fn queues_have_qdiscs_of_their_own() {
     assert!(refused.ends_with("(EOPNOTSUPP)"), "{refused}");
 }
 
-/// What comes with classes is shown when asked for.
+/// Qdiscs that come with classes are shown when asked for.
 #[test]
 fn invisible_qdiscs() {
     let mut world = World::new();

@@ -73,8 +73,8 @@ struct ModelFlow {
     created: usize,
 }
 
-/// What tc-fq(8) and the module say, with a list for each list and a search where there is an
-/// index.
+/// `fq` as tc-fq(8) and the module have it, with a list for each list and a search where there is
+/// an index.
 #[derive(Debug)]
 struct Model {
     spec: FqSpec,
@@ -483,8 +483,8 @@ fn an_older_reading_of_the_clock_holds_nothing_up() {
     assert_eq!(xstat(&fq, "throttled"), 0);
 }
 
-/// What another thread noted on a packet's arrival is no departure time, though that thread read
-/// the clock later: with no horizon at all, nothing is dropped.
+/// The time that another thread noted on a packet's arrival is no departure time, though that
+/// thread read the clock later: with no horizon at all, nothing is dropped.
 #[test]
 fn a_later_arrival_is_no_departure_time() {
     let pool = pool(8);
@@ -702,7 +702,7 @@ fn bug_fq_7_flows_are_told_apart() {
     assert!(xstat(&fq, "flows") > 70);
 }
 
-/// What leaves much later than it was due is marked.
+/// Packets that leave much later than due are marked.
 #[test]
 fn late_packets_are_marked() {
     let pool = pool(64);
@@ -778,7 +778,7 @@ fn packets_with_a_departure_time_are_paced_one_by_one() {
     }
 }
 
-/// Of each band what is over the limit, of its longest flows; those that lose all do not wait for
+/// Each band's excess over the limit, of its longest flows; those that lose all do not wait for
 /// what is gone.
 #[test]
 fn a_lower_limit_drops_what_is_over_it() {

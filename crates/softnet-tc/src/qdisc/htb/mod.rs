@@ -11,7 +11,7 @@
 //! handle as priority or class, is *direct*: a queue of its own that is served before all classes,
 //! at no class's rate.
 //!
-//! What differs from the kernel: a large frame is charged the overhead of each of its packets;
+//! Differences from the kernel: a large frame is charged the overhead of each of its packets;
 //! tokens are not rounded; a debt is at most 4.6 GB, as well as a minute.
 //!
 //! # Several instances

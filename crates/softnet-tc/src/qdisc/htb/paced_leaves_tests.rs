@@ -29,7 +29,7 @@ struct Leaf {
     rate: u64,
     prio: u32,
     quantum: u32,
-    /// Its qdisc holds packets back, at this rate.
+    /// Rate at which its qdisc holds packets back.
     pace: Option<(Pace, u64)>,
     /// Queues, and packets that come there.
     packets: Vec<(Index, usize)>,

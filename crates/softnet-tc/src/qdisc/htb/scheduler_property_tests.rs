@@ -170,7 +170,7 @@ proptest! {
         prop_assert_eq!(world.queued(), 0);
     }
 
-    /// What packets cost beyond their lengths is counted; nothing gets stuck.
+    /// Costs of packets beyond their lengths are counted; nothing gets stuck.
     #[test]
     fn framing_keeps_the_books(steps in steps(true)) {
         let mut world = World::new();

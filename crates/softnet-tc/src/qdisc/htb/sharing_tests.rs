@@ -120,7 +120,7 @@ fn leaves_get_the_same_wherever_their_flows_are() {
     }
 }
 
-/// What a leaf sends with its own tokens is not taken from what others at its core borrow.
+/// Bytes that a leaf sends with its own tokens are not taken from what others at its core borrow.
 #[test]
 fn guaranteed_traffic_is_charged_apart() {
     let mut cores = Cores::new(2, 5);
@@ -351,7 +351,7 @@ fn large_frames_leave_no_debt_that_others_live_on() {
     }
 }
 
-/// Of a higher priority, and at its ceil: others have what it cannot take.
+/// A leaf of a higher priority, at its ceil: others have what it cannot take.
 #[test]
 fn a_leaf_at_its_ceil_leaves_the_class_above_to_lower_priorities() {
     let mut cores = Cores::new(2, 7);
@@ -536,7 +536,7 @@ fn who_runs_next_in_a_while_leaves_the_race_at_once() {
     }
 }
 
-/// What it asked for as a leaf, nobody below it asks for.
+/// Nobody below it asks for what it asked for as a leaf.
 #[test]
 fn a_leaf_that_becomes_an_inner_class_asks_for_nothing() {
     let now = Time(SECOND);
@@ -581,7 +581,7 @@ fn a_class_that_waits_learns_of_a_higher_rate() {
     );
 }
 
-/// What `tc -s class` shows: the bucket and this instance's pot.
+/// Tokens in `tc -s class`: the bucket and this instance's pot.
 #[test]
 fn tokens_are_those_in_the_bucket_and_in_the_pots() {
     let rates = Arc::new(SharedRates::new(1));
@@ -702,8 +702,9 @@ impl Case {
     }
 }
 
-/// What may leave of a class at once, with this ceil: `cburst`, a pot, which is no less than a
-/// frame, and a frame of each instance, and what classes below it may send at once by themselves.
+/// Bytes that may leave of a class at once, with this ceil: `cburst`, a pot, which is no less than
+/// a frame, and a frame of each instance, and what classes below it may send at once by
+/// themselves.
 fn bound(cores: &Cores, minor: u16, ceil: u64) -> u64 {
     let frame = cores.longest();
     let pot = |rate| quantum(rate).max(frame) + frame;

@@ -45,7 +45,7 @@ struct Core {
     counters: BTreeMap<u16, Arc<ClassCounters>>,
     /// Flows of each leaf, by slot.
     flows: Vec<u16>,
-    /// Of each leaf, by slot.
+    /// Supply of each leaf, by slot.
     supply: Vec<Supply>,
     next: u64,
     runs: u64,

@@ -251,7 +251,7 @@ fn what_leads_to_no_leaf_goes_to_the_default_class() {
     assert_eq!(world.direct(), 2);
 }
 
-/// What waits in a leaf that gets a class, or that is deleted, is dropped, and counted at the
+/// The backlog of a leaf that gets a class, or that is deleted, is dropped, and counted at the
 /// qdisc; as the last of its classes goes, a class is a leaf again.
 #[test]
 fn leaves_become_inner_classes_and_leaves_again() {
