@@ -133,7 +133,9 @@ impl<R: TxRing> Forwarding<'_, R> {
             }
         };
         let bridge = &self.members.bridge;
-        let to = bridge.decide_in(frame.vlan, &frame.packet, port, now, self.sources)?;
+        let mut sources = self.sources;
+        sources.learn &= begun.is_none();
+        let to = bridge.decide_in(frame.vlan, &frame.packet, port, now, sources)?;
         if let Destination::Port(port) = to {
             // A static entry of a port that is down, or the port has just left.
             let member = self.members.index(port).ok_or(DropReason::NoForward)?;

@@ -173,7 +173,7 @@ impl<R: TxRing> Forwarder<R> {
             let begun = pending.begun.take();
             let verdict = match begun {
                 Some(Begun { next: 1.. }) => again(packet),
-                _ => bridge.decide(packet, from, now, learn),
+                _ => bridge.decide(packet, from, now, learn && begun.is_none()),
             };
             // Most packets follow others of their flow.
             let same = pending.packets.iter();

@@ -16,8 +16,8 @@ pub(crate) struct Pending {
     pub(crate) begun: Option<Begun>,
 }
 
-/// A frame to several ports that has to wait. What it says of groups is heard, and it is counted
-/// by its port's storm control.
+/// A frame to several ports that has to wait. Its source is learnt, which may have moved since;
+/// what it says of groups is heard, and it is counted by its port's storm control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Begun {
     /// It has gone to ports with lower numbers.

@@ -379,6 +379,43 @@ impl Pair {
     }
 }
 
+#[test]
+fn a_station_that_moves_while_its_frame_waits_stays_where_it_is() {
+    for hairpin in [false, true] {
+        let mut pair = Pair::new();
+        let options = BridgePortOptions {
+            hairpin,
+            ..BridgePortOptions::default()
+        };
+        pair.step(&Step::Options(3, options));
+        let [old, new] = [2, 3];
+        let frame = |port| {
+            let [from, to] = [1, 5];
+            let (tag, long) = (None, false);
+            pair.packet(Sent {
+                port,
+                from,
+                to,
+                tag,
+                long,
+            })
+        };
+        let forward = |port: usize, pending: &mut Pending, mut copies: usize| {
+            let source = &pair.devices[port].device;
+            pair.forwarder
+                .forward(source, port as u16, pending, &mut copies, Time(SECOND));
+            pending.packets.len()
+        };
+        let mut waits = PacketList::from(frame(old)).into();
+        assert_eq!(forward(old, &mut waits, 0), 1);
+        let mut after = PacketList::from(frame(new)).into();
+        assert_eq!(forward(new, &mut after, PORTS), 0);
+        assert_eq!(forward(old, &mut waits, PORTS), 0);
+        let seen = pair.bridge.fdb().lookup(mac(1), Time(SECOND));
+        assert_eq!(seen, Some(new as u16), "by rules: {hairpin}");
+    }
+}
+
 fn options() -> impl Strategy<Value = BridgePortOptions> {
     // Each in a quarter of the cases other than by default.
     let rare = || prop::bool::weighted(0.25);

@@ -270,8 +270,7 @@ impl Snooping {
             return Vec::new();
         };
         state.expire(now);
-        let some = state.queries.len().min(QUERIES);
-        let queries: Vec<_> = state.queries.drain(..some).collect();
+        let queries = state.take_queries(QUERIES);
         let (options, address) = (state.options, state.address);
         self.leave(state, now);
         let frames = queries.into_iter();

@@ -54,6 +54,9 @@ impl State {
         }
         let asks = |options: &MulticastOptions| options.snooping && options.querier;
         let begins = asks(&options) && !asks(&before);
+        if !asks(&options) {
+            self.take_queries(usize::MAX);
+        }
         // Ports that were there before may have hosts that nobody has asked yet.
         if begins && !self.ports.is_empty() {
             for family in Family::ALL {

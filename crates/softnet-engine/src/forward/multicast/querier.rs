@@ -11,6 +11,9 @@ use super::table::{Asked, Heed, Key};
 use softnet::time::Time;
 use softnet::wire::GroupQuery;
 
+/// Queries for groups that may wait to be sent to a port: as many as a report may ask for.
+const WAITING: usize = super::MAX_RECORDS;
+
 /// The querier of a family.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Querier {
@@ -131,7 +134,7 @@ impl State {
             true => options.startup_query_interval,
             false => options.query_interval,
         };
-        self.queries.push((number, Query::general(family)));
+        self.queries.push_back((number, Query::general(family)));
         self.timers
             .set(What::Query(family, number), Some(now + interval));
     }
@@ -218,8 +221,33 @@ impl State {
                 to_group: true,
                 sources,
             };
-            self.queries.push((port, query));
+            self.ask(port, query);
         }
+    }
+
+    /// Has a query for a group sent to a port, unless too many wait for that. Hosts that are not
+    /// asked then are so by the next query for all groups.
+    pub(super) fn ask(&mut self, number: u16, query: Query) {
+        if let Some(port) = self.ports.get_mut(&number)
+            && port.waiting < WAITING
+        {
+            port.waiting += 1;
+            self.queries.push_back((number, query));
+        }
+    }
+
+    /// The queries to send next, at most so many.
+    pub(super) fn take_queries(&mut self, most: usize) -> Vec<(u16, Query)> {
+        let most = most.min(self.queries.len());
+        let taken: Vec<_> = self.queries.drain(..most).collect();
+        for (number, query) in &taken {
+            if query.group.is_some()
+                && let Some(port) = self.ports.get_mut(number)
+            {
+                port.waiting = port.waiting.saturating_sub(1);
+            }
+        }
+        taken
     }
 
     /// A multicast router is behind a port (`br_multicast_mark_router`).

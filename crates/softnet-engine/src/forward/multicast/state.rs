@@ -77,6 +77,8 @@ pub(super) struct Port {
     pub(super) routers: [Option<Time>; 2],
     /// General queries that were sent there since the querier has begun, by family.
     pub(super) queried: [u32; 2],
+    /// Queries for groups that wait to be sent there.
+    pub(super) waiting: usize,
     /// It gets all frames to groups until then.
     pub(super) greedy: Time,
     /// Groups that it is a member of by report.
@@ -104,7 +106,7 @@ pub(super) struct State {
     pub(super) queriers: [Querier; 2],
     pub(super) timers: Timers<What>,
     /// Queries to send, with their ports.
-    pub(super) queries: Vec<(u16, Query)>,
+    pub(super) queries: VecDeque<(u16, Query)>,
     /// Changes for those who watch, and whether some were lost.
     pub(super) changes: (VecDeque<McastChange>, bool),
     /// Groups that workers are to know anew, and whether they are to know the rest.
@@ -125,7 +127,7 @@ impl State {
             groups: BTreeMap::new(),
             queriers: Default::default(),
             timers: Timers::new(),
-            queries: Vec::new(),
+            queries: VecDeque::new(),
             changes: (VecDeque::new(), false),
             dirty: BTreeSet::new(),
             heed: true,
@@ -305,7 +307,7 @@ impl State {
                 group: key.ip_group(),
                 ..Query::general(family)
             };
-            self.queries.push((port, query));
+            self.ask(port, query);
             self.timers.set(What::Query(family, port), Some(until));
         }
         if is_known {

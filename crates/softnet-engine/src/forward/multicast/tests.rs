@@ -321,6 +321,28 @@ fn a_storm_of_joins_is_bounded() {
     assert_eq!(bench.send(5, &data(5, [239, 7, 7, 7])), Ok(Some(vec![3])));
 }
 
+/// However often somebody leaves, others are asked soon after, and the rest is bounded.
+#[test]
+fn a_storm_of_leaves_is_bounded() {
+    let mut bench = Bench::new(|_| {});
+    bench.tell(1, &join(1, GROUP));
+    bench.tell(2, &join(2, GROUP));
+    for _ in 0..100 {
+        (0..100).for_each(|_| bench.tell(1, &leave(1, GROUP)));
+        bench.queries();
+    }
+    bench.tell(2, &leave(2, GROUP));
+    let asked: Vec<_> = (0..=MAX_RECORDS / QUERIES)
+        .flat_map(|_| bench.queries())
+        .collect();
+    assert_eq!(asked.last(), Some(&(2, Some(GROUP.into()))));
+    assert_eq!(bench.queries(), []);
+    (0..100).for_each(|_| bench.tell(1, &leave(1, GROUP)));
+    bench.options.querier = false;
+    bench.configure();
+    assert_eq!(bench.queries(), [], "it is not to ask any more");
+}
+
 /// Behind a port whose hosts were there before, they have the time to answer.
 #[test]
 fn hosts_that_were_there_before() {
