@@ -33,8 +33,7 @@
 //!
 //! Waiting: a sender may look a bounded number of times whether the owner has ended before it
 //! pushes. It becomes the owner by the same compare-and-swap, so no invariant depends on what it
-//! saw; where the owner is the looking thread itself, in a driver that sends, it only looks in
-//! vain.
+//! saw.
 //!
 //! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
 //! one that finds an owner pays one.

@@ -29,7 +29,9 @@ use crate::mem::{PacketList, Pool};
 use crate::offload::Features;
 use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::{DropCounters, DropReason};
-use crate::sync::{Capacity, Down, Entry, ListOwner, OwnedList, Tell, WorkerTimer, preempt};
+use crate::sync::{
+    Capacity, Down, Entry, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
+};
 use crate::time::{Clock, Time};
 
 /// One transmit queue: adoption list, owner, qdisc, requeue lists, driver rings.
@@ -207,6 +209,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// As [`enter`](TxQueue::enter), for a list that [looks](super::patience) for the ownership.
     #[inline(never)]
     fn enter_within(&self, packets: &mut PacketList, looks: u32, now: Time) -> XmitResult {
+        // A driver that sends would wait for itself, or make others wait.
+        let looks = if is_owner_here() { 1 } else { looks };
         match self.list.begin_within(looks) {
             Some((owner, backlog)) => self.own(owner, backlog, packets, now),
             None => self.enter(packets, now),
