@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -85,7 +86,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if !options.threads.is_empty() {
         return Ok(());
     }
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
+    let slice = iperf::whole(slice);
     let softnet = Rc::new(RefCell::new(Softnet::default()));
     for rate in RATES {
         if !only.allows(&params(rate)) {
@@ -127,7 +129,9 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 measure: Box::new(measure),
             }
         };
-        interleave::measure(options, turns, [OURS, ADOPT].map(turn).into(), results)?;
+        let rounds = rounds.clone().of(&params(rate), slice);
+        let rounds = rounds.in_turns_of(slice + Duration::from_secs(2));
+        interleave::measure(options, rounds, [OURS, ADOPT].map(turn).into(), results)?;
     }
     Ok(())
 }

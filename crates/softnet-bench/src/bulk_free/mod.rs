@@ -141,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         eprintln!("softnet-bench: bulk-free: --threads has no meaning here and is ignored");
     }
     options.check_variants("bulk-free", VARIANTS)?;
-    let schedule = Schedule::new(options);
+    let schedule = Schedule::new(options, 1);
     let mut sources = sources(Cpus::choose()?)?;
     sources.retain(|(name, _)| options.wants(name));
     let mut results = Collector::default();

@@ -152,8 +152,8 @@ fn sources(cpus: Cpus, buffers: usize) -> Result<Sources<dyn Source>, BenchError
 }
 
 /// The figures of one number of threads, in the order in which they are measured.
-fn plans(threads: usize, two_cpus: bool, schedule: Schedule) -> Vec<HandOff> {
-    let many = threads > 2 || schedule.short;
+fn plans(threads: usize, two_cpus: bool, short: bool) -> Vec<HandOff> {
+    let many = threads > 2 || short;
     let bulks = if many { FEWER_BULKS } else { BULKS };
     let few = if many { FEWER_BULKS } else { FEW_BULKS };
     let mut plans = Vec::new();
@@ -167,12 +167,12 @@ fn plans(threads: usize, two_cpus: bool, schedule: Schedule) -> Vec<HandOff> {
     if two_cpus {
         add(Path::OneWay, threads, bulks);
         add(Path::BothWays, threads, bulks);
-        if !schedule.short {
+        if !short {
             add(Path::Sleeping, threads, few);
         }
     }
     if threads == 2 {
-        if !schedule.short {
+        if !short {
             add(Path::OneCpu, threads, few);
         }
         add(Path::OneThread, 1, few);
@@ -193,7 +193,6 @@ fn path_name(path: Path) -> &'static str {
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     options.check_variants("defer-free", VARIANTS)?;
-    let schedule = Schedule::new(options);
     let threads = options.threads(THREADS, FEW_THREADS);
     if let Some(odd) = threads.iter().find(|n| **n % 2 == 1) {
         return Err(BenchError::Usage(format!(
@@ -207,10 +206,11 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         results.skip(OURS, &[("path", json!(path_name(Path::OneWay)))], why);
     }
     for &threads in threads {
+        let schedule = Schedule::new(options, threads);
         let buffers = if threads == 2 { BUFFERS } else { MANY_BUFFERS };
         let mut sources = sources(cpus, buffers)?;
         sources.retain(|(name, _)| options.wants(name));
-        for plan in plans(threads, cpus.a != cpus.b, schedule) {
+        for plan in plans(threads, cpus.a != cpus.b, schedule.short) {
             let params = vec![
                 ("path", json!(path_name(plan.path))),
                 ("threads", json!(plan.threads)),
@@ -250,14 +250,9 @@ mod tests {
 
     #[test]
     fn a_machine_with_one_cpu_gets_the_paths_that_it_can_do() {
-        let schedule = Schedule {
-            rounds: 1,
-            slice: Duration::from_millis(1),
-            short: false,
-        };
         let two = [Path::OneWay, Path::BothWays, Path::Sleeping];
         let paths = |threads, two_cpus| {
-            let mut paths: Vec<_> = plans(threads, two_cpus, schedule)
+            let mut paths: Vec<_> = plans(threads, two_cpus, false)
                 .iter()
                 .map(|p| p.path)
                 .collect();

@@ -50,11 +50,6 @@ pub(crate) const FRAME: usize = 64;
 /// Packets in a call of the kernel's senders: a system call would be all that is measured
 /// otherwise.
 pub(crate) const KERNEL_BULK: usize = 32;
-/// Share of `--seconds` that one figure gets.
-const SHARE: f64 = 0.1;
-/// The shortest turn, and what each thread adds to it.
-const SHORTEST: Duration = Duration::from_millis(100);
-const PER_THREAD: Duration = Duration::from_millis(2);
 /// Bytes per second, bucket and limit of a `tbf` that never limits.
 const RATE: u64 = 100_000_000_000;
 const BURST: u64 = 1 << 30;
@@ -271,14 +266,12 @@ pub(crate) fn variants() -> Vec<&'static str> {
 pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
     let ticks = Ticks::new();
-    let slice = options.slice().mul_f64(SHARE);
     for case in cases(options.threads(&THREADS, &FEW_THREADS)) {
         let params = [&[("case", json!(CASE))], &case.params()[..]].concat();
         if !only.allows(&params) {
             continue;
         }
-        let least = SHORTEST.max(PER_THREAD * case.threads as u32);
-        let plan = case.plan(slice.max(least));
+        let plan = case.plan(options.window(case.threads));
         let chosen = |kind: &Kind| kind.takes(&case) && options.wants(kind.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for kind in KINDS.into_iter().filter(chosen) {
@@ -289,7 +282,8 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 ticks: ticks.clone(),
             }));
         }
-        interleave(options.rounds(), &mut variants, results)?;
+        let rounds = options.rounds().of(&params, plan.time);
+        interleave(rounds, &mut variants, results)?;
     }
     for case in flows::CASES {
         if !only.allows(&case.params()) {
@@ -301,11 +295,12 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             variants.push(Box::new(flows::Turn {
                 name,
                 case,
-                time: slice.max(SHORTEST),
+                time: options.window(1),
                 ticks: ticks.clone(),
             }));
         }
-        interleave(options.rounds(), &mut variants, results)?;
+        let rounds = options.rounds().of(&case.params(), options.window(1));
+        interleave(rounds, &mut variants, results)?;
     }
     senders::rows(options, results)?;
     one_core::rows(options, results)

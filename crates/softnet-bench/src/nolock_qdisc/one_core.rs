@@ -181,7 +181,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let only = options.only()?;
-    let schedule = Schedule::new(options);
+    let schedule = Schedule::new(options, 1);
     let cpu = Cpus::choose()?.b;
     let ticks = Ticks::new();
     for case in Case::all() {

@@ -12,7 +12,7 @@ use serde_json::json;
 use softnet::tx::ServedBy;
 use softnet_tc::QdiscSpec;
 
-use super::{FRAME, KERNEL_BULK, PER_THREAD, Qdisc, SHARE, SHORTEST};
+use super::{FRAME, KERNEL_BULK, Qdisc};
 use crate::error::BenchError;
 use crate::htb_tree;
 use crate::interleave::{Variant, interleave};
@@ -196,24 +196,24 @@ pub(super) fn variants() -> impl Iterator<Item = &'static str> {
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
     let ticks = Ticks::new();
-    let slice = options.slice().mul_f64(SHARE);
     for case in Case::all() {
         let wanted = options.threads.is_empty() || options.threads.contains(&case.threads);
         if !wanted || !only.allows(&case.params()) {
             continue;
         }
-        let least = SHORTEST.max(PER_THREAD * case.threads as u32);
+        let time = options.window(case.threads);
         let chosen = |kind: &Kind| kind.takes(&case) && options.wants(kind.name());
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for kind in KINDS.into_iter().filter(chosen) {
             variants.push(Box::new(Turn {
                 kind,
                 case,
-                plan: case.plan(slice.max(least)),
+                plan: case.plan(time),
                 ticks: ticks.clone(),
             }));
         }
-        interleave(options.rounds(), &mut variants, results)?;
+        let rounds = options.rounds().of(&case.params(), time);
+        interleave(rounds, &mut variants, results)?;
     }
     Ok(())
 }

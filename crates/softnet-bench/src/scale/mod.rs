@@ -44,7 +44,6 @@
 //!   each other instance.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -76,9 +75,6 @@ use shape::Cell;
 
 /// Numbers of cores, unless the command line names others. What two of them do is measured, too.
 const CORES: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-/// Share of `--seconds` that one figure of a real design gets, and the least.
-const SHARE: f64 = 0.1;
-const SHORTEST: Duration = Duration::from_millis(50);
 /// Packets that the model counts, and more for each core.
 const PACKETS: u64 = 8000;
 const PER_CORE: u64 = 300;
@@ -123,7 +119,7 @@ fn round(
     control: &Control,
     results: &mut Collector,
 ) -> Result<Round, BenchError> {
-    let time = options.slice().mul_f64(SHARE).max(SHORTEST);
+    let time = options.window(1);
     let only = options.only()?;
     let calibration = Calibration::measure(control.ticks())?;
     let make = Make::measure(time, control)?;
@@ -204,7 +200,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let control = Control::new();
     let mut results = Collector::default();
     results.expect(shape::VARIANTS.into_iter());
-    let rounds: Result<Vec<_>, _> = (0..options.rounds())
+    let rounds: Result<Vec<_>, _> = (0..options.rounds().count)
         .map(|number| round(options, number, &control, &mut results))
         .collect();
     let Some(typical) = typical(rounds?) else {

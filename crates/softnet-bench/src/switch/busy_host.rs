@@ -13,7 +13,7 @@ use super::{SMALL_DATAGRAM, SMALL_MSS, WARM_UP, iperf, udp};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
-use crate::numbers::{mean, percentile};
+use crate::numbers::ping_fields;
 use crate::options::Options;
 use crate::ping;
 use crate::process::Process;
@@ -24,7 +24,9 @@ use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 pub(super) const NAME: &str = "busy-host";
 /// Programs that burn CPU: more than there are CPUs.
 const BURNERS: usize = 3;
-const INTERVAL: Duration = Duration::from_millis(10);
+const INTERVAL: Duration = Duration::from_millis(2);
+/// As many as a 99 % needs.
+const PINGS: u32 = 1000;
 
 pub(super) fn switches() -> Vec<Box<dyn Switch>> {
     vec![
@@ -39,12 +41,20 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
 
 /// Measures the case and adds its rows.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
     let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
         .into_iter()
         .map(|switch| Box::new(Turn { switch, slice }) as Box<dyn Variant>)
         .collect();
-    interleave(turns, &mut variants, results)
+    let slice = iperf::whole(slice);
+    // TCP three times, datagrams twice, and pings.
+    let turn = (slice + WARM_UP) * 5 + slice.max(PINGS * INTERVAL) + Duration::from_secs(1);
+    let rounds = rounds.of(&[("case", json!(NAME))], slice);
+    interleave(
+        rounds.of_several().in_turns_of(turn),
+        &mut variants,
+        results,
+    )
 }
 
 struct Turn {
@@ -76,7 +86,10 @@ impl Variant for Turn {
         self.add("tcp", &[], &pings, results);
         self.flood(&topology, results)?;
         let burners: Vec<_> = (0..BURNERS).map(|_| burner()).collect::<Result<_, _>>()?;
-        self.add("burners", &[], &self.ping(&topology, self.slice)?, results);
+        let time = self.slice.max(PINGS * INTERVAL);
+        let pings = self.ping(&topology, time)?;
+        self.add("burners", &[], &pings, results.lasting(time));
+        results.lasting(self.slice);
         for mss in [None, Some(SMALL_MSS)] {
             let tcp = server.tcp(self.slice, mss)?;
             let params: Vec<Param> = mss.map(|mss| ("mss", json!(mss))).into_iter().collect();
@@ -117,12 +130,8 @@ impl Turn {
             let name = self.name();
             return Err(BenchError::Measure(format!("{name}: no ping was answered")));
         }
-        Ok(vec![
-            ("ping_mean_us", mean(us)),
-            ("ping_p50_us", percentile(us, 0.5)),
-            ("ping_p99_us", percentile(us, 0.99)),
-            ("ping_lost", pings.lost as f64),
-        ])
+        let lost = ("ping_lost", pings.lost as f64);
+        Ok([ping_fields(us), vec![lost]].concat())
     }
 
     fn small_datagrams(&self, topology: &Topology) -> Result<udp::Measured, BenchError> {

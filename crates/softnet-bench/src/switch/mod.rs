@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
-use crate::numbers::{log2_histogram, mean, percentile};
+use crate::numbers::{log2_histogram, ping_fields};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
@@ -52,8 +52,10 @@ const SMALL_MSS: u16 = 400;
 const SMALL_DATAGRAM: usize = 64;
 /// Pings per turn, and the time from one to the next: enough for everything on the way to go to
 /// sleep.
-const PINGS: usize = 150;
-const PING_INTERVAL: Duration = Duration::from_millis(10);
+const PINGS: usize = 1000;
+const PING_INTERVAL: Duration = Duration::from_millis(2);
+/// Time of the case `many-ports`, about.
+const MANY_PORTS_TIME: Duration = Duration::from_secs(30);
 /// Time for which a rate limit is measured in a turn, if there is that much time.
 const SHAPE_TIME: Duration = Duration::from_millis(1500);
 /// Time for 200 connections to find their rates: in the first second they lose more than they
@@ -110,7 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let mut known = switches::names(&switches());
     known.extend(switches::names(&busy_host::switches()));
     options.check_variants("switch", &known)?;
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
     let mut results = Collector::default();
     if options.includes("case", busy_host::NAME)? {
         busy_host::rows(options, &mut results)?;
@@ -130,14 +132,18 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             all,
             slice,
             seconds: options.seconds,
-            hosts,
+            hosts: (!options.judged).then_some(hosts),
         }));
     }
-    interleave(turns, &mut variants, &mut results)?;
-    let mut report = results.report("switch", COMPARE);
-    report["seconds"] = json!(options.seconds);
-    report["rounds"] = json!(turns);
-    Ok(report)
+    // TCP and datagrams twice each, pings, and 200 senders; the rest is for the others.
+    let turn = iperf::whole(slice) * 3 + slice + PINGS as u32 * PING_INTERVAL;
+    let mut turn = turn + CLIENTS_WARM_UP + 2 * slice + Duration::from_secs(2);
+    if !options.judged {
+        turn += SHAPES.len() as u32 * (SHAPE_TIME + WARM_UP) + MANY_PORTS_TIME;
+    }
+    let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
+    interleave(rounds, &mut variants, &mut results)?;
+    Ok(results.report("switch", COMPARE))
 }
 
 struct Turn {
@@ -146,8 +152,8 @@ struct Turn {
     all: bool,
     slice: Duration,
     seconds: f64,
-    /// Number of hosts in the case `many-ports`.
-    hosts: usize,
+    /// Number of hosts in the case `many-ports`, unless only what has goals is measured.
+    hosts: Option<usize>,
 }
 
 impl Variant for Turn {
@@ -179,8 +185,11 @@ impl Variant for Turn {
         self.ping(&topology, results)?;
         drop(topology);
         self.many_clients(results)?;
+        let Some(hosts) = self.hosts else {
+            return Ok(());
+        };
         self.shaping(results)?;
-        many_ports::run(&*self.switch, self.hosts, results)
+        many_ports::run(&*self.switch, hosts, results)
     }
 }
 
@@ -191,6 +200,7 @@ impl Turn {
         mss: Option<u16>,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
+        results.lasting(iperf::whole(self.slice));
         let cpu = cpu::busy()?;
         let tcp = server.tcp(self.slice, mss)?;
         let cpu = cpu::busy()? - cpu;
@@ -227,6 +237,7 @@ impl Turn {
         topology: &Topology,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
+        results.lasting(self.slice);
         let load = udp::Load {
             payload: SMALL_DATAGRAM,
             pace: None,
@@ -274,13 +285,11 @@ impl Turn {
                 self.name()
             )));
         }
-        let fields = [
-            ("ping_mean_us", mean(us)),
-            ("ping_p50_us", percentile(us, 0.5)),
-            ("ping_p99_us", percentile(us, 0.99)),
-            ("ping_lost", pings.lost as f64),
-        ];
-        results.add(self.name(), &[], &fields);
+        let lost = ("ping_lost", pings.lost as f64);
+        let fields = [ping_fields(us), vec![lost]].concat();
+        let time = PINGS as u32 * PING_INTERVAL;
+        results.lasting(time).add(self.name(), &[], &fields);
+        results.lasting(self.slice);
         results.add_histogram(
             self.name(),
             &[],
@@ -305,7 +314,7 @@ impl Turn {
         let mut params = clients::many_params();
         params.insert(0, ("case", json!(MANY_CLIENTS)));
         match clients::many(&topology, warm_up, time) {
-            Ok(fields) => results.add(self.name(), &params, &fields),
+            Ok(fields) => results.lasting(time).add(self.name(), &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
             Err(other) => return Err(other),
         }
@@ -358,7 +367,9 @@ impl Turn {
                     (measured / shape.bits_per_second - 1.0) * 100.0,
                 ),
             ];
-            results.add(self.name(), &params, &fields);
+            results
+                .lasting(load.time)
+                .add(self.name(), &params, &fields);
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use serde_json::json;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
-use crate::numbers::percentile;
-use crate::options::Options;
+use crate::numbers::{percentile, percentiles};
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, Param};
 use crate::switches::{self, EmbeddedSoftnet, KernelBridge, OpenVswitch, Switch, Wiring};
 
@@ -51,9 +51,8 @@ pub(crate) const COMPARE: &[&str] = &[
 ];
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
-/// Slices of a figure's time that `wake-latency` takes: it needs many samples for its 99 %, at 80 a
-/// second.
-const WAKE_SLICES: u32 = 4;
+/// Time of `wake-latency`: its 99 % needs a thousand samples, of which there are 80 a second.
+const WAKE_TIME: Duration = Duration::from_secs(13);
 /// Time for the flows to get going before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -128,7 +127,12 @@ impl Case {
         if !options.includes("case", self.name())? {
             return Ok(());
         }
-        let (turns, slice) = options.program_turns();
+        let (rounds, slice) = options.program_turns();
+        let slice = match self {
+            Case::WakeLatency if options.seconds >= SHORT => WAKE_TIME,
+            _ => slice,
+        };
+        let rounds = rounds.of(&[self.param()], slice);
         let mut variants: Vec<Box<dyn Variant>> =
             switches::choose(self.switches(), &options.variants)
                 .into_iter()
@@ -141,7 +145,13 @@ impl Case {
                     }) as Box<dyn Variant>
                 })
                 .collect();
-        interleave(turns, &mut variants, results)
+        let windows = if self == Case::ManyClients { 2 } else { 1 };
+        let turn = windows * (WARM_UP + slice + Duration::from_secs(1));
+        interleave(
+            rounds.of_several().in_turns_of(turn),
+            &mut variants,
+            results,
+        )
     }
 }
 
@@ -212,12 +222,13 @@ impl Turn {
         }
         let mut fields = vec![
             ("tps", count / window.seconds()),
-            ("p90_us", percentile(&rr.latencies_us, 0.90)),
-            ("p95_us", percentile(&rr.latencies_us, 0.95)),
-            ("p99_us", percentile(&rr.latencies_us, 0.99)),
             ("cpu_us_per_transaction", seen.busy_s * 1e6 / count),
             ("cpu_share", seen.cpu_share(window)),
         ];
+        let of = [("p90_us", 0.9), ("p95_us", 0.95), ("p99_us", 0.99)];
+        let us = &rr.latencies_us;
+        let at = |fraction| Some(percentile(us, fraction));
+        fields.extend(percentiles(of, us.len(), at));
         if let Some(counted) = seen.counters {
             fields.extend([
                 ("wakes_per_s", counted.wakes as f64 / window.seconds()),
@@ -241,7 +252,7 @@ impl Turn {
         topology: &Topology,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
-        let seen = wake::run(topology, self.slice * WAKE_SLICES)?;
+        let seen = wake::run(topology, self.slice)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),
             ("lost", seen.sent as f64 - seen.to_program.len() as f64),
@@ -257,9 +268,9 @@ impl Turn {
                     self.name()
                 )));
             }
-            for (name, fraction) in names.into_iter().zip([0.5, 0.9, 0.99]) {
-                fields.push((name, percentile(times, fraction)));
-            }
+            let of = names.into_iter().zip([0.5, 0.9, 0.99]);
+            let at = |fraction| Some(percentile(times, fraction));
+            fields.extend(percentiles(of, times.len(), at));
         }
         let (least, most) = wake::INTERVAL_MS;
         let params = [

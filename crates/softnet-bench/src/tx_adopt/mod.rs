@@ -14,7 +14,6 @@
 //! queues with `fq` and a driver that copies.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use softnet::tx::ServedBy;
@@ -52,11 +51,6 @@ const LOADS: [u32; 2] = [50, 80];
 /// they are shared here: as there, and a quarter.
 const QUEUES: usize = 30;
 const SENDERS_OF_QUEUES: [usize; 2] = [60, 240];
-/// Share of `--seconds` that one figure gets: there are hundreds.
-const SHARE: f64 = 0.1;
-/// The shortest turn, and what each thread adds to it: nearly all of them should have had the CPU.
-const SHORTEST: Duration = Duration::from_millis(50);
-const PER_THREAD: Duration = Duration::from_micros(1200);
 /// Turns to find out what the slower of the two does, if that was not measured before.
 const TRIES: usize = 3;
 /// Fields that Softnet is compared by.
@@ -306,26 +300,29 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let only = options.only()?;
     options.check_variants("tx-adopt", &KINDS.map(Kind::name))?;
     let ticks = Ticks::new();
-    let slice = options.slice().mul_f64(SHARE);
     let mut results = Collector::default();
     let mut known: HashMap<(usize, Through), f64> = HashMap::new();
     for case in cases(options) {
         if !case.wanted(&only) {
             continue;
         }
-        let least = SHORTEST.max(PER_THREAD * case.threads as u32);
         let mut plan = Plan {
             threads: case.threads,
             bulk: case.bulk,
             offered: None,
             frame: FRAME,
             classes: 0,
-            time: slice.max(least),
+            time: options.window(case.threads),
         };
+        let rounds = options.rounds().of(&case.params(), plan.time);
+        if !rounds.want(OURS) {
+            continue;
+        }
         if let Some(load) = case.load {
             let key = (case.threads, case.through);
             let full = match known.get(&key) {
                 Some(full) => *full,
+                None if options.plan => 0.0,
                 None => capacity(&case, &plan, &ticks, &results)?,
             };
             known.insert(key, full);
@@ -341,7 +338,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 ticks: ticks.clone(),
             }));
         }
-        interleave(options.rounds(), &mut variants, &mut results)?;
+        interleave(rounds, &mut variants, &mut results)?;
     }
     let mut report = results.report("tx-adopt", COMPARE);
     shorten(&mut report);

@@ -16,6 +16,7 @@ use crate::hosts::Topology;
 use crate::interleave::{Variant, interleave};
 use crate::options::Options;
 use crate::report::{Collector, Param};
+use crate::switch::iperf;
 use crate::switches::{
     self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
 };
@@ -29,7 +30,7 @@ pub(crate) const COMPARE: &[&str] = &["rps", "p50_ns", "p99_ns", "cpu_us_per_req
 /// The case's name: rows carry it as the parameter `case`.
 const CASE: &str = "web";
 /// Connections from the load generator to the proxy.
-const CONNECTIONS: [u32; 4] = [16, 32, 64, 1024];
+const CONNECTIONS: [u32; 3] = [16, 64, 1024];
 /// Requests before the first measurement, so that the proxy has its connections to the server.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -62,7 +63,8 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if connections.is_empty() {
         return Ok(());
     }
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
+    let slice = iperf::whole(slice);
     let mut variants: Vec<Box<dyn Variant>> = switches::choose(switches(), &options.variants)
         .into_iter()
         .map(|switch| {
@@ -74,7 +76,13 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }) as Box<dyn Variant>
         })
         .collect();
-    interleave(turns, &mut variants, results)
+    let turn = slice * connections.len() as u32 + WARM_UP + Duration::from_secs(2);
+    let rounds = rounds.of(&[("case", json!(CASE))], slice);
+    interleave(
+        rounds.of_several().in_turns_of(turn),
+        &mut variants,
+        results,
+    )
 }
 
 fn params(connections: u32) -> [Param; 2] {
