@@ -129,6 +129,9 @@ pub(crate) fn interleave(
         .filter(|_| turns.len() > 1 && variants.iter().all(|v| v.name() != AGAIN))
         .map(|&(index, _)| (index, true));
     turns.extend(again);
+    if turns.is_empty() {
+        return Ok(());
+    }
     if rounds.plan {
         results.plan(rounds.count * turns.len(), rounds.turn);
         return Ok(());

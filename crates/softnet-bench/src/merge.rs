@@ -73,7 +73,7 @@ fn merge(parts: &[Value]) -> Result<Value, String> {
             }
         }
     }
-    merged["rows"] = rows.into_iter().map(|row| row.to_json(round)).collect();
+    merged["rows"] = rows.into_iter().map(|row| row.into_json(round)).collect();
     merged["rounds"] = json!(round);
     merged["speed"] = seen.to_json();
     Ok(merged)
@@ -141,7 +141,7 @@ impl Row {
         plain(&self.identity) == plain(identity)
     }
 
-    fn to_json(mut self, rounds: usize) -> Value {
+    fn into_json(mut self, rounds: usize) -> Value {
         for (_, samples) in &mut self.samples {
             samples.resize(rounds.max(samples.len()), f64::NAN);
         }

@@ -79,7 +79,7 @@ fn heading(results: &Results) -> String {
         speed,
         ..
     } = results;
-    let known = |name: &str| machine.get(name).map_or_else(|| "?".to_owned(), text);
+    let known = |name: &str| machine.get(name).map_or_else(|| "unknown".to_owned(), text);
     let judged = if results.judged { " --judged" } else { "" };
     let mut page = format!(
         "# {experiment}\n\nMade by `softnet-bench report` from `{experiment}.json`: \
@@ -128,13 +128,13 @@ fn heading(results: &Results) -> String {
         known("date"),
     );
     if let (Some(work), Some(pass)) = (speed.work_ns, speed.pass_ns) {
-        let _ = write!(
+        let _ = writeln!(
             page,
             "- Speed: beside each turn runs a fixed piece of work. A thousand steps of it took {} to \
-             {} ns, handing a cache line from CPU to CPU {} to {} ns (some 50 within a core, 100 and \
-             more between cores). Of {} rounds of a cell, those in which that changed by more than \
+             {} ns, handing a cache line from the first CPU to the second {} to {} ns (tens if they \
+             share a core or its cache, a hundred and more if they do not). Of {} rounds of a cell, those in which that changed by more than \
              {} or {} times were measured again, at most twice: {} times; {} rounds stayed \
-             unsteady.\n",
+             unsteady.",
             figure(work.0),
             figure(work.1),
             figure(pass.0),
@@ -148,13 +148,13 @@ fn heading(results: &Results) -> String {
     } else {
         page.push_str("- Speed: the machine's speed was not watched.\n");
     }
-    let _ = write!(
+    let _ = writeln!(
         page,
         "- Rounds: {rounds}, each with all variants of a cell in random order. *Window* is the time \
          for which a figure is measured in one round. Figures are medians over the rounds; in \
          brackets an interval that holds the true median with at least 95 % confidence, by order \
          statistics, if there are {ROUNDS} rounds or more, else all that was seen. `{AGAIN}` is \
-         `{WHOSE}` once more: what these two differ by is noise.\n",
+         `{WHOSE}` once more: what these two differ by is noise.",
     );
     if !machine.contains_key("revision") || machine.get("dirty") == Some(&Value::Bool(true)) {
         page.push_str(

@@ -42,7 +42,10 @@ pub(super) fn render(all: &[Results]) -> String {
         let count = |outcome| -> usize { verdicts.iter().map(|v| v.count(outcome)).sum() };
         let counts = Outcome::ALL.map(count);
         let name = &results.experiment;
-        let revision = results.machine.get("revision").map_or("?".to_owned(), text);
+        let revision = results
+            .machine
+            .get("revision")
+            .map_or_else(|| "?".to_owned(), text);
         let mark = if is_older(name) { " (older)" } else { "" };
         let _ = writeln!(
             page,

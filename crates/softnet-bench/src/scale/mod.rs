@@ -195,6 +195,9 @@ fn typical(mut rounds: Vec<Round>) -> Option<Round> {
 
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
+    if options.plan {
+        return Ok(json!({}));
+    }
     options.check_variants("scale", &shape::VARIANTS)?;
     let only = options.only()?;
     let control = Control::new();

@@ -424,7 +424,7 @@ mod tests {
                         offered,
                         frame: FRAME,
                         classes: 0,
-                        time: Duration::from_millis(20),
+                        time: std::time::Duration::from_millis(20),
                     };
                     let case = Case {
                         through: Through::Here(qdisc, Driver::Copy),
