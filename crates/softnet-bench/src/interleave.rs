@@ -66,7 +66,7 @@ pub(crate) struct Rounds {
     /// The machine's speed is watched.
     pub(crate) watch: bool,
     pub(crate) params: Vec<Param>,
-    /// Its turns measure other cells, too, which have these parameters and others.
+    /// Turns measure other cells, too, which have these parameters and others.
     pub(crate) several: bool,
     pub(crate) window: Duration,
     pub(crate) turn: Duration,

@@ -29,6 +29,7 @@ pub(crate) fn settle(patience: Duration) -> Result<f64, BenchError> {
 
 /// CPU, kernel, date, revision, load, and the versions of the programs that are measured by.
 pub(crate) fn describe() -> Value {
+    let slack = read("/proc/self/timerslack_ns").trim().parse::<u64>();
     let mut machine = json!({
         "cpu": cpu(),
         "hypervisor": hypervisor(),
@@ -38,7 +39,7 @@ pub(crate) fn describe() -> Value {
         "date": date(SystemTime::now()),
         "huge_pages": chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
         "mitigations": mitigations(),
-        "timer_slack_us": read("/proc/self/timerslack_ns").trim().parse().map_or(0, |ns: u64| ns / 1000),
+        "timer_slack_us": slack.map_or(0, |ns| ns / 1000),
         "peers": peers(),
     });
     if let Some(revision) = option_env!("SOFTNET_REVISION") {

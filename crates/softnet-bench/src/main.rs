@@ -120,7 +120,7 @@ fn run(options: &Options) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// How long the experiments would take with these options.
+/// The time that the experiments would take with these options, as a table.
 fn plan(chosen: &[&experiments::Experiment], options: &Options) -> Result<String, BenchError> {
     let mut text = String::new();
     let (mut turns, mut seconds) = (0, 0.0);

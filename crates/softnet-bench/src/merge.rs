@@ -9,9 +9,9 @@ use crate::error::BenchError;
 use crate::report::{NOTES, SAMPLES, SKIPPED, add_figures};
 use crate::speed::Seen;
 
-/// What the machine was like at worst.
+/// Figures of the machine of which the worst counts.
 const MOST: [&str; 3] = ["load", "busy_percent", "steal_percent"];
-/// What has to be the same everywhere.
+/// Facts of the machine that have to be the same everywhere.
 const SAME: [&str; 3] = ["revision", "daemon", "cpu"];
 
 /// Reads and merges.
@@ -161,7 +161,9 @@ mod tests {
         json!({
             "experiment": "x", "rows": rows, "seconds": 2.0, "rounds": 1,
             "machine": {"revision": "abc", "load": load},
-            "speed": {"rounds": 3, "again": 1, "unsteady": 0, "work_ns": [load, 9], "pass_ns": [60, 60]},
+            "speed": {
+                "rounds": 3, "again": 1, "unsteady": 0, "work_ns": [load, 9], "pass_ns": [60, 60],
+            },
         })
     }
 

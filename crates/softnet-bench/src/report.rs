@@ -2,8 +2,8 @@
 //!
 //! A row is a variant with its parameters; its fields are medians over the rounds, with
 //! `<field>_min` and `<field>_max` beside them where there were several, and `samples`, the figure
-//! of each round, null where it has none. A field whose name ends in `_log2` is a histogram: entry `i` counts values in
-//! `[2^i, 2^(i+1))`.
+//! of each round, null where it has none. A field whose name ends in `_log2` is a histogram: entry
+//! `i` counts values in `[2^i, 2^(i+1))`.
 
 use std::time::Duration;
 

@@ -103,7 +103,7 @@ pub(crate) fn cpus() -> Result<Vec<usize>, BenchError> {
     Ok(cpus.filter(|&cpu| allowed.is_set(cpu)).collect())
 }
 
-/// What was seen of the machine's speed in all rounds, and in the one that goes on.
+/// A look at the machine's speed in all rounds, and in the one that goes on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     cpus: Vec<usize>,
@@ -112,7 +112,7 @@ pub(crate) struct Watch {
     seen: Seen,
 }
 
-/// What there is to say of all rounds.
+/// A summary of all rounds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) rounds: u64,
@@ -199,7 +199,7 @@ impl Seen {
         })
     }
 
-    /// What [`to_json`](Seen::to_json) gave.
+    /// Reads what [`to_json`](Seen::to_json) gave.
     pub(crate) fn parse(value: &Value) -> Seen {
         let count = |name: &str| value[name].as_u64().unwrap_or(0);
         let pair = |name: &str| Some((value[name][0].as_f64()?, value[name][1].as_f64()?));

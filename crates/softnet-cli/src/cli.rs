@@ -34,7 +34,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 
 /// A software switch and traffic shaper in user space.
 #[derive(Debug, Parser)]
-#[command(name = "softnet", version = VERSION.as_str(), after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "softnet", version = VERSION.as_str())]
+#[command(after_help = EXIT_CODES, max_term_width = 100)]
 struct Arguments {
     /// Socket on which the daemon listens, if not the default one
     #[arg(long, value_name = "PATH")]

@@ -111,7 +111,8 @@ fn heading(results: &Results) -> String {
         page,
         ".\n- Machine: {}, {} CPUs, {} GiB, hypervisor {}, Linux {}. Huge pages: {}. Timer slack: \
          {} µs. Mitigations: {}; weaknesses left open: {}.\n\
-         - Before each run the machine was at most {} % busy, its load at most {}. The host took at \
+         - Before each run the machine was at most {} % busy, its load at most {}. The host took \
+         at \
          most {} % of the CPU time of a run. First run: {}.\n",
         known("cpu"),
         known("cpus"),
@@ -130,9 +131,12 @@ fn heading(results: &Results) -> String {
     if let (Some(work), Some(pass)) = (speed.work_ns, speed.pass_ns) {
         let _ = writeln!(
             page,
-            "- Speed: beside each turn runs a fixed piece of work. A thousand steps of it took {} to \
-             {} ns, handing a cache line from the first CPU to the second {} to {} ns (tens if they \
-             share a core or its cache, a hundred and more if they do not). Of {} rounds of a cell, those in which that changed by more than \
+            "- Speed: beside each turn runs a fixed piece of work. A thousand steps of it took {} \
+             to \
+             {} ns, handing a cache line from the first CPU to the second {} to {} ns (tens if \
+             they \
+             share a core or its cache, a hundred and more if they do not). Of {} rounds of a \
+             cell, those in which that changed by more than \
              {} or {} times were measured again, at most twice: {} times; {} rounds stayed \
              unsteady.",
             figure(work.0),
@@ -150,7 +154,8 @@ fn heading(results: &Results) -> String {
     }
     let _ = writeln!(
         page,
-        "- Rounds: {rounds}, each with all variants of a cell in random order. *Window* is the time \
+        "- Rounds: {rounds}, each with all variants of a cell in random order. *Window* is the \
+         time \
          for which a figure is measured in one round. Figures are medians over the rounds; in \
          brackets an interval that holds the true median with at least 95 % confidence, by order \
          statistics, if there are {ROUNDS} rounds or more, else all that was seen. `{AGAIN}` is \

@@ -36,7 +36,7 @@ pub(super) struct Results {
     pub(super) machine: Map<String, Value>,
     pub(super) seconds: f64,
     pub(super) rounds: u64,
-    /// What else the command line said.
+    /// True if only what goals are about was measured.
     pub(super) judged: bool,
     pub(super) speed: Seen,
     pub(super) rows: Vec<Row>,

@@ -26,7 +26,8 @@ const OLDER: &[&str] = &[
 pub(super) fn render(all: &[Results]) -> String {
     let mut page = String::from(
         "# Results\n\nMade by `softnet-bench scoreboard`. A cell of a goal is *met* or *missed* if \
-         the whole interval is on that side of the bound, and *undecided* if it holds both sides; a \
+         the whole interval is on that side of the bound, and *undecided* if it holds both sides; \
+         a \
          cell without a figure is missed. A goal is met if all of its cells are.\n\n\
          | page | revision | goals met | cells met | missed | undecided |\n\
          |---|---|---|---|---|---|\n",
@@ -66,7 +67,8 @@ pub(super) fn render(all: &[Results]) -> String {
     );
     if all.iter().any(|results| is_older(&results.experiment)) {
         page.push_str(
-            "\n*(older)*: the page was measured before windows, rounds and the machine's speed were \
+            "\n*(older)*: the page was measured before windows, rounds and the machine's speed \
+             were \
              as they are now, and made by the generator of its time; goals have got other cells \
              since. Its verdicts here are those of today's rules. It counts until it is measured \
              anew.\n",
