@@ -14,45 +14,17 @@ use crate::speed::Watch;
 /// Time to set up a variant in this process and to warm up, about.
 const SETUP: Duration = Duration::from_millis(50);
 
-/// One of the things compared.
-pub(crate) trait Variant {
-    /// As in the report: `softnet`, or a baseline's or a peer's name.
-    fn name(&self) -> &'static str;
-
-    /// The parameters that all its rows have, for the row that says why there are none.
-    fn params(&self) -> Vec<Param> {
-        Vec::new()
-    }
-
-    /// Measures everything once and adds it to the report.
-    ///
-    /// # Errors
-    /// [`BenchError::Unavailable`] if the machine lacks what it takes; anything else ends the
-    /// experiment.
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError>;
-}
-
 type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
 
-/// A variant that is no more than what it measures in a turn.
+/// One of the things compared.
 pub(crate) struct Turn {
+    /// As in the report: `softnet`, or a baseline's or a peer's name.
     pub(crate) name: &'static str,
+    /// The parameters that all its rows have, for the row that says why there are none.
     pub(crate) params: Vec<Param>,
+    /// Measures everything once and adds it to the report. Errors but
+    /// [`BenchError::Unavailable`], if the machine lacks what it takes, end the experiment.
     pub(crate) measure: Measure,
-}
-
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn params(&self) -> Vec<Param> {
-        self.params.clone()
-    }
-
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        (self.measure)(results)
-    }
 }
 
 /// Rounds of one cell: what each variant is measured at in its turns.
@@ -105,13 +77,11 @@ impl Rounds {
 pub(crate) fn measure(
     options: &Options,
     rounds: Rounds,
-    turns: Vec<Turn>,
+    mut turns: Vec<Turn>,
     results: &mut Collector,
 ) -> Result<(), BenchError> {
-    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
-    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
-    let mut variants: Vec<_> = chosen.map(boxed).collect();
-    interleave(rounds, &mut variants, results)
+    turns.retain(|turn| options.wants(turn.name));
+    interleave(rounds, turns, results)
 }
 
 /// Gives each variant its turns, and [`OURS`] as many again that count as [`AGAIN`]: how far these
@@ -119,15 +89,15 @@ pub(crate) fn measure(
 /// and no more turns. A round in which the machine changed its speed is measured again.
 pub(crate) fn interleave(
     rounds: Rounds,
-    variants: &mut [Box<dyn Variant>],
+    mut variants: Vec<Turn>,
     results: &mut Collector,
 ) -> Result<(), BenchError> {
-    let wanted = (0..variants.len()).filter(|&index| rounds.want(variants[index].name()));
-    let mut turns: Vec<_> = wanted.map(|index| (index, false)).collect();
-    let ours = turns.iter().find(|turn| variants[turn.0].name() == OURS);
+    variants.retain(|variant| rounds.want(variant.name));
+    let mut turns: Vec<_> = variants.iter().map(|variant| (variant, false)).collect();
+    let ours = variants.iter().find(|variant| variant.name == OURS);
     let again = ours
-        .filter(|_| turns.len() > 1 && variants.iter().all(|v| v.name() != AGAIN))
-        .map(|&(index, _)| (index, true));
+        .filter(|_| variants.len() > 1 && variants.iter().all(|v| v.name != AGAIN))
+        .map(|ours| (ours, true));
     turns.extend(again);
     if turns.is_empty() {
         return Ok(());
@@ -138,13 +108,13 @@ pub(crate) fn interleave(
     }
     let mut random = Random::of_now();
     let mut watch = Watch::new(rounds.watch)?;
-    results.expect(turns.iter().map(|turn| variants[turn.0].name()));
+    results.expect(variants.iter().map(|variant| variant.name));
     for round in 0..rounds.count {
         loop {
             random.shuffle(&mut turns);
             results.start_round(round, rounds.window);
             let before = (results.clone(), turns.clone());
-            one_round(&mut turns, variants, results, &mut watch)?;
+            one_round(&mut turns, results, &mut watch)?;
             if !watch.measure_again() {
                 break;
             }
@@ -157,34 +127,32 @@ pub(crate) fn interleave(
 
 /// Gives each its turn; those that are not available have none any more.
 fn one_round(
-    turns: &mut Vec<(usize, bool)>,
-    variants: &mut [Box<dyn Variant>],
+    turns: &mut Vec<(&Turn, bool)>,
     results: &mut Collector,
     watch: &mut Watch,
 ) -> Result<(), BenchError> {
     let mut gone = Vec::new();
     watch.look()?;
-    for &(index, again) in turns.iter() {
-        let variant = &mut variants[index];
-        if gone.contains(&index) {
+    for &(variant, again) in turns.iter() {
+        if gone.contains(&variant.name) {
             continue;
         }
         if std::io::stderr().is_terminal() {
-            eprintln!("{}", variant.name());
+            eprintln!("{}", variant.name);
         }
         results.count_again(again);
-        let turn = variant.turn(results);
+        let turn = (variant.measure)(results);
         results.count_again(false);
         match turn {
             Err(BenchError::Unavailable(why)) => {
-                results.skip(variant.name(), &variant.params(), &why);
-                gone.push(index);
+                results.skip(variant.name, &variant.params, &why);
+                gone.push(variant.name);
             }
             other => other?,
         }
         watch.look()?;
     }
-    turns.retain(|(index, _)| !gone.contains(index));
+    turns.retain(|(variant, _)| !gone.contains(&variant.name));
     Ok(())
 }
 
@@ -195,38 +163,25 @@ mod tests {
 
     use super::*;
 
-    struct Fake {
-        name: &'static str,
-        log: Rc<RefCell<Vec<&'static str>>>,
-        error: fn() -> Option<BenchError>,
-    }
-
-    impl Variant for Fake {
-        fn name(&self) -> &'static str {
-            self.name
-        }
-
-        fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-            self.log.borrow_mut().push(self.name);
-            if let Some(error) = (self.error)() {
-                return Err(error);
-            }
-            results.add(self.name, &[], &[("mpps", 1.0)]);
-            Ok(())
-        }
-    }
-
     type Log = Rc<RefCell<Vec<&'static str>>>;
 
-    fn three(error: fn() -> Option<BenchError>) -> (Log, Vec<Box<dyn Variant>>) {
+    fn three(error: fn() -> Option<BenchError>) -> (Log, Vec<Turn>) {
         let log = Log::default();
         let variants = [OURS, "b", "c"].map(|name| {
-            let error = if name == "b" { error } else { || None };
-            Box::new(Fake {
+            let log = log.clone();
+            let measure = move |results: &mut Collector| {
+                log.borrow_mut().push(name);
+                match error() {
+                    Some(error) if name == "b" => return Err(error),
+                    _ => results.add(name, &[], &[("mpps", 1.0)]),
+                }
+                Ok(())
+            };
+            Turn {
                 name,
-                log: log.clone(),
-                error,
-            }) as Box<dyn Variant>
+                params: Vec::new(),
+                measure: Box::new(measure),
+            }
         });
         (log, variants.into())
     }
@@ -240,9 +195,9 @@ mod tests {
 
     #[test]
     fn variants_take_turns() {
-        let (log, mut variants) = three(|| None);
+        let (log, variants) = three(|| None);
         let mut results = Collector::default();
-        interleave(rounds(20), &mut variants, &mut results).expect("no variant fails");
+        interleave(rounds(20), variants, &mut results).expect("no variant fails");
         let mut orders = std::collections::BTreeSet::new();
         for round in log.borrow().chunks(4) {
             let mut sorted = round.to_vec();
@@ -258,9 +213,9 @@ mod tests {
 
     #[test]
     fn an_unavailable_variant_is_one_row_with_the_reason() {
-        let (log, mut variants) = three(|| Some(BenchError::Unavailable("no such peer".into())));
+        let (log, variants) = three(|| Some(BenchError::Unavailable("no such peer".into())));
         let mut results = Collector::default();
-        interleave(rounds(2), &mut variants, &mut results).expect("being unavailable is no error");
+        interleave(rounds(2), variants, &mut results).expect("being unavailable is no error");
         let tries = log.borrow().iter().filter(|name| **name == "b").count();
         assert_eq!((tries, log.borrow().len()), (1, 7));
         let report = results.report("x");
@@ -270,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_failure_ends_the_experiment() {
-        let (log, mut variants) = three(|| Some(BenchError::Measure("broken".into())));
-        let result = interleave(rounds(2), &mut variants, &mut Collector::default());
+        let (log, variants) = three(|| Some(BenchError::Measure("broken".into())));
+        let result = interleave(rounds(2), variants, &mut Collector::default());
         assert!(matches!(result, Err(BenchError::Measure(_))));
         assert_eq!(log.borrow().last(), Some(&"b"));
     }

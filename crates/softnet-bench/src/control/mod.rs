@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         params: Vec::new(),
         measure: Box::new(measure),
     };
-    interleave::measure(options, rounds, vec![all], &mut results)?;
+    interleave::interleave(rounds, vec![all], &mut results)?;
     Ok(results.report("control"))
 }
 

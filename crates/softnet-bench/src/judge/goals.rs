@@ -267,7 +267,7 @@ pub(super) const GOALS: &[Goal] = &[
     goal("switch", "burner_share", Variant("kernel-bridge"), AtLeast(1.0),
         &[("case", &["busy-host"]), ("load", &["flood"])],
         "a program beside a flood of small packets"),
-    goal("switch", "start_ms", Variant("ovs"), AtMost(0.2), &[], ""),
+    goal("switch", "start_ms", Variant("ovs"), AtMost(0.2), &[("case", &["-"])], ""),
     // control
     goal("control", "lost", Nothing("packets", 1.0), AtMost(0.0), LOADED, ""),
     goal("control", "tcp_gbps", Variant("burn"), AtLeast(0.97), LOADED,
