@@ -1,7 +1,5 @@
 //! The goals: data, so that nobody chooses after the fact what they are judged by.
 
-use crate::report::OURS;
-
 /// The reference of a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Against {
@@ -30,8 +28,6 @@ pub(super) enum Bound {
 #[derive(Debug)]
 pub(super) struct Goal {
     pub(super) experiment: &'static str,
-    /// The variant that is judged.
-    pub(super) of: &'static str,
     pub(super) metric: &'static str,
     pub(super) against: Against,
     pub(super) bound: Bound,
@@ -42,9 +38,6 @@ pub(super) struct Goal {
     /// In words, if there is something to say.
     pub(super) note: &'static str,
 }
-
-/// Whose goals they are.
-pub(super) const WHOSE: &str = OURS;
 
 use Against::{Least, LessThan, MoreThan, Nothing, Same, Variant};
 use Bound::{AtLeast, AtMost};
@@ -133,7 +126,6 @@ const fn goal(
 ) -> Goal {
     Goal {
         experiment,
-        of: WHOSE,
         metric,
         against,
         bound,
@@ -326,14 +318,14 @@ mod tests {
     use super::super::results::Results;
     use super::super::verdict::Verdict;
     use super::*;
-    use crate::report::{Collector, Param};
+    use crate::report::{Collector, OURS, Param};
     use crate::{all_cores, nolock_qdisc, vhost_user};
 
     /// Judges all goals of an experiment with figures for every variant in every cell.
     fn every_cell_is_measured(experiment: &str, measured: &[Vec<Param>], fields: &[&'static str]) {
         let mut results = Collector::default();
         let variants = [
-            WHOSE,
+            OURS,
             "locked",
             "rings",
             "mutex",

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::goals::{Against, Bound, Goal, WHOSE};
+use super::goals::{Against, Bound, Goal};
 use super::interval::{Estimate, ROUNDS};
 use super::results::Results;
 use super::tables::{self, cell_name, figure};
 use super::verdict::{Outcome, Verdict};
-use crate::report::{AGAIN, text};
+use crate::report::{AGAIN, OURS, text};
 use crate::speed::{PASS_BOUND, WORK_BOUND};
 
 /// Descriptions of the variants and notes for reading the figures: by hand, without figures.
@@ -54,7 +54,7 @@ pub(super) fn render(results: &Results, verdicts: &[Verdict], pictures: &[String
             let [middle, most] = [middle, most].map(|apart| figure((apart - 1.0) * 100.0));
             let _ = write!(
                 page,
-                "Noise: `{WHOSE}` and `{AGAIN}` are {middle} % apart in the middle, {most} % \
+                "Noise: `{OURS}` and `{AGAIN}` are {middle} % apart in the middle, {most} % \
                  where most.\n\n"
             );
         }
@@ -152,7 +152,7 @@ fn heading(results: &Results) -> String {
          for which a figure is measured in one round. Figures are medians over the rounds; in \
          brackets an interval that holds the true median with at least 95 % confidence, by order \
          statistics, if there are {ROUNDS} rounds or more, else all that was seen. `{AGAIN}` is \
-         `{WHOSE}` once more: what these two differ by is noise.",
+         `{OURS}` once more: what these two differ by is noise.",
     );
     if !machine.contains_key("revision") || machine.get("dirty") == Some(&Value::Bool(true)) {
         page.push_str(
@@ -244,14 +244,10 @@ fn judged(page: &mut String, verdicts: &[Verdict]) {
     );
     for verdict in verdicts {
         let goal = verdict.goal;
-        let mut note = if goal.note.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", goal.note)
+        let note = match goal.note {
+            "" => String::new(),
+            note => format!(" ({note})"),
         };
-        if goal.of != WHOSE {
-            note.insert_str(0, &format!(" for `{}`", goal.of));
-        }
         let [met, missed, undecided] = Outcome::ALL.map(|outcome| verdict.count(outcome));
         let _ = writeln!(
             page,

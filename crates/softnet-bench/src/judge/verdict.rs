@@ -3,7 +3,7 @@
 use super::goals::{Against, Bound, Goal};
 use super::interval::Estimate;
 use super::results::{Params, Results, param};
-use crate::report::{Param, text};
+use crate::report::{OURS, Param, text};
 
 /// The judgement of a cell: which side of the bound the whole interval is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +112,11 @@ pub(super) fn needs(goal: &Goal, variant: &str, params: &[Param], several: bool)
         Against::Variant(other) | Against::LessThan(other, _) => variant == other,
         Against::Least(others) => others.contains(&variant),
         Against::Same(others) | Against::MoreThan(others, _) => {
-            return variant == goal.of && (fits(&[]) || fits(others));
+            return variant == OURS && (fits(&[]) || fits(others));
         }
         Against::Nothing(..) => false,
     };
-    (besides || variant == goal.of) && fits(&[])
+    (besides || variant == OURS) && fits(&[])
 }
 
 /// Every combination of the values.
@@ -154,7 +154,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
                 None => format!("{variant}: not measured"),
             })
     };
-    let ours = samples(goal.of, params)?;
+    let ours = samples(OURS, params)?;
     let nothing = || "no rounds in which both were measured".to_owned();
     match goal.against {
         Against::Variant(variant) => Estimate::of_ratios(ours, samples(variant, params)?),
@@ -176,9 +176,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             let least: Vec<_> = (0..ours.len()).map(least).collect();
             Estimate::of_ratios(ours, &least)
         }
-        Against::Same(others) => {
-            Estimate::of_ratios(ours, samples(goal.of, &with(params, others))?)
-        }
+        Against::Same(others) => Estimate::of_ratios(ours, samples(OURS, &with(params, others))?),
         Against::Nothing(_, unit) => {
             let scaled: Vec<_> = ours.iter().map(|value| value / unit).collect();
             Estimate::of(&scaled)
@@ -189,7 +187,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             })
         }
         Against::MoreThan(others, _) => {
-            let theirs = samples(goal.of, &with(params, others))?;
+            let theirs = samples(OURS, &with(params, others))?;
             Estimate::of_pairs(ours, theirs, |ours, theirs| ours - theirs)
         }
     }
@@ -205,7 +203,6 @@ mod tests {
 
     static GOAL: Goal = Goal {
         experiment: "x",
-        of: "softnet",
         metric: "mpps",
         against: Against::Variant("mutex"),
         bound: Bound::AtLeast(1.3),

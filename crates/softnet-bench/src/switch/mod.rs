@@ -154,7 +154,7 @@ impl Run<'_> {
         self.switch.name()
     }
 
-    /// All but what many clients get.
+    /// One program at a time.
     fn alone(&self, results: &mut Collector) -> Result<(), BenchError> {
         let (topology, start) = switches::open(self.switch, 2, Wiring::default())?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
@@ -170,9 +170,7 @@ impl Run<'_> {
             Err(other) => return Err(other),
         }
         self.udp_by_sendmmsg(&topology, results)?;
-        self.ping(&topology, results)?;
-        drop(topology);
-        Ok(())
+        self.ping(&topology, results)
     }
 
     fn tcp(

@@ -113,6 +113,8 @@ impl Case {
             switches::close(topology)
         };
         let turns = switches::turns(self.switches(), &[self.param()], results, measure);
+        let rounds = rounds.of(&[self.param()], slice).of_several();
+        let rounds = rounds.in_turns_of(WARM_UP + slice + Duration::from_secs(1));
         interleave::measure(options, rounds, turns, results)
     }
 
