@@ -20,6 +20,8 @@ pub mod raw;
 mod sys;
 pub mod traffic;
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 pub use lan::{Host, HostConfig, Lan, LanConfig};
@@ -28,13 +30,20 @@ pub use softnet_testbed::random;
 /// Longer than anything a test waits for takes on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Says that a test was skipped, or fails where skipping is forbidden (`SOFTNET_TEST_REQUIRE=1`).
+/// Says that a test was skipped, also in `target/skipped.txt`; or fails where skipping is forbidden
+/// (`SOFTNET_TEST_REQUIRE=1`).
 pub fn skip(why: &str) {
     assert!(
         std::env::var_os("SOFTNET_TEST_REQUIRE").is_none_or(|v| v != "1"),
         "a skip is refused: {why}"
     );
-    eprintln!("skipped: {why}");
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/skipped.txt");
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    // Where that cannot be written, the line below is all there is.
+    let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    eprint!("skipped: {line}");
 }
 
 /// Waits until `done`, and fails the test if that never happens.

@@ -131,7 +131,29 @@ pub(crate) fn help() -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    /// Minutes that a run of all takes, but for rounds that are measured again.
+    fn minutes(arguments: &str) -> f64 {
+        let always = ["softnet-bench", "all", "--plan"];
+        let arguments = always.into_iter().chain(arguments.split(' '));
+        let options = Options::parse_from(arguments);
+        let one = |experiment: &Experiment| {
+            let planned = (experiment.run)(&options.of(experiment.name)).expect("a plan");
+            planned["plan"][1].as_f64().unwrap_or(0.0) / 60.0
+        };
+        EXPERIMENTS.iter().map(one).sum()
+    }
+
+    /// As `docs/results/make.sh` does it.
+    #[test]
+    fn what_is_judged_takes_less_than_an_hour_and_all_less_than_two() {
+        let (judged, all) = (minutes("--judged --rounds 7"), minutes("--rounds 3"));
+        assert!(judged > 5.0 && judged < 54.0, "{judged}");
+        assert!(all > judged && all < 100.0, "{all}");
+    }
 
     #[test]
     fn all_selects_every_experiment() {

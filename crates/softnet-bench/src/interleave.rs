@@ -2,106 +2,157 @@
 //! machine's speed nor what ran before favours one of them.
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use crate::error::BenchError;
+use crate::judge;
 use crate::options::Options;
 use crate::random::Random;
 use crate::report::{AGAIN, Collector, OURS, Param};
+use crate::speed::Watch;
 
-/// One of the things compared.
-pub(crate) trait Variant {
-    /// As in the report: `softnet`, or a baseline's or a peer's name.
-    fn name(&self) -> &'static str;
-
-    /// The parameters that all its rows have, for the row that says why there are none.
-    fn params(&self) -> Vec<Param> {
-        Vec::new()
-    }
-
-    /// Measures everything once and adds it to the report.
-    ///
-    /// # Errors
-    /// [`BenchError::Unavailable`] if the machine lacks what it takes; anything else ends the
-    /// experiment.
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError>;
-}
+/// Time to set up a variant in this process and to warm up, about.
+const SETUP: Duration = Duration::from_millis(50);
 
 type Measure = Box<dyn Fn(&mut Collector) -> Result<(), BenchError>>;
 
-/// A variant that is no more than what it measures in a turn.
+/// One of the things compared.
 pub(crate) struct Turn {
+    /// As in the report: `softnet`, or a baseline's or a peer's name.
     pub(crate) name: &'static str,
+    /// The parameters that all its rows have, for the row that says why there are none.
     pub(crate) params: Vec<Param>,
+    /// Measures everything once and adds it to the report. Errors but
+    /// [`BenchError::Unavailable`], if the machine lacks what it takes, end the experiment.
     pub(crate) measure: Measure,
 }
 
-impl Variant for Turn {
-    fn name(&self) -> &'static str {
-        self.name
+/// Rounds of one cell: what each variant is measured at in its turns.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rounds {
+    pub(crate) count: usize,
+    /// The experiment, if only what its goals need is to be measured.
+    pub(crate) judged: Option<String>,
+    /// Nothing is measured, only counted.
+    pub(crate) plan: bool,
+    /// The machine's speed is watched.
+    pub(crate) watch: bool,
+    pub(crate) params: Vec<Param>,
+    /// Turns measure other cells, too, which have these parameters and others.
+    pub(crate) several: bool,
+    pub(crate) window: Duration,
+    pub(crate) turn: Duration,
+}
+
+impl Rounds {
+    /// Rounds of the cell with these parameters.
+    pub(crate) fn of(mut self, params: &[Param], window: Duration) -> Rounds {
+        self.params = params.to_vec();
+        self.window = window;
+        self.turn = window.mul_f64(1.1) + SETUP;
+        self
     }
 
-    fn params(&self) -> Vec<Param> {
-        self.params.clone()
+    /// For turns that measure several cells, whose common parameters are known.
+    pub(crate) fn of_several(mut self) -> Rounds {
+        self.several = true;
+        self
     }
 
-    fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-        (self.measure)(results)
+    /// For turns that take about as long as this, not one window.
+    pub(crate) fn in_turns_of(mut self, turn: Duration) -> Rounds {
+        self.turn = turn;
+        self
+    }
+
+    /// True if this variant is to be measured.
+    pub(crate) fn want(&self, variant: &str) -> bool {
+        let needed =
+            |experiment: &String| judge::needs(experiment, variant, &self.params, self.several);
+        self.judged.as_ref().is_none_or(needed)
     }
 }
 
 /// Gives those of one case that are asked for their turns.
 pub(crate) fn measure(
     options: &Options,
-    rounds: usize,
-    turns: Vec<Turn>,
+    rounds: Rounds,
+    mut turns: Vec<Turn>,
     results: &mut Collector,
 ) -> Result<(), BenchError> {
-    let boxed = |turn| Box::new(turn) as Box<dyn Variant>;
-    let chosen = turns.into_iter().filter(|turn| options.wants(turn.name));
-    let mut variants: Vec<_> = chosen.map(boxed).collect();
-    interleave(rounds, &mut variants, results)
+    turns.retain(|turn| options.wants(turn.name));
+    interleave(rounds, turns, results)
 }
 
-/// Gives each variant `rounds` turns, and [`OURS`] as many again that count as [`AGAIN`]: how far
-/// these two are apart is what chance does. A variant that is unavailable gets one row with the
-/// reason and no more turns.
+/// Gives each variant its turns, and [`OURS`] as many again that count as [`AGAIN`]: how far these
+/// two are apart is what chance does. A variant that is unavailable gets one row with the reason
+/// and no more turns. A round in which the machine changed its speed is measured again.
 pub(crate) fn interleave(
-    rounds: usize,
-    variants: &mut [Box<dyn Variant>],
+    rounds: Rounds,
+    mut variants: Vec<Turn>,
     results: &mut Collector,
 ) -> Result<(), BenchError> {
-    let compared = variants.len() > 1;
-    let ours = variants.iter().position(|v| v.name() == OURS);
+    variants.retain(|variant| rounds.want(variant.name));
+    let mut turns: Vec<_> = variants.iter().map(|variant| (variant, false)).collect();
+    let ours = variants.iter().find(|variant| variant.name == OURS);
     let again = ours
-        .filter(|_| compared && variants.iter().all(|v| v.name() != AGAIN))
-        .map(|index| (index, true));
-    let mut turns: Vec<_> = (0..variants.len()).map(|index| (index, false)).collect();
+        .filter(|_| variants.len() > 1 && variants.iter().all(|v| v.name != AGAIN))
+        .map(|ours| (ours, true));
     turns.extend(again);
+    if turns.is_empty() {
+        return Ok(());
+    }
+    if rounds.plan {
+        results.plan(rounds.count * turns.len(), rounds.turn);
+        return Ok(());
+    }
     let mut random = Random::of_now();
-    let mut gone = vec![false; variants.len()];
-    results.expect(variants.iter().map(|variant| variant.name()));
-    for round in 1..=rounds {
-        random.shuffle(&mut turns);
-        for &(index, again) in &turns {
-            let variant = &mut variants[index];
-            if gone[index] {
-                continue;
+    let mut watch = Watch::new(rounds.watch)?;
+    results.expect(variants.iter().map(|variant| variant.name));
+    for round in 0..rounds.count {
+        loop {
+            random.shuffle(&mut turns);
+            results.start_round(round, rounds.window);
+            let before = (results.clone(), turns.clone());
+            one_round(&mut turns, results, &mut watch)?;
+            if !watch.measure_again() {
+                break;
             }
-            if std::io::stderr().is_terminal() {
-                eprintln!("round {round} of {rounds}: {}", variant.name());
-            }
-            results.count_again(again);
-            let turn = variant.turn(results);
-            results.count_again(false);
-            match turn {
-                Err(BenchError::Unavailable(why)) => {
-                    results.skip(variant.name(), &variant.params(), &why);
-                    gone[index] = true;
-                }
-                other => other?,
-            }
+            (*results, turns) = before;
         }
     }
+    results.watched(&watch);
+    Ok(())
+}
+
+/// Gives each its turn; those that are not available have none any more.
+fn one_round(
+    turns: &mut Vec<(&Turn, bool)>,
+    results: &mut Collector,
+    watch: &mut Watch,
+) -> Result<(), BenchError> {
+    let mut gone = Vec::new();
+    watch.look()?;
+    for &(variant, again) in turns.iter() {
+        if gone.contains(&variant.name) {
+            continue;
+        }
+        if std::io::stderr().is_terminal() {
+            eprintln!("{}", variant.name);
+        }
+        results.count_again(again);
+        let turn = (variant.measure)(results);
+        results.count_again(false);
+        match turn {
+            Err(BenchError::Unavailable(why)) => {
+                results.skip(variant.name, &variant.params, &why);
+                gone.push(variant.name);
+            }
+            other => other?,
+        }
+        watch.look()?;
+    }
+    turns.retain(|(variant, _)| !gone.contains(&variant.name));
     Ok(())
 }
 
@@ -112,47 +163,41 @@ mod tests {
 
     use super::*;
 
-    struct Fake {
-        name: &'static str,
-        log: Rc<RefCell<Vec<&'static str>>>,
-        error: fn() -> Option<BenchError>,
-    }
-
-    impl Variant for Fake {
-        fn name(&self) -> &'static str {
-            self.name
-        }
-
-        fn turn(&mut self, results: &mut Collector) -> Result<(), BenchError> {
-            self.log.borrow_mut().push(self.name);
-            if let Some(error) = (self.error)() {
-                return Err(error);
-            }
-            results.add(self.name, &[], &[("mpps", 1.0)]);
-            Ok(())
-        }
-    }
-
     type Log = Rc<RefCell<Vec<&'static str>>>;
 
-    fn three(error: fn() -> Option<BenchError>) -> (Log, Vec<Box<dyn Variant>>) {
+    fn three(error: fn() -> Option<BenchError>) -> (Log, Vec<Turn>) {
         let log = Log::default();
         let variants = [OURS, "b", "c"].map(|name| {
-            let error = if name == "b" { error } else { || None };
-            Box::new(Fake {
+            let log = log.clone();
+            let measure = move |results: &mut Collector| {
+                log.borrow_mut().push(name);
+                match error() {
+                    Some(error) if name == "b" => return Err(error),
+                    _ => results.add(name, &[], &[("mpps", 1.0)]),
+                }
+                Ok(())
+            };
+            Turn {
                 name,
-                log: log.clone(),
-                error,
-            }) as Box<dyn Variant>
+                params: Vec::new(),
+                measure: Box::new(measure),
+            }
         });
         (log, variants.into())
     }
 
+    fn rounds(count: usize) -> Rounds {
+        Rounds {
+            count,
+            ..Rounds::default()
+        }
+    }
+
     #[test]
     fn variants_take_turns() {
-        let (log, mut variants) = three(|| None);
+        let (log, variants) = three(|| None);
         let mut results = Collector::default();
-        interleave(20, &mut variants, &mut results).expect("no variant fails");
+        interleave(rounds(20), variants, &mut results).expect("no variant fails");
         let mut orders = std::collections::BTreeSet::new();
         for round in log.borrow().chunks(4) {
             let mut sorted = round.to_vec();
@@ -168,9 +213,9 @@ mod tests {
 
     #[test]
     fn an_unavailable_variant_is_one_row_with_the_reason() {
-        let (log, mut variants) = three(|| Some(BenchError::Unavailable("no such peer".into())));
+        let (log, variants) = three(|| Some(BenchError::Unavailable("no such peer".into())));
         let mut results = Collector::default();
-        interleave(2, &mut variants, &mut results).expect("being unavailable is no error");
+        interleave(rounds(2), variants, &mut results).expect("being unavailable is no error");
         let tries = log.borrow().iter().filter(|name| **name == "b").count();
         assert_eq!((tries, log.borrow().len()), (1, 7));
         let report = results.report("x");
@@ -180,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_failure_ends_the_experiment() {
-        let (log, mut variants) = three(|| Some(BenchError::Measure("broken".into())));
-        let result = interleave(2, &mut variants, &mut Collector::default());
+        let (log, variants) = three(|| Some(BenchError::Measure("broken".into())));
+        let result = interleave(rounds(2), variants, &mut Collector::default());
         assert!(matches!(result, Err(BenchError::Measure(_))));
         assert_eq!(log.borrow().last(), Some(&"b"));
     }

@@ -2,25 +2,51 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use crate::process;
+use crate::error::BenchError;
+use crate::{cpu, process};
+
+/// A machine is quiet if it is at most this busy, in percent, for this time.
+const QUIET_PERCENT: f64 = 5.0;
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Waits until the machine is quiet, as long as there is patience; how busy it is then, in percent.
+pub(crate) fn settle(patience: Duration) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    loop {
+        let (before, from) = (cpu::busy()?, Instant::now());
+        std::thread::sleep(QUIET);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let busy = (cpu::busy()? - before) / from.elapsed().as_secs_f64() / cpus * 100.0;
+        if busy <= QUIET_PERCENT || start.elapsed() > patience {
+            return Ok(crate::numbers::significant(busy, 2));
+        }
+    }
+}
 
 /// CPU, kernel, date, revision, load, and the versions of the programs that are measured by.
 pub(crate) fn describe() -> Value {
+    let slack = read("/proc/self/timerslack_ns").trim().parse::<u64>();
     let mut machine = json!({
-        "cpu": cpu_model(),
+        "cpu": cpu(),
+        "hypervisor": hypervisor(),
         "cpus": std::thread::available_parallelism().map_or(1, usize::from),
         "memory_gib": memory_gib(),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
         "date": date(SystemTime::now()),
+        "huge_pages": chosen(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "mitigations": mitigations(),
+        "timer_slack_us": slack.map_or(0, |ns| ns / 1000),
         "peers": peers(),
     });
-    if let Some((revision, dirty)) = revision() {
+    if let Some(revision) = option_env!("SOFTNET_REVISION") {
         machine["revision"] = json!(revision);
-        machine["dirty"] = json!(dirty);
+    }
+    if let Some(daemon) = daemon() {
+        machine["daemon"] = json!(daemon);
     }
     if let Some(load) = read("/proc/loadavg")
         .split(' ')
@@ -36,15 +62,80 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-fn cpu_model() -> String {
+/// Name, family, model and stepping: the name alone may be that of ten years.
+fn cpu() -> String {
     let info = read("/proc/cpuinfo");
-    info.lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(key, _)| key.trim() == "model name")
-        .map_or_else(
-            || std::env::consts::ARCH.to_owned(),
-            |(_, value)| value.trim().to_owned(),
-        )
+    let fields = info.lines().filter_map(|line| line.split_once(':'));
+    let fields: Vec<_> = fields
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .collect();
+    let field = |name: &str| {
+        fields
+            .iter()
+            .find(|field| field.0 == name)
+            .map(|field| field.1)
+    };
+    let Some(name) = field("model name") else {
+        return std::env::consts::ARCH.to_owned();
+    };
+    let numbers = ["cpu family", "model", "stepping"];
+    let numbers = numbers.map(|name| format!("{name} {}", field(name).unwrap_or("?")));
+    format!("{name} ({})", numbers.join(", "))
+}
+
+/// The one that this machine runs under, as far as it tells.
+fn hypervisor() -> String {
+    let vendor = read("/sys/class/dmi/id/sys_vendor");
+    let product = read("/sys/class/dmi/id/product_name");
+    let named = format!("{} {}", vendor.trim(), product.trim());
+    match (named.trim(), read("/proc/cpuinfo").contains(" hypervisor")) {
+        (_, false) => "none".to_owned(),
+        ("", true) => "unnamed".to_owned(),
+        (named, true) => named.to_owned(),
+    }
+}
+
+/// The word in brackets.
+fn chosen(text: &str) -> &str {
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or("unknown", |(word, _)| word)
+}
+
+/// The weaknesses of the CPU that the kernel works around, and those that it leaves.
+fn mitigations() -> Value {
+    let entries = std::fs::read_dir("/sys/devices/system/cpu/vulnerabilities");
+    let entries = entries.into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, read(&entry.path().to_string_lossy()))
+        })
+        .collect();
+    found.sort();
+    let that = |start: &str| -> Vec<String> {
+        let that = found.iter().filter(|(_, text)| text.starts_with(start));
+        that.map(|(name, _)| name.clone()).collect()
+    };
+    json!({"on": that("Mitigation"), "off": that("Vulnerable")})
+}
+
+/// Seconds that all CPUs together waited for the host since the machine started.
+pub(crate) fn stolen() -> f64 {
+    let stat = read("/proc/stat");
+    let ticks = stat
+        .split_whitespace()
+        .nth(8)
+        .and_then(|n| n.parse::<f64>().ok());
+    ticks.unwrap_or(0.0) / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Release and revision of the daemon that experiments start.
+fn daemon() -> Option<String> {
+    let program = std::env::current_exe().ok()?.with_file_name("softnet");
+    let printed = process::output(Command::new(program).arg("--version")).ok()?;
+    Some(printed.trim().trim_start_matches("softnet ").to_owned())
 }
 
 fn memory_gib() -> u64 {
@@ -55,21 +146,6 @@ fn memory_gib() -> u64 {
         .and_then(|kib| kib.parse::<u64>().ok())
         .unwrap_or(0);
     (kib + (1 << 19)) >> 20
-}
-
-/// The revision measured, and whether the working tree differs from it (in anything but
-/// documents); `None` outside a checkout.
-fn revision() -> Option<(String, bool)> {
-    let git = |arguments: &[&str]| {
-        let mut command = Command::new("git");
-        command
-            .args(["-C", env!("CARGO_MANIFEST_DIR")])
-            .args(arguments);
-        process::output(&mut command).ok()
-    };
-    let revision = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changes = git(&["status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md"])?;
-    Some((revision.trim().to_owned(), !changes.trim().is_empty()))
 }
 
 fn peers() -> Value {
@@ -178,5 +254,7 @@ mod tests {
         let machine = describe();
         assert!(machine["cpus"].as_u64().is_some_and(|n| n > 0));
         assert!(machine["memory_gib"].is_u64() && machine["kernel"].is_string());
+        assert_eq!(chosen("always [madvise] never"), "madvise");
+        assert!(settle(Duration::ZERO).is_ok_and(|busy| busy >= 0.0));
     }
 }

@@ -7,8 +7,10 @@
 
 #![deny(unsafe_code)]
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
@@ -26,12 +28,14 @@ mod htb_tree;
 mod interleave;
 mod judge;
 mod machine;
+mod merge;
 mod nolock_qdisc;
 mod numbers;
 mod options;
 mod peers;
 mod qdiscs;
 mod report;
+mod speed;
 mod switch;
 mod switches;
 mod tap_case;
@@ -46,6 +50,9 @@ mod error {
 
 use error::BenchError;
 use options::Options;
+
+/// Time to wait for a quiet machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let command = Options::command().after_help(experiments::help());
@@ -66,19 +73,34 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), BenchError> {
     options.check()?;
-    if let ("report", Some(file)) = (&*options.experiment, &options.file) {
-        return print(&judge::judge(file, options.plot.as_deref())?);
+    match (&*options.experiment, &options.files[..]) {
+        ("report", [file]) => return print(&judge::judge(file, options.plot.as_deref())?),
+        ("scoreboard", files) => return print(&judge::scoreboard(files)?),
+        ("merge", files) => return print(&report::lines(&merge::read(files)?)),
+        _ => {}
     }
     let chosen = experiments::choose(&options.experiment)?;
     cleanup::on_signals_and_panics().map_err(|e| BenchError::io("catching signals", e))?;
-    let machine = machine::describe();
+    if options.plan {
+        return print(&plan(&chosen, options)?);
+    }
+    let mut machine = machine::describe();
+    if options.once {
+        let busy = machine::settle(PATIENCE)?;
+        machine["busy_percent"] = json!(busy);
+    }
     let mut reports = Vec::new();
     for experiment in chosen {
-        let mut report = (experiment.run)(options)?;
+        let (stolen, start) = (machine::stolen(), Instant::now());
+        let mut report = (experiment.run)(&options.of(experiment.name))?;
+        let cpus = machine["cpus"].as_f64().unwrap_or(1.0) * start.elapsed().as_secs_f64();
+        let stolen = (machine::stolen() - stolen) / cpus * 100.0;
         peers::version::add_to(&mut report);
         report["machine"] = machine.clone();
+        report["machine"]["steal_percent"] = json!(numbers::significant(stolen, 2));
         report["seconds"] = json!(options.seconds);
-        report["rounds"] = json!(options.rounds());
+        report["rounds"] = json!(options.rounds().count);
+        report["judged"] = json!(options.judged);
         if !options.json {
             print(&judge::page(&report)?)?;
         }
@@ -93,6 +115,33 @@ fn run(options: &Options) -> Result<(), BenchError> {
         print(&document)?;
     }
     Ok(())
+}
+
+/// The time that the experiments would take with these options, as a table.
+fn plan(chosen: &[&experiments::Experiment], options: &Options) -> Result<String, BenchError> {
+    let mut text = String::new();
+    let (mut turns, mut seconds) = (0, 0.0);
+    for experiment in chosen {
+        let report = (experiment.run)(&options.of(experiment.name))?;
+        let one = (report["plan"][0].as_u64(), report["plan"][1].as_f64());
+        let one = (one.0.unwrap_or(0), one.1.unwrap_or(0.0));
+        let _ = writeln!(
+            text,
+            "{:14} {:6} turns {:6.1} minutes",
+            experiment.name,
+            one.0,
+            one.1 / 60.0
+        );
+        turns += one.0;
+        seconds += one.1;
+    }
+    let _ = writeln!(
+        text,
+        "{:14} {turns:6} turns {:6.1} minutes",
+        "all",
+        seconds / 60.0
+    );
+    Ok(text)
 }
 
 /// Prints to stdout; a reader that went away (`| head`) is no error.

@@ -1,9 +1,10 @@
 //! Medians, percentiles and log2 histograms of samples.
 
-/// The middle of the samples, the mean of the two in the middle if their number is even; NaN of
-/// none.
+/// The middle of the samples that are numbers, the mean of the two in the middle if their number
+/// is even; NaN of none.
 pub(crate) fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
+    let numbers = samples.iter().filter(|sample| !sample.is_nan());
+    let mut sorted: Vec<f64> = numbers.copied().collect();
     sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
         (0, _) => f64::NAN,
@@ -22,6 +23,35 @@ pub(crate) fn percentile(samples: &[f64], fraction: f64) -> f64 {
         .get(rank.saturating_sub(1))
         .copied()
         .unwrap_or(f64::NAN)
+}
+
+/// True if this many samples have such a percentile: ten of them are beyond it.
+pub(crate) fn supports(samples: usize, fraction: f64) -> bool {
+    samples as f64 * (1.0 - fraction) > 9.999
+}
+
+/// The percentiles of these names and fractions that this many samples support.
+pub(crate) fn percentiles<'a>(
+    of: impl IntoIterator<Item = (&'static str, f64)> + 'a,
+    samples: usize,
+    at: impl Fn(f64) -> Option<f64> + 'a,
+) -> impl Iterator<Item = (&'static str, f64)> + 'a {
+    let supported = move |(_, fraction): &(&str, f64)| supports(samples, *fraction);
+    let of = of.into_iter().filter(supported);
+    of.filter_map(move |(name, fraction)| Some((name, at(fraction)?)))
+}
+
+/// The fields of the round-trip times of pings.
+pub(crate) fn ping_fields(us: &[f64]) -> Vec<(&'static str, f64)> {
+    let of = [
+        ("ping_p50_us", 0.5),
+        ("ping_p90_us", 0.9),
+        ("ping_p99_us", 0.99),
+    ];
+    let at = |fraction| Some(percentile(us, fraction));
+    let mut fields = vec![("ping_mean_us", mean(us))];
+    fields.extend(percentiles(of, us.len(), at));
+    fields
 }
 
 /// The arithmetic mean; NaN of none.

@@ -4,22 +4,32 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::BenchError;
+use crate::interleave::Rounds;
 use crate::report::{Param, text};
 
 /// Runs of less than this many seconds are to see that all works: they leave out what repeats.
 pub(crate) const SHORT: f64 = 2.0;
+/// The shortest window: the time in which a figure of a variant is measured in one round. With
+/// many threads, each is to run several times in it.
+const WINDOW: Duration = Duration::from_millis(250);
+const WINDOW_OF_MANY: Duration = Duration::from_secs(1);
+const MANY: usize = 60;
 
 /// Measure Softnet beside what one would use instead.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(version, about)]
 pub(crate) struct Options {
-    /// The experiment to run, or `all`; `report`: judge the results in FILE.
+    /// The experiment to run, or `all`; `report`: judge the results in FILE; `scoreboard`: count
+    /// the verdicts of all FILEs; `merge`: one result of the FILEs that runs with `--once` printed.
     pub(crate) experiment: String,
     /// The JSON that an experiment printed with `--json`.
-    #[arg(required_if_eq("experiment", "report"))]
-    pub(crate) file: Option<PathBuf>,
-    /// Time for each figure of each variant, over all rounds, in seconds.
-    #[arg(long, value_name = "N", default_value_t = 6.0)]
+    #[arg(required_if_eq_any([("experiment", "report"), ("experiment", "scoreboard"),
+        ("experiment", "merge")]))]
+    pub(crate) files: Vec<PathBuf>,
+    /// Time for each figure of each variant over all rounds, in seconds. A round's window is this
+    /// by the number of rounds, but at least 0.25 s, or 1 s with 60 threads and more. Less than 2:
+    /// a run to see that all works, with shorter windows and fewer cases.
+    #[arg(long, value_name = "N", default_value_t = 2.0)]
     pub(crate) seconds: f64,
     /// Turns of each variant.
     #[arg(long, value_name = "N", default_value_t = 7)]
@@ -34,6 +44,15 @@ pub(crate) struct Options {
     /// `qdisc=fq,driver=null`. Several values of one are alternatives.
     #[arg(long, value_name = "name=value,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Measure what goals are about, and nothing else.
+    #[arg(long)]
+    pub(crate) judged: bool,
+    /// Measure one of the rounds, on a machine that is quiet, or has not become so in a minute.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Do not measure, but say how long that would take.
+    #[arg(long)]
+    pub(crate) plan: bool,
     /// With `report`: draw the results, too, as SVG files in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
@@ -53,12 +72,25 @@ impl Options {
             "--rounds must be from 1 to 1000"
         } else if self.threads.iter().any(|&n| n == 0 || n > 4096) {
             "--threads takes numbers from 1 to 4096"
-        } else if self.experiment != "report" && (self.file.is_some() || self.plot.is_some()) {
-            "a FILE and --plot are for `report`"
+        } else if !self.reads() && (!self.files.is_empty() || self.plot.is_some()) {
+            "a FILE and --plot are for `report`, `scoreboard` and `merge`"
         } else {
             return Ok(());
         };
         Err(BenchError::Usage(problem.to_owned()))
+    }
+
+    /// The same for one experiment.
+    pub(crate) fn of(&self, experiment: &str) -> Options {
+        Options {
+            experiment: experiment.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// True if it is about results that are there.
+    fn reads(&self) -> bool {
+        ["report", "scoreboard", "merge"].contains(&self.experiment.as_str())
     }
 
     /// The parameters and values that `--only` names.
@@ -123,24 +155,40 @@ impl Options {
     }
 
     /// Turns of each variant.
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds
+    pub(crate) fn rounds(&self) -> Rounds {
+        Rounds {
+            count: if self.once { 1 } else { self.rounds },
+            judged: self.judged.then(|| self.experiment.clone()),
+            plan: self.plan,
+            watch: self.seconds >= SHORT,
+            ..Rounds::default()
+        }
     }
 
-    /// Turns in which real programs run, and the time of each figure in one. They run for whole
-    /// seconds, so a short run is one turn.
-    pub(crate) fn program_turns(&self) -> (usize, Duration) {
-        let turns = if self.seconds < SHORT {
-            1
+    /// Turns in which real programs run, and the time of each figure in one. They take long to
+    /// start, so a short run is one turn.
+    pub(crate) fn program_turns(&self) -> (Rounds, Duration) {
+        let mut rounds = self.rounds();
+        if self.seconds < SHORT {
+            rounds.count = 1;
+            return (rounds, Duration::from_secs_f64(self.seconds));
+        }
+        (rounds, self.window(1))
+    }
+
+    /// Time for one figure with so many threads in one round.
+    pub(crate) fn window(&self, threads: usize) -> Duration {
+        let window = Duration::from_secs_f64(self.seconds / self.rounds as f64);
+        if self.seconds < SHORT {
+            // All threads are to have had the CPU.
+            let least = Duration::from_millis(20).max(Duration::from_millis(2) * threads as u32);
+            return (window / 10).max(least);
+        }
+        window.max(if threads < MANY {
+            WINDOW
         } else {
-            self.rounds()
-        };
-        (turns, Duration::from_secs_f64(self.seconds / turns as f64))
-    }
-
-    /// Time for one figure in one round.
-    pub(crate) fn slice(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / self.rounds as f64)
+            WINDOW_OF_MANY
+        })
     }
 }
 

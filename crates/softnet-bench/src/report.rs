@@ -2,12 +2,15 @@
 //!
 //! A row is a variant with its parameters; its fields are medians over the rounds, with
 //! `<field>_min` and `<field>_max` beside them where there were several, and `samples`, the figure
-//! of each round. A field whose name ends in `_log2` is a histogram: entry `i` counts values in
-//! `[2^i, 2^(i+1))`.
+//! of each round, null where it has none. A field whose name ends in `_log2` is a histogram: entry
+//! `i` counts values in `[2^i, 2^(i+1))`.
+
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use crate::numbers::{median, significant};
+use crate::speed::{Seen, Watch};
 
 /// The variant that the others are compared with.
 pub(crate) const OURS: &str = "softnet";
@@ -17,6 +20,10 @@ pub(crate) const AGAIN: &str = "softnet-again";
 pub(crate) const NOTES: [&str; 2] = ["version", "setting"];
 /// The figures of all rounds, by field.
 pub(crate) const SAMPLES: &str = "samples";
+/// Seconds for which a figure of the row was measured in each round.
+pub(crate) const WINDOW: &str = "window_s";
+/// Why a row has no figures.
+pub(crate) const SKIPPED: &str = "skipped";
 /// Significant digits of a number in the report.
 const DIGITS: i32 = 5;
 
@@ -32,19 +39,26 @@ pub(crate) fn text(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Row {
     variant: &'static str,
     params: Vec<Param>,
+    window: Duration,
     samples: Vec<(&'static str, Vec<f64>)>,
     histograms: Vec<(&'static str, Vec<u64>)>,
     skipped: Option<String>,
 }
 
 /// Collects what the turns measure.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Collector {
     rows: Vec<Row>,
+    /// The round, from 0 on, and the window of what is measured in it.
+    round: usize,
+    window: Duration,
+    /// Turns that were not taken, and the time that they would have taken.
+    planned: (usize, Duration),
+    speed: Seen,
     /// Variant, name and text.
     notes: Vec<(&'static str, &'static str, String)>,
     /// In the order in which their rows are to stand.
@@ -61,6 +75,28 @@ impl Collector {
                 self.variants.push(variant);
             }
         }
+    }
+
+    /// Begins a round.
+    pub(crate) fn start_round(&mut self, round: usize, window: Duration) {
+        (self.round, self.window) = (round, window);
+    }
+
+    /// Sets the window of rows that are measured for longer than others.
+    pub(crate) fn lasting(&mut self, window: Duration) -> &mut Collector {
+        self.window = window;
+        self
+    }
+
+    /// Adds turns to the plan.
+    pub(crate) fn plan(&mut self, turns: usize, each: Duration) {
+        self.planned.0 += turns;
+        self.planned.1 += each * turns as u32;
+    }
+
+    /// Adds what was seen of the machine's speed.
+    pub(crate) fn watched(&mut self, watch: &Watch) {
+        self.speed.add(watch.seen());
     }
 
     /// Makes the figures of [`OURS`] that follow count as [`AGAIN`]'s, or no more.
@@ -80,12 +116,18 @@ impl Collector {
     /// Adds one turn's figures to the row of this variant, these parameters and these fields.
     pub(crate) fn add(&mut self, variant: &'static str, params: &[Param], fields: &[Field]) {
         let first = fields.first().map(|(name, _)| *name);
+        let round = self.round;
         let row = self.row(variant, params, first);
         for &(name, value) in fields {
-            match row.samples.iter_mut().find(|(n, _)| *n == name) {
-                Some((_, samples)) => samples.push(value),
-                None => row.samples.push((name, vec![value])),
-            }
+            let at = row.samples.iter().position(|(n, _)| *n == name);
+            let at = at.unwrap_or_else(|| {
+                row.samples.push((name, Vec::new()));
+                row.samples.len() - 1
+            });
+            let samples = &mut row.samples[at].1;
+            // Rounds in which there was no such figure.
+            samples.resize(samples.len().max(round), f64::NAN);
+            samples.push(value);
         }
     }
 
@@ -149,6 +191,7 @@ impl Collector {
             self.rows.push(Row {
                 variant,
                 params: params.to_vec(),
+                window: self.window,
                 samples: first.map(|name| (name, Vec::new())).into_iter().collect(),
                 histograms: Vec::new(),
                 skipped: None,
@@ -165,7 +208,14 @@ impl Collector {
             .into_iter()
             .map(|row| row.to_json(&self.notes))
             .collect();
-        json!({ "experiment": experiment, "rows": rows })
+        let mut report = json!({ "experiment": experiment, "rows": rows });
+        if self.planned.0 > 0 {
+            report["plan"] = json!([self.planned.0, self.planned.1.as_secs_f64()]);
+        }
+        if self.speed.rounds > 0 {
+            report["speed"] = self.speed.to_json();
+        }
+        report
     }
 
     /// The rows, those with the same parameters next to each other, as variants are expected.
@@ -205,29 +255,41 @@ impl Row {
         for (_, name, text) in notes.iter().filter(|note| note.0 == self.variant) {
             row.insert((*name).to_owned(), json!(text));
         }
-        for (name, samples) in &self.samples {
-            row.insert((*name).to_owned(), number(median(samples)));
-            if samples.len() > 1 {
-                let min = samples.iter().copied().fold(f64::INFINITY, f64::min);
-                let max = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                row.insert(format!("{name}_min"), number(min));
-                row.insert(format!("{name}_max"), number(max));
-            }
-        }
-        if self.samples.iter().any(|(_, samples)| !samples.is_empty()) {
-            let samples = self.samples.iter().map(|(name, samples)| {
-                let samples = samples.iter().map(|value| number(*value)).collect();
-                ((*name).to_owned(), Value::Array(samples))
-            });
-            row.insert(SAMPLES.to_owned(), Value::Object(samples.collect()));
+        add_figures(&mut row, &self.samples);
+        if !self.window.is_zero() && row.contains_key(SAMPLES) {
+            row.insert(WINDOW.to_owned(), json!(self.window.as_secs_f64()));
         }
         for (name, counts) in &self.histograms {
             row.insert((*name).to_owned(), json!(counts));
         }
         if let Some(why) = &self.skipped {
-            row.insert("skipped".to_owned(), json!(why));
+            row.insert(SKIPPED.to_owned(), json!(why));
         }
         Value::Object(row)
+    }
+}
+
+/// Adds medians, ranges and samples to a row.
+pub(crate) fn add_figures<S: AsRef<str>>(row: &mut Map<String, Value>, fields: &[(S, Vec<f64>)]) {
+    for (name, samples) in fields {
+        let name = name.as_ref();
+        row.insert(name.to_owned(), number(median(samples)));
+        if samples.len() > 1 {
+            let min = samples.iter().copied().fold(f64::INFINITY, f64::min);
+            let max = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            row.insert(format!("{name}_min"), number(min));
+            row.insert(format!("{name}_max"), number(max));
+        }
+    }
+    if fields.iter().any(|(_, samples)| !samples.is_empty()) {
+        let rounds = fields.iter().map(|(_, samples)| samples.len()).max();
+        let samples = fields.iter().map(|(name, samples)| {
+            let figures = samples.iter().map(|value| number(*value));
+            let all = figures.chain(std::iter::repeat(Value::Null));
+            let all = all.take(rounds.unwrap_or(0)).collect();
+            (name.as_ref().to_owned(), Value::Array(all))
+        });
+        row.insert(SAMPLES.to_owned(), Value::Object(samples.collect()));
     }
 }
 

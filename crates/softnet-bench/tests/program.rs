@@ -11,15 +11,6 @@ fn bench(arguments: &[&str]) -> Output {
         .expect("cargo has built the program")
 }
 
-/// Says why a test did not run; a failure if the environment demands that all run.
-fn skip(why: &str) {
-    assert!(
-        std::env::var_os("SOFTNET_TEST_REQUIRE").is_none(),
-        "skipped: {why}"
-    );
-    println!("skipped: {why}");
-}
-
 fn our_namespaces() -> Vec<String> {
     let entries = std::fs::read_dir("/run/netns")
         .into_iter()
@@ -133,7 +124,7 @@ fn real_programs_are_measured_and_nothing_is_left_behind() {
         let report = report(arguments, variants);
         assert_eq!(report["experiment"], arguments[0]);
         if let Err(why) = check(&report, fields) {
-            return skip(&why);
+            return softnet_tests::skip(&why);
         }
         assert_eq!(our_namespaces(), [""; 0]);
     }

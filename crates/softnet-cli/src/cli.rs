@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
@@ -22,9 +23,19 @@ const EXIT_CODES: &str = "Exit codes:
   3    `check --strict` found nothing wrong, but something to warn of
   130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
+/// The release, and the revision if the build was told which it is.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let release = env!("CARGO_PKG_VERSION");
+    option_env!("SOFTNET_REVISION").map_or_else(
+        || release.to_owned(),
+        |revision| format!("{release} ({revision})"),
+    )
+});
+
 /// A software switch and traffic shaper in user space.
 #[derive(Debug, Parser)]
-#[command(name = "softnet", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "softnet", version = VERSION.as_str())]
+#[command(after_help = EXIT_CODES, max_term_width = 100)]
 struct Arguments {
     /// Socket on which the daemon listens, if not the default one
     #[arg(long, value_name = "PATH")]

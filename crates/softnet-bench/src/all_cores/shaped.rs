@@ -390,7 +390,9 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         if wanted && only.allows(&case.params()) {
             let turn = |name: &&'static str| case.turn(name, times);
             let turns = case.variants().iter().map(turn).collect();
-            interleave::measure(options, options.rounds(), turns, results)?;
+            let rounds = options.rounds().of(&case.params(), times.1);
+            let rounds = rounds.in_turns_of(times.0 + times.1.mul_f64(1.1));
+            interleave::measure(options, rounds, turns, results)?;
         }
     }
     Ok(())

@@ -7,6 +7,7 @@
 //! on what arrived; `fairness_percent` how far a connection is from the mean at most.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -84,7 +85,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if !options.threads.is_empty() {
         return Ok(());
     }
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
+    let slice = iperf::whole(slice);
     let softnet = Rc::new(Softnet::default());
     for rate in RATES {
         if !only.allows(&params(rate)) {
@@ -125,7 +127,9 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 measure: Box::new(measure),
             }
         };
-        interleave::measure(options, turns, [OURS, ADOPT].map(turn).into(), results)?;
+        let rounds = rounds.clone().of(&params(rate), slice);
+        let rounds = rounds.in_turns_of(slice + Duration::from_secs(2));
+        interleave::measure(options, rounds, [OURS, ADOPT].map(turn).into(), results)?;
     }
     Ok(())
 }

@@ -21,9 +21,6 @@ use crate::tx_adopt::{Delivery, Driver, Sink, Ticks, rows};
 
 /// Name of these rows for `--only case=`.
 const CASE: &str = "unlimited";
-/// Share of `--seconds` that one figure gets; and the shortest turn.
-const SHARE: f64 = 0.25;
-const SHORTEST: Duration = Duration::from_millis(50);
 
 /// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
@@ -124,13 +121,14 @@ impl Case {
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
     let ticks = Ticks::new();
-    let time = options.slice().mul_f64(SHARE).max(SHORTEST);
+    let time = options.window(1);
     for case in Case::all() {
         let wanted = options.threads.is_empty() || options.threads.contains(&case.threads);
         if wanted && only.allows(&case.params()) {
             let turn = |name| case.turn(name, time, ticks.clone());
             let turns = case.variants().into_iter().map(turn).collect();
-            interleave::measure(options, options.rounds(), turns, results)?;
+            let rounds = options.rounds().of(&case.params(), time);
+            interleave::measure(options, rounds, turns, results)?;
         }
     }
     Ok(())

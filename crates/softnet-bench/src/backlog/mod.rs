@@ -19,6 +19,7 @@ use softnet_io::{Poller, PortRx, PortTx};
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
 use crate::interleave::{self, Turn};
+use crate::numbers::percentiles;
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
@@ -37,8 +38,6 @@ pub(crate) const VARIANTS: &[&str] = &[
     inbox::NO_POLL_SNAPSHOT,
     "crossbeam",
 ];
-/// Share of `--seconds` that one figure gets.
-const SHARE: f64 = 0.25;
 const FLOWS: &[usize] = &[1, 16, 200];
 /// Time that a stack spends on a packet, about, ns.
 const SERVICES: &[u64] = &[0, 1000];
@@ -121,15 +120,16 @@ impl Figure {
         let seconds = out.time.as_secs_f64();
         let thousands = out.transactions.max(1) as f64 / 1e3;
         let mut fields = vec![("tps", out.transactions as f64 / seconds)];
-        for (name, fraction) in [
+        let of = [
             ("p50_ns", 0.5),
             ("p90_ns", 0.9),
             ("p95_ns", 0.95),
             ("p99_ns", 0.99),
-        ] {
-            let at = out.latency.percentile(fraction);
-            fields.extend(at.map(|ns| (name, ns)));
-        }
+        ];
+        let samples = out.latency.total() as usize;
+        fields.extend(percentiles(of, samples, |fraction| {
+            out.latency.percentile(fraction)
+        }));
         if let Some(wakes) = out.wakes {
             fields.push(("wakes", wakes as f64 / seconds));
             fields.push(("wakes_per_ktrans", wakes as f64 / thousands));
@@ -207,8 +207,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     }
     let cpus = Cpus::choose()?;
     let ticks = Ticks::new();
-    let rounds = options.rounds();
-    let time = Duration::from_secs_f64((options.seconds * SHARE / rounds as f64).max(0.02));
+    let time = options.window(SENDERS);
     for case in cases {
         let names = VARIANTS.iter().copied();
         let figures = names.filter(|name| *name == OURS || !matches!(case, Case::Idle));
@@ -220,6 +219,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             time,
         };
         let turns = figures.map(|name| figure(name).turn()).collect();
+        let rounds = options.rounds().of(&case.params(), time);
         interleave::measure(options, rounds, turns, results)?;
     }
     Ok(())

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::error::BenchError;
-use crate::interleave::Turn;
+use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Param};
 
@@ -20,9 +20,6 @@ pub(crate) use softnet::Softnet;
 pub(crate) const DATA: usize = 2048;
 /// Retries of a turn in which no packet passed, as the threads did not get their CPUs.
 const RETRIES: usize = 3;
-/// Share of `--seconds` that one figure gets (in a short run): an experiment has hundreds.
-const SHARE: f64 = 0.05;
-const SHORT_SHARE: f64 = 0.02;
 
 /// A source of packets. Every implementation does the same work: an allocated packet has a fresh
 /// header line of 64 bytes, and the packets of a burst are linked through it.
@@ -140,25 +137,36 @@ pub(crate) fn figure(
 }
 
 /// Time and repetitions of the measurements.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Schedule {
-    pub(crate) rounds: usize,
     pub(crate) slice: Duration,
     /// True if figures between the interesting ones are left out.
     pub(crate) short: bool,
 }
 
 impl Schedule {
-    pub(crate) fn new(options: &Options) -> Schedule {
-        let short = options.seconds < SHORT;
-        let rounds = options.rounds();
-        let share = if short { SHORT_SHARE } else { SHARE };
-        let slice = options.seconds * share / rounds as f64;
+    /// The schedule of figures with so many threads.
+    pub(crate) fn new(options: &Options, threads: usize) -> Schedule {
         Schedule {
-            rounds,
-            slice: Duration::from_secs_f64(slice.max(0.002)),
-            short,
+            slice: options.window(threads),
+            short: options.seconds < SHORT,
         }
+    }
+
+    /// Lets the variants of one figure take turns.
+    pub(crate) fn run(
+        &self,
+        options: &Options,
+        figures: Vec<Turn>,
+        results: &mut Collector,
+    ) -> Result<(), BenchError> {
+        let Some(first) = figures.first() else {
+            return Ok(());
+        };
+        // After a quarter of it to warm up.
+        let rounds = options.rounds().of(&first.params, self.slice);
+        let rounds = rounds.in_turns_of(self.slice.mul_f64(1.3));
+        interleave::measure(options, rounds, figures, results)
     }
 }
 

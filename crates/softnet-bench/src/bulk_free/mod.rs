@@ -8,7 +8,6 @@ use crate::buffers::pinned::{BATCH, Cpus};
 use crate::buffers::source::{self, DEPOT, FAST_FREE, PER_PACKET};
 use crate::buffers::{Schedule, figure};
 use crate::error::BenchError;
-use crate::interleave;
 use crate::options::Options;
 use crate::peers::allocators;
 use crate::report::{Collector, OURS};
@@ -26,8 +25,8 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     let names = [&POOLS[..], &allocators::NAMES].concat();
     options.check_variants("bulk-free", &names)?;
-    let schedule = Schedule::new(options);
-    let (rounds, slice) = (schedule.rounds, schedule.slice);
+    let schedule = Schedule::new(options, 1);
+    let slice = schedule.slice;
     let mut sources = Vec::new();
     for name in names.into_iter().filter(|name| options.wants(name)) {
         sources.push((name, source::named(name, Cpus::choose()?, BUFFERS)?));
@@ -43,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 source.same_thread(bulk, time)
             })
         });
-        interleave::measure(options, rounds, figures.collect(), &mut results)?;
+        schedule.run(options, figures.collect(), &mut results)?;
     }
     let forwarding = sources.iter().filter(|(name, _)| *name != FAST_FREE);
     let figures = forwarding.map(|(name, source)| {
@@ -51,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         let params = vec![("path", json!("forward")), ("bulk", json!(BATCH))];
         figure(name, params, slice, move |time| source.forward(bulk, time))
     });
-    interleave::measure(options, rounds, figures.collect(), &mut results)?;
+    schedule.run(options, figures.collect(), &mut results)?;
     let mut report = results.report("bulk-free");
     report["buffers"] = json!(BUFFERS);
     report["allocated_bytes"] = json!(crate::buffers::DATA + 64);

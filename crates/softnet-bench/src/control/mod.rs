@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
+use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::process;
 use crate::random::Random;
@@ -34,30 +35,41 @@ const BURN: &str = "burn";
 /// Dumps and changes a second.
 const DUMPS: u32 = 100;
 const CHANGES: u32 = 1000;
+/// Time of the case `batch`, about.
+const BATCH_TIME: Duration = Duration::from_secs(12);
 /// Leaf classes behind the loaded port.
 const CLASSES: u32 = 100;
 
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     options.check_variants("control", &[OURS, BURN, batch::KERNEL])?;
-    let (turns, slice) = options.program_turns();
+    let (rounds, slice) = options.program_turns();
+    let slice = iperf::whole(slice);
     let mut results = Collector::default();
     results.expect([OURS, BURN, batch::KERNEL].into_iter());
     let only = options.only()?;
-    let softnet = Softnet::default();
-    softnet.prepare()?;
-    for _ in 0..turns {
+    let both = options.clone();
+    let measure = move |results: &mut Collector| {
+        let softnet = Softnet::default();
+        softnet.prepare()?;
         if only.allows(&[("case", json!("load"))]) {
-            load(options, &softnet, slice, &mut results)?;
+            load(&both, &softnet, slice, results)?;
         }
         if only.allows(&[("case", json!("batch"))]) {
-            batch::turn(options, &softnet, &mut results)?;
+            batch::turn(&both, &softnet, results)?;
         }
-    }
-    let mut report = results.report("control");
-    report["seconds"] = json!(options.seconds);
-    report["rounds"] = json!(turns);
-    Ok(report)
+        Ok(())
+    };
+    // The clients alone, then beside each of three; the kernel's batch takes longest.
+    let turn = slice.min(Duration::from_secs(1)) + 3 * slice + BATCH_TIME;
+    let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
+    let all = Turn {
+        name: OURS,
+        params: Vec::new(),
+        measure: Box::new(measure),
+    };
+    interleave::interleave(rounds, vec![all], &mut results)?;
+    Ok(results.report("control"))
 }
 
 /// The control socket of a topology's daemon.

@@ -12,7 +12,6 @@ use crate::buffers::pinned::{Cpus, HandOff, Path};
 use crate::buffers::source::{self, DEPOT, NO_DEFER};
 use crate::buffers::{Schedule, figure};
 use crate::error::BenchError;
-use crate::interleave;
 use crate::options::Options;
 use crate::peers::{allocators, dpdk};
 use crate::report::{Collector, OURS};
@@ -30,8 +29,8 @@ const FEW_THREADS: &[usize] = &[2];
 const POOLS: [&str; 6] = [OURS, NO_DEFER, DEPOT, "dpdk", "dpdk-rts", "dpdk-hts"];
 
 /// The figures of one number of threads, in the order in which they are measured.
-fn plans(threads: usize, two_cpus: bool, schedule: Schedule) -> Vec<HandOff> {
-    let many = threads > 2 || schedule.short;
+fn plans(threads: usize, two_cpus: bool, short: bool) -> Vec<HandOff> {
+    let many = threads > 2 || short;
     let bulks = if many { FEWER_BULKS } else { BULKS };
     let few = if many { FEWER_BULKS } else { FEW_BULKS };
     let mut plans = Vec::new();
@@ -45,12 +44,12 @@ fn plans(threads: usize, two_cpus: bool, schedule: Schedule) -> Vec<HandOff> {
     if two_cpus {
         add(Path::OneWay, threads, bulks);
         add(Path::BothWays, threads, bulks);
-        if !schedule.short {
+        if !short {
             add(Path::Sleeping, threads, few);
         }
     }
     if threads == 2 {
-        if !schedule.short {
+        if !short {
             add(Path::OneCpu, threads, few);
         }
         add(Path::OneThread, 1, few);
@@ -72,7 +71,6 @@ fn path_name(path: Path) -> &'static str {
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let names = [&POOLS[..], &allocators::NAMES].concat();
     options.check_variants("defer-free", &names)?;
-    let schedule = Schedule::new(options);
     let threads = options.threads(THREADS, FEW_THREADS);
     if let Some(odd) = threads.iter().find(|n| **n % 2 == 1) {
         return Err(BenchError::Usage(format!(
@@ -86,12 +84,13 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         results.skip(OURS, &[("path", json!(path_name(Path::OneWay)))], why);
     }
     for &threads in threads {
+        let schedule = Schedule::new(options, threads);
         let buffers = if threads == 2 { BUFFERS } else { MANY_BUFFERS };
         let mut sources = Vec::new();
         for &name in names.iter().filter(|name| options.wants(name)) {
             sources.push((name, source::named(name, cpus, buffers)?));
         }
-        for plan in plans(threads, cpus.a != cpus.b, schedule) {
+        for plan in plans(threads, cpus.a != cpus.b, schedule.short) {
             let params = vec![
                 ("path", json!(path_name(plan.path))),
                 ("threads", json!(plan.threads)),
@@ -112,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 let measure = move |time| source.hand_off(plan, time);
                 figures.push(figure(name, params.clone(), schedule.slice, measure));
             }
-            interleave::measure(options, schedule.rounds, figures, &mut results)?;
+            schedule.run(options, figures, &mut results)?;
         }
     }
     Ok(results.report("defer-free"))
@@ -120,20 +119,13 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn a_machine_with_one_cpu_gets_the_paths_that_it_can_do() {
-        let schedule = Schedule {
-            rounds: 1,
-            slice: Duration::from_millis(1),
-            short: false,
-        };
         let two = [Path::OneWay, Path::BothWays, Path::Sleeping];
         let paths = |threads, two_cpus| {
-            let mut paths: Vec<_> = plans(threads, two_cpus, schedule)
+            let mut paths: Vec<_> = plans(threads, two_cpus, false)
                 .iter()
                 .map(|p| p.path)
                 .collect();

@@ -1,7 +1,5 @@
 //! The goals: data, so that nobody chooses after the fact what they are judged by.
 
-use crate::report::OURS;
-
 /// The reference of a figure.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Against {
@@ -30,20 +28,16 @@ pub(super) enum Bound {
 #[derive(Debug)]
 pub(super) struct Goal {
     pub(super) experiment: &'static str,
-    /// The variant that is judged.
-    pub(super) of: &'static str,
     pub(super) metric: &'static str,
     pub(super) against: Against,
     pub(super) bound: Bound,
-    /// The cells: every combination of these values. `-` is a row without this parameter; of
-    /// parameters that are not here, whatever rows have.
+    /// The cells: every combination of these values, each one cell. `-` is a row without this
+    /// parameter; names and values with commas go together. More than these are measured in
+    /// sweeps: all of these have to be in an hour.
     pub(super) at: &'static [(&'static str, &'static [&'static str])],
     /// In words, if there is something to say.
     pub(super) note: &'static str,
 }
-
-/// Whose goals they are.
-pub(super) const WHOSE: &str = OURS;
 
 use Against::{Least, LessThan, MoreThan, Nothing, Same, Variant};
 use Bound::{AtLeast, AtMost};
@@ -57,18 +51,42 @@ const SINGLE: (&str, &[&str]) = ("bulk", &["1"]);
 const FULL: (&str, &[&str]) = ("load", &["-"]);
 const ONE_QUEUE: (&str, &[&str]) = ("queues", &["-"]);
 const ALLOCATORS: &[&str] = &["malloc", "jemalloc", "mimalloc", "snmalloc"];
-const BULKS: (&str, &[&str]) = ("bulk", &["1", "2", "4", "8", "16", "32"]);
+const BULKS: (&str, &[&str]) = ("bulk", &["1", "8", "32"]);
 const WAYS: (&str, &[&str]) = ("path", &["one-way", "both-ways"]);
 const FLOWS: (&str, &[&str]) = ("flows", &["1", "16", "200"]);
 const PFIFO_FAST: (&str, &[&str]) = ("qdisc", &["pfifo_fast"]);
 const BURNERS: &[(&str, &[&str])] = &[("case", &["busy-host"]), ("load", &["burners"])];
+const BURNERS_TCP: &[(&str, &[&str])] = &[
+    ("case", &["busy-host"]),
+    ("load", &["burners"]),
+    ("mss", &["-", "400"]),
+];
 const LOADED: &[(&str, &[&str])] = &[("case", &["load"])];
 const BATCH: &[(&str, &[&str])] = &[("case", &["batch"]), ("classes", &["10000"])];
 const ROOT: (&str, &[&str]) = ("parent", &["root"]);
+#[rustfmt::skip]
+const ELSEWHERE: (&str, &[&str]) = (
+    "path,threads,bulk",
+    &[
+        "one-way,2,1", "one-way,2,8", "one-way,2,32", "one-way,8,1", "one-way,8,32",
+        "one-way,64,1", "both-ways,2,1", "both-ways,2,8", "both-ways,2,32", "both-ways,8,1",
+        "both-ways,8,32", "both-ways,64,1", "sleeping,2,1", "sleeping,2,8", "sleeping,2,32",
+        "sleeping,8,1",
+    ],
+);
+#[rustfmt::skip]
+const SLEEPING: (&str, &[&str]) = (
+    "path,threads,bulk",
+    &["sleeping,2,1", "sleeping,2,8", "sleeping,2,32", "sleeping,8,1"],
+);
+const HERE: (&str, &[&str]) = ("path,threads", &["one-cpu,2", "one-thread,1"]);
 const RR: (&str, &[&str]) = ("case", &["rr"]);
-const CONNECTIONS: (&str, &[&str]) = ("connections", &["16", "32", "64", "1024"]);
+const CONNECTIONS: (&str, &[&str]) = ("connections", &["16", "64", "1024"]);
 const WEB: (&str, &[&str]) = ("case", &["web"]);
-const TO_64: (&str, &[&str]) = ("threads", &["1", "2", "8", "64"]);
+const TO_8: (&str, &[&str]) = ("threads", &["1", "2", "8"]);
+const LOADED_THREADS: (&str, &[&str]) = ("threads", &["1", "2", "8", "240"]);
+const LOADS: (&str, &[&str]) = ("load", &["50%", "80%"]);
+const COPYING: (&str, &[&str]) = ("driver", &["copy"]);
 const EIGHT: (&str, &[&str]) = ("threads", &["8"]);
 const TWO: (&str, &[&str]) = ("threads", &["2"]);
 const HTB: (&str, &[&str]) = ("qdisc", &["htb"]);
@@ -85,6 +103,14 @@ const REFLECT: (&str, &[&str]) = ("path", &["reflect"]);
 const SWITCH: (&str, &[&str]) = ("path", &["switch"]);
 const PING: (&str, &[&str]) = ("path", &["ping"]);
 const HOSTILE: (&str, &[&str]) = ("path", &["hostile"]);
+#[rustfmt::skip]
+const ATTACKS: (&str, &[&str]) = (
+    "attack",
+    &[
+        "loop", "index-runs", "long-chains", "kicks", "broadcasts", "tiny-buffers", "link-flaps",
+        "reconnects",
+    ],
+);
 const TWO_VMS: (&str, &[&str]) = ("path", &["two-vms"]);
 const PATHS: (&str, &[&str]) = ("path", &["reflect", "switch", "two-vms"]);
 const PFIFO: &[(&str, &str)] = &[("qdisc", "pfifo"), ("classes", "-")];
@@ -100,7 +126,6 @@ const fn goal(
 ) -> Goal {
     Goal {
         experiment,
-        of: WHOSE,
         metric,
         against,
         bound,
@@ -124,14 +149,16 @@ pub(super) const GOALS: &[Goal] = &[
     goal("tx-adopt", "sojourn_p999_ns", Variant("mutex"), AtMost(0.2),
         &[MANY, QDISCS, DRIVERS, SINGLE, ONE_QUEUE, FULL], ""),
     goal("tx-adopt", "latency_p999_ns", Variant("mutex"), AtMost(1.0),
-        &[ALL, QDISCS, DRIVERS, SINGLE, ONE_QUEUE, ("load", &["50%", "80%"])],
+        &[LOADED_THREADS, QDISCS, COPYING, SINGLE, ONE_QUEUE, LOADS],
         "from the time at which the packet was due; of what the slower of the two can do flat \
          out"),
     goal("tx-adopt", "p999_ns", Variant("mutex"), AtMost(1.0),
-        &[ALL, QDISCS, DRIVERS, SINGLE, ONE_QUEUE, ("load", &["-", "50%", "80%"])],
-        "of the transmit call"),
+        &[ALL, QDISCS, DRIVERS, SINGLE, ONE_QUEUE, FULL], "of the transmit call"),
+    goal("tx-adopt", "p999_ns", Variant("mutex"), AtMost(1.0),
+        &[LOADED_THREADS, QDISCS, COPYING, SINGLE, ONE_QUEUE, LOADS], "of the transmit call"),
     goal("tx-adopt", "mpps", Variant("busylock"), AtLeast(1.0),
-        &[ALL, QDISCS, DRIVERS, ("bulk", &["32"]), ONE_QUEUE, FULL], "chains of 32"),
+        &[TO_8, QDISCS, DRIVERS, ("bulk", &["32"]), ONE_QUEUE, FULL],
+        "chains of 32; with more threads it stands still"),
     // nolock-qdisc
     goal("nolock-qdisc", "mpps", Variant("locked"), AtLeast(1.24),
         &[("threads", &["1"]), PFIFO_FAST, ROOT],
@@ -139,10 +166,13 @@ pub(super) const GOALS: &[Goal] = &[
     goal("nolock-qdisc", "mpps", Variant("locked"), AtLeast(3.0),
         &[EIGHT, PFIFO_FAST, ROOT], ""),
     goal("nolock-qdisc", "mpps", Variant("locked"), AtLeast(1.0),
-        &[TO_64, ("qdisc", &["pfifo_fast", "tbf", "prio", "fq", "fq_codel"]), ROOT],
+        &[TO_8, ("qdisc", &["pfifo_fast", "tbf", "prio", "fq", "fq_codel"]), ROOT],
         "every qdisc, not only those that were written for it"),
+    goal("nolock-qdisc", "mpps", Variant("locked"), AtLeast(1.0),
+        &[("threads", &["64"]), ("qdisc", &["pfifo_fast", "fq_codel"]), ROOT],
+        "more threads than CPUs"),
     goal("nolock-qdisc", "mpps", Variant("rings"), AtLeast(1.0),
-        &[TO_64, PFIFO_FAST, ("parent", &["root", "mq"])],
+        &[TO_8, PFIFO_FAST, ("parent,queues", &["root,1", "mq,2"])],
         "adoption took the place of the kernel's rings"),
     goal("nolock-qdisc", "mpps", Same(&[("parent", "root"), ("queues", "1")]), AtLeast(1.9),
         &[TWO, PFIFO_FAST, ("parent", &["mq"]), ("queues", &["2"])],
@@ -178,10 +208,10 @@ pub(super) const GOALS: &[Goal] = &[
         &[("path", &["forward"]), ("bulk", &["32"])], "what it gave in the report"),
     // defer-free
     goal("defer-free", "ns_per_packet", Variant("no-defer"), AtMost(1.0),
-        &[("path", &["one-way", "both-ways", "sleeping"])],
+        &[ELSEWHERE],
         "the same pool without it, where packets are freed elsewhere"),
     goal("defer-free", "ns_per_packet", Variant("no-defer"), AtMost(1.02),
-        &[("path", &["one-cpu", "one-thread"])], "where it has nothing to do"),
+        &[HERE, BULKS], "where it has nothing to do"),
     goal("defer-free", "ns_per_packet", Variant("dpdk"), AtMost(0.5),
         &[WAYS, TWO, BULKS], ""),
     goal("defer-free", "ns_per_packet", Least(ALLOCATORS), AtMost(0.33),
@@ -189,7 +219,7 @@ pub(super) const GOALS: &[Goal] = &[
     goal("defer-free", "ns_per_packet", Variant("depot"), AtMost(0.5),
         &[("path", &["one-way"]), TWO, BULKS], ""),
     goal("defer-free", "wakes_per_packet", Nothing("a packet", 1.0), AtMost(1.0 / 64.0),
-        &[("path", &["sleeping"])], "no storm of wake-ups"),
+        &[SLEEPING], "no storm of wake-ups"),
     // backlog
     goal("backlog", "wakes_per_ktrans", Variant("snapshot"), AtMost(0.75),
         &[RR, FLOWS, WORK], "the older loop with the same busy polling"),
@@ -216,8 +246,8 @@ pub(super) const GOALS: &[Goal] = &[
         "200 senders"),
     goal("switch", "gbps", Variant("kernel-bridge"), AtLeast(0.55),
         &[("case", &["many-clients"])], "200 senders"),
-    goal("switch", "tcp_gbps", Variant("ovs-tso"), AtLeast(1.0), BURNERS, "beside burners"),
-    goal("switch", "tcp_gbps", Variant("kernel-bridge"), AtLeast(0.85), BURNERS,
+    goal("switch", "tcp_gbps", Variant("ovs-tso"), AtLeast(1.0), BURNERS_TCP, "beside burners"),
+    goal("switch", "tcp_gbps", Variant("kernel-bridge"), AtLeast(0.85), BURNERS_TCP,
         "beside burners"),
     goal("switch", "udp_pps", Variant("ovs-tso"), AtLeast(1.0), BURNERS, "beside burners"),
     goal("switch", "udp_pps", Variant("kernel-bridge"), AtLeast(0.85), BURNERS,
@@ -229,7 +259,7 @@ pub(super) const GOALS: &[Goal] = &[
     goal("switch", "burner_share", Variant("kernel-bridge"), AtLeast(1.0),
         &[("case", &["busy-host"]), ("load", &["flood"])],
         "a program beside a flood of small packets"),
-    goal("switch", "start_ms", Variant("ovs"), AtMost(0.2), &[], ""),
+    goal("switch", "start_ms", Variant("ovs"), AtMost(0.2), &[("case", &["-"])], ""),
     // control
     goal("control", "lost", Nothing("packets", 1.0), AtMost(0.0), LOADED, ""),
     goal("control", "tcp_gbps", Variant("burn"), AtLeast(0.97), LOADED,
@@ -253,7 +283,8 @@ pub(super) const GOALS: &[Goal] = &[
     goal("all-cores", "rate_percent", Nothing("%", 1.0), AtLeast(97.0),
         &[("case", &["on-off"]), SHAPERS], "on and off every 1 to 50 ms"),
     goal("all-cores", "fairness_percent", Nothing("%", 1.0), AtMost(5.0),
-        &[("case", &["fair"]), ("leaf", &["fq", "fq_codel"]), ("flows", &["7:1", "1000:10"])],
+        &[("case", &["fair"]), SHAPERS,
+            ("leaf", &["fq", "fq_codel"]), ("flows", &["7:1", "1000:10"])],
         "over 1 s"),
     goal("all-cores", "sojourn_p50_ns", MoreThan(PFIFO, "ns"), AtMost(1000.0), UNLOADED,
         "an unloaded shaper against pfifo"),
@@ -272,7 +303,7 @@ pub(super) const GOALS: &[Goal] = &[
         "between two guests in QEMU, against Open vSwitch as it comes"),
     goal("vhost-user", "ping_mean_us", Variant("ovs-sleep"), AtMost(1.0), &[PING],
         "against Open vSwitch whose thread sleeps"),
-    goal("vhost-user", "mpps", Variant("equal-load"), AtLeast(0.95), &[HOSTILE],
+    goal("vhost-user", "mpps", Variant("equal-load"), AtLeast(0.95), &[HOSTILE, ATTACKS],
         "what others get beside each attack, against an equal load"),
     goal("vhost-user", "mpps", Same(&[("threads", "1")]), AtLeast(0.8),
         &[("case", &["senders"]), ("threads", &["64"])],
@@ -287,14 +318,14 @@ mod tests {
     use super::super::results::Results;
     use super::super::verdict::Verdict;
     use super::*;
-    use crate::report::{Collector, Param};
+    use crate::report::{Collector, OURS, Param};
     use crate::{all_cores, nolock_qdisc, vhost_user};
 
     /// Judges all goals of an experiment with figures for every variant in every cell.
     fn every_cell_is_measured(experiment: &str, measured: &[Vec<Param>], fields: &[&'static str]) {
         let mut results = Collector::default();
         let variants = [
-            WHOSE,
+            OURS,
             "locked",
             "rings",
             "mutex",

@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::goals::{Against, Bound, Goal, WHOSE};
-use super::interval::{Estimate, confidence};
+use super::goals::{Against, Bound, Goal};
+use super::interval::{Estimate, ROUNDS};
 use super::results::Results;
 use super::tables::{self, cell_name, figure};
-use super::verdict::Verdict;
-use crate::report::{AGAIN, text};
+use super::verdict::{Outcome, Verdict};
+use crate::report::{AGAIN, OURS, text};
+use crate::speed::{PASS_BOUND, WORK_BOUND};
 
 /// Descriptions of the variants and notes for reading the figures: by hand, without figures.
 const PREFACES: &[(&str, &str)] = &[
@@ -53,7 +54,7 @@ pub(super) fn render(results: &Results, verdicts: &[Verdict], pictures: &[String
             let [middle, most] = [middle, most].map(|apart| figure((apart - 1.0) * 100.0));
             let _ = write!(
                 page,
-                "Noise: `{WHOSE}` and `{AGAIN}` are {middle} % apart in the middle, {most} % \
+                "Noise: `{OURS}` and `{AGAIN}` are {middle} % apart in the middle, {most} % \
                  where most.\n\n"
             );
         }
@@ -68,39 +69,95 @@ fn heading(results: &Results) -> String {
         machine,
         seconds,
         rounds,
+        speed,
         ..
     } = results;
-    let known = |name: &str| machine.get(name).map_or_else(|| "?".to_owned(), text);
+    let known = |name: &str| machine.get(name).map_or_else(|| "unknown".to_owned(), text);
+    let judged = if results.judged { " --judged" } else { "" };
     let mut page = format!(
         "# {experiment}\n\nMade by `softnet-bench report` from `{experiment}.json`: \
-         `softnet-bench {experiment} --seconds {seconds} --rounds {rounds} --json`, revision {}.\n\
-         {}, {} CPUs, {} GiB, Linux {}, {}, load {} before the run.",
+         `softnet-bench {experiment}{judged} --seconds {seconds} --rounds {rounds} --json`.\n\n\
+         - Programs: `softnet-bench` of revision {}, daemon `softnet` {}",
         known("revision"),
+        known("daemon"),
+    );
+    for (name, version) in machine
+        .get("peers")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let _ = write!(page, ", {name} {}", text(version));
+    }
+    let weaknesses = |which: &str| {
+        let names = machine
+            .get("mitigations")
+            .and_then(|all| all[which].as_array());
+        let names: Vec<_> = names.into_iter().flatten().map(text).collect();
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    let _ = write!(
+        page,
+        ".\n- Machine: {}, {} CPUs, {} GiB, hypervisor {}, Linux {}. Huge pages: {}. Timer slack: \
+         {} µs. Mitigations: {}; weaknesses left open: {}.\n\
+         - Before each run the machine was at most {} % busy, its load at most {}. The host took \
+         at \
+         most {} % of the CPU time of a run. First run: {}.\n",
         known("cpu"),
         known("cpus"),
         known("memory_gib"),
+        known("hypervisor"),
         known("kernel"),
-        known("date"),
+        known("huge_pages"),
+        known("timer_slack_us"),
+        weaknesses("on"),
+        weaknesses("off"),
+        known("busy_percent"),
         known("load"),
+        known("steal_percent"),
+        known("date"),
     );
-    if let Some(peers) = machine.get("peers").and_then(Value::as_object) {
-        for (name, version) in peers {
-            let _ = write!(page, " {name} {}.", text(version));
-        }
+    if let (Some(work), Some(pass)) = (speed.work_ns, speed.pass_ns) {
+        let _ = writeln!(
+            page,
+            "- Speed: beside each turn runs a fixed piece of work. A thousand steps of it took {} \
+             to \
+             {} ns, handing a cache line from the first CPU to the second {} to {} ns (tens if \
+             they \
+             share a core or its cache, a hundred and more if they do not). Of {} rounds of a \
+             cell, those in which that changed by more than \
+             {} or {} times were measured again, at most twice: {} times; {} rounds stayed \
+             unsteady.",
+            figure(work.0),
+            figure(work.1),
+            figure(pass.0),
+            figure(pass.1),
+            speed.rounds,
+            WORK_BOUND,
+            PASS_BOUND,
+            speed.again,
+            speed.unsteady,
+        );
+    } else {
+        page.push_str("- Speed: the machine's speed was not watched.\n");
     }
-    let sure = confidence(usize::try_from(*rounds).unwrap_or(1));
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "\nThe variants take turns in a new random order in each of {rounds} rounds. Medians; in \
-         brackets what holds the true median with {} % \
-         confidence, by order statistics. `{AGAIN}` is `{WHOSE}` once more: what these two differ \
-         by is noise.\n",
-        figure(sure)
+        "- Rounds: {rounds}, each with all variants of a cell in random order. *Window* is the \
+         time \
+         for which a figure is measured in one round. Figures are medians over the rounds; in \
+         brackets an interval that holds the true median with at least 95 % confidence, by order \
+         statistics, if there are {ROUNDS} rounds or more, else all that was seen. `{AGAIN}` is \
+         `{OURS}` once more: what these two differ by is noise.",
     );
-    if machine.get("dirty") == Some(&Value::Bool(true)) || !machine.contains_key("revision") {
+    if !machine.contains_key("revision") || machine.get("dirty") == Some(&Value::Bool(true)) {
         page.push_str(
-            "\n**Not a result:** the program was not built from a revision, but from a \
-             tree with changes.\n",
+            "\n**Not a result:** the program does not know its revision. `docs/results/make.sh` \
+             builds one that does, of a tree without changes.\n",
         );
     }
     page
@@ -161,77 +218,59 @@ fn bound(goal: &Goal) -> String {
 }
 
 fn interval(it: Estimate) -> String {
-    format!(
-        "{} ({}–{})",
-        figure(it.median),
-        figure(it.low),
-        figure(it.high)
-    )
+    let [median, low, high] = [it.median, it.low, it.high].map(figure);
+    match it.rounds {
+        (some, all) if some < all => format!("{median} ({low}–{high}), {some} of {all} rounds"),
+        _ => format!("{median} ({low}–{high})"),
+    }
+}
+
+/// The cells of a goal in words.
+fn place(goal: &Goal) -> String {
+    let named = goal.at.iter().filter(|(_, values)| *values != ["-"]);
+    let named: Vec<_> = named
+        .map(|(name, values)| format!("{name} {}", values.join("/")))
+        .collect();
+    named.join("; ")
 }
 
 fn judged(page: &mut String, verdicts: &[Verdict]) {
-    page.push_str(
-        "\n## Goals\n\nOf all cells that a goal is about; one that was not measured is not met. \
-         *Surely*: the whole interval meets it.\n\n\
-         | field | goal | where | met | surely | worst cell |\n|---|---|---|---|---|---|\n",
+    let _ = write!(
+        page,
+        "\n## Goals\n\nA cell is *met* if the whole interval meets the goal, *missed* if none of \
+         it does or there is no figure, and else *undecided*; with fewer than {ROUNDS} rounds \
+         that count it is always undecided.\n\n\
+         | field | goal | where | met | missed | undecided |\n|---|---|---|---|---|---|\n",
     );
     for verdict in verdicts {
         let goal = verdict.goal;
-        let count = |is: &dyn Fn(&super::verdict::Cell) -> bool| {
-            verdict.cells.iter().filter(|cell| is(cell)).count()
+        let note = match goal.note {
+            "" => String::new(),
+            note => format!(" ({note})"),
         };
-        let met = count(&|cell| verdict.met(cell));
-        let all = verdict.cells.len();
-        let at: Vec<_> = goal
-            .at
-            .iter()
-            .filter(|(_, values)| *values != ["-"])
-            .map(|(name, values)| format!("{name} {}", values.join("/")))
-            .collect();
-        let mut note = if goal.note.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", goal.note)
-        };
-        if goal.of != WHOSE {
-            note.insert_str(0, &format!(" for `{}`", goal.of));
-        }
-        let worst = verdict.worst().map_or_else(
-            || "nothing measured".to_owned(),
-            |(cell, it)| format!("{}: {}", interval(it), cell_name(&cell.params)),
-        );
+        let [met, missed, undecided] = Outcome::ALL.map(|outcome| verdict.count(outcome));
         let _ = writeln!(
             page,
-            "| `{}` | {}{note} | {} | {}{met} of {all}{} | {} | {worst} |",
+            "| `{}` | {}{note} | {} | {met} | {missed} | {undecided} |",
             goal.metric,
             bound(goal),
-            at.join(", "),
-            if met == all { "" } else { "**" },
-            if met == all { "" } else { "**" },
-            count(&|cell| verdict.surely_met(cell)),
+            place(goal),
         );
     }
     for verdict in verdicts {
-        let missed: Vec<_> = verdict
-            .cells
-            .iter()
-            .filter(|cell| !verdict.met(cell))
-            .collect();
-        if missed.is_empty() {
-            continue;
-        }
         let _ = write!(
             page,
-            "\nMissed: `{}` {}:\n\n",
+            "\n`{}` {}:\n\n",
             verdict.goal.metric,
             bound(verdict.goal)
         );
-        for cell in missed {
+        for cell in &verdict.cells {
             let shown = match &cell.figure {
                 Ok(it) => interval(*it),
                 Err(why) => format!("no figure ({why})"),
             };
-            let _ = writeln!(page, "- {}: {shown}", cell_name(&cell.params));
+            let outcome = verdict.outcome(cell).name();
+            let _ = writeln!(page, "- {outcome}: {}: {shown}", cell_name(&cell.params));
         }
     }
 }
@@ -244,7 +283,7 @@ mod tests {
     use super::*;
     use crate::report::Collector;
 
-    fn page(dirty: bool) -> String {
+    fn page(revision: Option<&str>) -> String {
         let mut results = Collector::default();
         for (variant, mpps) in [("softnet", 30.0), (AGAIN, 31.0), ("mutex", 20.0)] {
             let params = [
@@ -253,10 +292,13 @@ mod tests {
                 ("driver", json!("null")),
                 ("bulk", json!(1)),
             ];
-            results.add(variant, &params, &[("mpps", mpps)]);
+            (0..ROUNDS).for_each(|_| results.add(variant, &params, &[("mpps", mpps)]));
         }
         let mut report = results.report("tx-adopt");
-        report["machine"] = json!({"revision": "abc", "dirty": dirty});
+        report["machine"] = json!({"cpus": 2});
+        if let Some(revision) = revision {
+            report["machine"]["revision"] = json!(revision);
+        }
         let results = Results::parse(&report).expect("it is a report");
         let verdicts: Vec<_> = GOALS
             .iter()
@@ -268,19 +310,21 @@ mod tests {
 
     #[test]
     fn a_goal_counts_cells_that_were_not_measured() {
-        let page = page(false);
-        assert!(page.contains("| **1 of 8** | 1 |"), "{page}");
-        assert!(
-            page.contains("threads 8, qdisc fq, driver copy, bulk 1, queues -, load -: no figure"),
-            "{page}"
-        );
+        let page = page(Some("abc"));
+        assert!(page.contains("bulk 1 | 1 | 7 | 0 |"), "{page}");
+        for line in [
+            "- met: threads 2, qdisc pfifo, driver null, bulk 1: 1.5 (1.5–1.5)\n",
+            "- missed: threads 8, qdisc fq, driver copy, bulk 1, queues -, load -: no figure",
+        ] {
+            assert!(page.contains(line), "{page}");
+        }
         assert!(page.contains("![tx-adopt-x.svg](tx-adopt-x.svg)"));
         assert!(page.contains("3.33 % apart"), "{page}");
     }
 
     #[test]
-    fn figures_of_a_tree_with_changes_are_marked() {
-        assert!(page(true).contains("Not a result"));
-        assert!(!page(false).contains("Not a result"));
+    fn figures_of_an_unknown_revision_are_marked() {
+        assert!(page(None).contains("Not a result"));
+        assert!(!page(Some("abc")).contains("Not a result"));
     }
 }

@@ -6,8 +6,10 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::BenchError;
+use crate::merge;
 use crate::numbers::median;
-use crate::report::{NOTES, SAMPLES, text};
+use crate::report::{NOTES, SAMPLES, SKIPPED, WINDOW, text};
+use crate::speed::Seen;
 
 /// Name and value, as the command line has them.
 pub(super) type Params = Vec<(String, String)>;
@@ -18,7 +20,9 @@ pub(super) struct Row {
     pub(super) variant: String,
     pub(super) params: Params,
     pub(super) notes: Vec<String>,
-    /// The figures of all rounds.
+    /// Seconds for which each figure was measured in a round, if that is known.
+    pub(super) window: Option<f64>,
+    /// The figures of all rounds; NaN where there is none.
     pub(super) samples: BTreeMap<String, Vec<f64>>,
     /// Counts by power of two.
     pub(super) histograms: BTreeMap<String, Vec<u64>>,
@@ -32,6 +36,9 @@ pub(super) struct Results {
     pub(super) machine: Map<String, Value>,
     pub(super) seconds: f64,
     pub(super) rounds: u64,
+    /// True if only what goals are about was measured.
+    pub(super) judged: bool,
+    pub(super) speed: Seen,
     pub(super) rows: Vec<Row>,
 }
 
@@ -45,17 +52,8 @@ impl Results {
     /// # Errors
     /// If the file cannot be read or is no such thing.
     pub(super) fn read(file: &Path) -> Result<Results, BenchError> {
-        let name = file.display();
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| BenchError::io(format!("reading {name}"), e))?;
-        serde_json::from_str(&text)
-            .ok()
-            .and_then(|value| Results::parse(&value))
-            .ok_or_else(|| {
-                BenchError::Usage(format!(
-                    "{name} is not what an experiment prints with --json"
-                ))
-            })
+        let why = || BenchError::Usage(format!("{} has rows that are none", file.display()));
+        Results::parse(&merge::read_one(file)?).ok_or_else(why)
     }
 
     pub(super) fn parse(value: &Value) -> Option<Results> {
@@ -65,6 +63,8 @@ impl Results {
             machine: value["machine"].as_object().cloned().unwrap_or_default(),
             seconds: value["seconds"].as_f64().unwrap_or(f64::NAN),
             rounds: value["rounds"].as_u64().unwrap_or(1),
+            judged: value["judged"] == true,
+            speed: Seen::parse(&value["speed"]),
             rows: rows.collect::<Option<_>>()?,
         })
     }
@@ -112,11 +112,13 @@ impl Row {
             notes: Vec::new(),
             samples: BTreeMap::new(),
             histograms: BTreeMap::new(),
-            skipped: fields.get("skipped").map(text),
+            window: fields.get(WINDOW).and_then(Value::as_f64),
+            skipped: fields.get(SKIPPED).map(text),
         };
         let samples = fields.get(SAMPLES).and_then(Value::as_object);
         for (name, values) in samples.into_iter().flatten() {
-            let values = values.as_array()?.iter().filter_map(Value::as_f64);
+            let values = values.as_array()?.iter();
+            let values = values.map(|value| value.as_f64().unwrap_or(f64::NAN));
             row.samples.insert(name.clone(), values.collect());
         }
         for (name, value) in fields {
@@ -125,7 +127,7 @@ impl Row {
                 .into_iter()
                 .flatten()
                 .any(|name| row.samples.contains_key(name));
-            if figure || ["variant", "skipped", SAMPLES].contains(&name.as_str()) {
+            if figure || ["variant", SKIPPED, SAMPLES, WINDOW].contains(&name.as_str()) {
                 continue;
             }
             if NOTES.contains(&name.as_str()) {

@@ -44,15 +44,22 @@ pub(super) const FIELDS: &[Field] = &[
     field("p50_ns", "The call or transaction, 50 %, µs", 1e3),
     field("p99_ns", "The call or transaction, 99 %, µs", 1e3),
     field("p999_ns", "The call or transaction, 99.9 %, µs", 1e3),
+    field("p90_us", "90 % within, µs", 1.0),
     field("p99_us", "99 % within, µs", 1.0),
     field("ping_mean_us", "Ping, mean, µs", 1.0),
     field("ping_p50_us", "Ping, 50 %, µs", 1.0),
+    field("ping_p90_us", "Ping, 90 %, µs", 1.0),
     field("ping_p99_us", "Ping, 99 %, µs", 1.0),
+    field("ping_lost", "Pings lost", 1.0),
     field("stack_p99_us", "One way to the far stack, 99 %, µs", 1.0),
     field("program_p99_us", "One way to the program, 99 %, µs", 1.0),
     field("measured_mbps", "Measured rate, Mb/s", 1.0),
     field("start_ms", "From start to the first answer, ms", 1.0),
     field("retransmits", "TCP segments sent again", 1.0),
+    field("connections_per_s", "Finished connections per second", 1.0),
+    field("failed", "Failed connections", 1.0),
+    field("errors", "Failed requests", 1.0),
+    field("error_percent", "Measured rate from the limit, %", 1.0),
     field("drops", "Packets dropped", 1.0),
     field("lost", "Packets that ports and qdiscs dropped", 1.0),
     field("dumps_per_s", "Dumps a second", 1.0),
@@ -67,16 +74,20 @@ pub(super) const FIELDS: &[Field] = &[
     field("sleeps_per_ktrans", "Sleeps per thousand transactions", 1.0),
     field("wakes_per_packet", "Wake-ups per packet", 1.0),
     field("depot_ops_per_packet", "Exchanges with the depot per packet", 1.0),
+    field("deferred_per_packet", "Buffers sent to their owner, per packet", 1.0),
+    field("bypassed_per_packet", "Buffers that went to the depot instead, per packet", 1.0),
     field("remote_freed_per_packet", "Buffers that returned to their owner, per packet", 1.0),
     field("cpu_s_per_mpkt", "CPU time per packet, µs", 1.0),
     field("cpu_us_per_transaction", "CPU time per transaction, µs", 1.0),
+    field("worker_us_per_transaction", "Of these of Softnet's workers, µs", 1.0),
+    field("cpu_us_per_request", "CPU time per request, µs", 1.0),
     field("cpu_s_per_gbit", "CPU time per gigabit, s", 1.0),
     field("cpu_share", "CPU time, of all CPUs", 1.0),
 ];
 
 /// Rounded for people.
 pub(super) fn figure(value: f64) -> String {
-    if value.is_infinite() {
+    if !value.is_finite() {
         return "?".to_owned();
     }
     significant(value, 3).to_string()
@@ -107,14 +118,29 @@ pub(super) fn table(results: &Results, field: &Field) -> Option<String> {
             names.push(name);
         }
     }
-    let mut text = format!("| {} |", [&names[..], &variants[..]].concat().join(" | "));
+    // Results of before windows were written down have none.
+    let known = results
+        .rows
+        .iter()
+        .any(|row| has(&row) && row.window.is_some());
+    let windows: &[&str] = if known { &["window, s"] } else { &[] };
+    let heads = [&names[..], windows, &variants[..]].concat();
+    let mut text = format!("| {} |", heads.join(" | "));
     text.push('\n');
-    text.push_str(&"|---".repeat(names.len() + variants.len()));
+    text.push_str(&"|---".repeat(names.len() + windows.len() + variants.len()));
     text.push_str("|\n");
     for params in lines {
         text.push('|');
         for name in &names {
             let _ = write!(text, " {} |", param(params, name));
+        }
+        if known {
+            let row = results
+                .rows
+                .iter()
+                .find(|row| has(row) && row.params == *params);
+            let window = row.and_then(|row| row.window).map(figure);
+            let _ = write!(text, " {} |", window.unwrap_or_default());
         }
         for variant in &variants {
             let shown = match results.samples(variant, params, field.name) {

@@ -1,8 +1,30 @@
-//! Goals judged over all their cells. A cell that was not measured is not met, and is said.
+//! Goals judged over all their cells. A cell that was not measured is missed, and is said.
 
 use super::goals::{Against, Bound, Goal};
 use super::interval::Estimate;
 use super::results::{Params, Results, param};
+use crate::report::{OURS, Param, text};
+
+/// The judgement of a cell: which side of the bound the whole interval is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Met,
+    Missed,
+    /// It holds both sides, or there are too few rounds.
+    Undecided,
+}
+
+impl Outcome {
+    pub(super) const ALL: [Outcome; 3] = [Outcome::Met, Outcome::Missed, Outcome::Undecided];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Outcome::Met => "met",
+            Outcome::Missed => "missed",
+            Outcome::Undecided => "undecided",
+        }
+    }
+}
 
 /// One cell of a goal.
 #[derive(Debug)]
@@ -51,40 +73,62 @@ impl Verdict {
         }
     }
 
-    /// True if the cell's median meets the goal.
-    pub(super) fn met(&self, cell: &Cell) -> bool {
-        cell.figure.as_ref().is_ok_and(|it| self.meets(it.median))
-    }
-
-    /// True if the whole interval meets it.
-    pub(super) fn surely_met(&self, cell: &Cell) -> bool {
-        let both = |it: &Estimate| self.meets(it.low) && self.meets(it.high);
-        cell.figure.as_ref().is_ok_and(both)
-    }
-
-    /// The measured cell that is furthest from the goal, or nearest to missing it.
-    pub(super) fn worst(&self) -> Option<(&Cell, Estimate)> {
-        let measured = self.cells.iter().filter_map(|cell| {
-            let figure = *cell.figure.as_ref().ok()?;
-            Some((cell, figure))
-        });
-        let badness = |(_, it): &(&Cell, Estimate)| match self.goal.bound {
-            Bound::AtLeast(_) => -it.median,
-            Bound::AtMost(_) => it.median,
+    pub(super) fn outcome(&self, cell: &Cell) -> Outcome {
+        let Ok(it) = &cell.figure else {
+            return Outcome::Missed;
         };
-        measured.max_by(|a, b| badness(a).total_cmp(&badness(b)))
+        match [it.low, it.high].map(|end| self.meets(end)) {
+            [true, true] if it.decides() => Outcome::Met,
+            [false, false] if it.decides() => Outcome::Missed,
+            _ => Outcome::Undecided,
+        }
     }
+
+    /// The number of cells with this outcome.
+    pub(super) fn count(&self, outcome: Outcome) -> usize {
+        let cells = self.cells.iter();
+        cells.filter(|cell| self.outcome(cell) == outcome).count()
+    }
+}
+
+/// True if the goal is about this variant at these parameters. `several`: there may be others.
+pub(super) fn needs(goal: &Goal, variant: &str, params: &[Param], several: bool) -> bool {
+    let value = |name: &str| {
+        params
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, v)| text(v))
+    };
+    let fits = |others: &[(&str, &str)]| {
+        combinations(goal.at).iter().any(|wanted| {
+            wanted.iter().all(|(name, wanted)| {
+                let other = others.iter().find(|(other, _)| other == name);
+                let wanted = other.map_or(*wanted, |(_, value)| *value);
+                value(name).map_or(several || wanted == "-", |value| value == wanted)
+            })
+        })
+    };
+    let besides = match goal.against {
+        Against::Variant(other) | Against::LessThan(other, _) => variant == other,
+        Against::Least(others) => others.contains(&variant),
+        Against::Same(others) | Against::MoreThan(others, _) => {
+            return variant == OURS && (fits(&[]) || fits(others));
+        }
+        Against::Nothing(..) => false,
+    };
+    (besides || variant == OURS) && fits(&[])
 }
 
 /// Every combination of the values.
 fn combinations(
     at: &[(&'static str, &'static [&'static str])],
 ) -> Vec<Vec<(&'static str, &'static str)>> {
-    at.iter().fold(vec![Vec::new()], |before, (name, values)| {
-        let with = |value| {
+    at.iter().fold(vec![Vec::new()], |before, (names, values)| {
+        let with = |value: &'static str| {
+            let tied: Vec<_> = names.split(',').zip(value.split(',')).collect();
             before
                 .iter()
-                .map(move |some| [&some[..], &[(*name, value)]].concat())
+                .map(move |some| [&some[..], &tied[..]].concat())
         };
         values.iter().copied().flat_map(with).collect()
     })
@@ -110,8 +154,8 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
                 None => format!("{variant}: not measured"),
             })
     };
-    let ours = samples(goal.of, params)?;
-    let nothing = || "no rounds".to_owned();
+    let ours = samples(OURS, params)?;
+    let nothing = || "no rounds in which both were measured".to_owned();
     match goal.against {
         Against::Variant(variant) => Estimate::of_ratios(ours, samples(variant, params)?),
         Against::Least(variants) => {
@@ -122,29 +166,29 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             if found.is_empty() {
                 return Err(missing.unwrap_or_else(nothing));
             }
-            let least = |round: usize| {
-                let figures = found.iter().filter_map(|samples| samples.get(round));
-                figures.copied().fold(f64::INFINITY, f64::min)
+            if found.iter().any(|samples| samples.len() != ours.len()) {
+                return Err(nothing());
+            }
+            let least = |round| {
+                let figures = found.iter().map(|samples| samples[round]);
+                figures.fold(f64::NAN, f64::min)
             };
             let least: Vec<_> = (0..ours.len()).map(least).collect();
             Estimate::of_ratios(ours, &least)
         }
-        Against::Same(others) => {
-            Estimate::of_ratios(ours, samples(goal.of, &with(params, others))?)
-        }
+        Against::Same(others) => Estimate::of_ratios(ours, samples(OURS, &with(params, others))?),
         Against::Nothing(_, unit) => {
             let scaled: Vec<_> = ours.iter().map(|value| value / unit).collect();
             Estimate::of(&scaled)
         }
         Against::LessThan(variant, _) => {
-            let theirs = samples(variant, params)?;
-            let less: Vec<_> = theirs.iter().zip(ours).map(|(t, o)| t - o).collect();
-            Estimate::of(&less)
+            Estimate::of_pairs(ours, samples(variant, params)?, |ours, theirs| {
+                theirs - ours
+            })
         }
         Against::MoreThan(others, _) => {
-            let theirs = samples(goal.of, &with(params, others))?;
-            let more: Vec<_> = theirs.iter().zip(ours).map(|(t, o)| o - t).collect();
-            Estimate::of(&more)
+            let theirs = samples(OURS, &with(params, others))?;
+            Estimate::of_pairs(ours, theirs, |ours, theirs| ours - theirs)
         }
     }
     .ok_or_else(nothing)
@@ -159,7 +203,6 @@ mod tests {
 
     static GOAL: Goal = Goal {
         experiment: "x",
-        of: "softnet",
         metric: "mpps",
         against: Against::Variant("mutex"),
         bound: Bound::AtLeast(1.3),
@@ -185,34 +228,65 @@ mod tests {
     #[test]
     fn a_cell_without_figures_is_not_met_and_says_why() {
         let results = results(&[
-            ("softnet", 2, &[3.0, 3.0]),
-            ("mutex", 2, &[2.0, 1.0]),
-            ("softnet", 64, &[9.0]),
+            ("softnet", 2, &[3.0; 6]),
+            ("mutex", 2, &[2.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+            ("softnet", 64, &[9.0; 6]),
         ]);
         let verdict = Verdict::of(&GOAL, &results);
         assert_eq!(verdict.cells.len(), 3);
-        let met: Vec<_> = verdict.cells.iter().map(|cell| verdict.met(cell)).collect();
-        assert_eq!(met, [true, false, false]);
+        let outcomes: Vec<_> = verdict.cells.iter().map(|c| verdict.outcome(c)).collect();
+        assert_eq!(outcomes, [Outcome::Met, Outcome::Missed, Outcome::Missed]);
         let why = |cell: usize| verdict.cells[cell].figure.clone().err();
         assert_eq!(why(1).as_deref(), Some("softnet: not measured"));
         assert_eq!(why(2).as_deref(), Some("mutex: too many"));
-        assert!(verdict.surely_met(&verdict.cells[0]));
+        assert_eq!(
+            Outcome::ALL.map(|outcome| verdict.count(outcome)),
+            [1, 2, 0]
+        );
     }
 
     #[test]
-    fn the_worst_cell_is_named_and_a_wide_interval_is_not_sure() {
-        let results = results(&[
-            ("softnet", 2, &[4.0, 1.0, 4.0]),
-            ("mutex", 2, &[2.0, 2.0, 2.0]),
-            ("softnet", 8, &[1.0, 1.0, 1.0]),
-            ("mutex", 8, &[2.0, 2.0, 2.0]),
-        ]);
-        let verdict = Verdict::of(&GOAL, &results);
-        assert!(verdict.met(&verdict.cells[0]) && !verdict.surely_met(&verdict.cells[0]));
-        let worst = verdict
-            .worst()
-            .map(|(cell, it)| (param(&cell.params, "threads"), it.median));
-        assert_eq!(worst, Some(("8", 0.5)));
+    fn an_interval_that_holds_both_sides_or_of_few_rounds_decides_nothing() {
+        let of = |ours: &[f64]| {
+            let theirs = vec![1.0; ours.len()];
+            let results = results(&[("softnet", 2, ours), ("mutex", 2, &theirs)]);
+            let verdict = Verdict::of(&GOAL, &results);
+            verdict.outcome(&verdict.cells[0])
+        };
+        assert_eq!(of(&[2.0; 6]), Outcome::Met);
+        assert_eq!(of(&[2.0; 5]), Outcome::Undecided);
+        assert_eq!(of(&[2.0, 2.0, 2.0, 2.0, 2.0, 1.0]), Outcome::Undecided);
+        assert_eq!(of(&[1.0; 6]), Outcome::Missed);
+    }
+
+    #[test]
+    fn a_goal_needs_its_variants_in_its_cells_and_what_it_is_compared_with() {
+        static MORE: Goal = Goal {
+            against: Against::Same(&[("threads", "1"), ("load", "50%")]),
+            at: &[("threads,load", &["8,-", "64,80%"])],
+            ..GOAL
+        };
+        let at = |threads: usize, load: Option<&str>| {
+            let load = load.map(|load| ("load", json!(load)));
+            Vec::from_iter([("threads", json!(threads))].into_iter().chain(load))
+        };
+        for (goal, variant, params, several, needed) in [
+            (&GOAL, "mutex", at(2, None), false, true),
+            (&GOAL, "mutex", at(2, Some("50%")), false, false),
+            (&GOAL, "busylock", at(2, None), false, false),
+            (&GOAL, "softnet", at(1, None), false, false),
+            (&GOAL, "softnet", vec![], false, false),
+            (&GOAL, "softnet", vec![], true, true),
+            (&MORE, "softnet", at(64, Some("80%")), false, true),
+            (&MORE, "softnet", at(8, Some("80%")), false, false),
+            (&MORE, "softnet", at(1, Some("50%")), false, true),
+        ] {
+            assert_eq!(
+                needs(goal, variant, &params, several),
+                needed,
+                "{variant} {params:?}"
+            );
+        }
     }
 
     #[test]

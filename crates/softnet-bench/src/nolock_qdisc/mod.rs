@@ -53,11 +53,6 @@ const QUEUES: [usize; 3] = [2, 4, 8];
 const SHAPES: [(usize, usize); 3] = [(2, 2), (60, 30), (240, 30)];
 /// Bytes of a packet.
 pub(crate) const FRAME: usize = 64;
-/// Share of `--seconds` that one figure gets.
-const SHARE: f64 = 0.1;
-/// The shortest turn, and what each thread adds to it.
-const SHORTEST: Duration = Duration::from_millis(100);
-const PER_THREAD: Duration = Duration::from_millis(2);
 
 /// A row, and its variants.
 struct Case {
@@ -72,7 +67,7 @@ fn shape(threads: usize, qdisc: &'static str, params: Vec<Param>) -> Shape {
         offered: None,
         frame: FRAME,
         classes: 0,
-        time: SHORTEST + PER_THREAD * threads as u32,
+        time: Duration::ZERO,
     };
     Shape {
         params,
@@ -170,7 +165,6 @@ pub(crate) fn variants() -> Vec<&'static str> {
 pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
     let ticks = Ticks::new();
-    let slice = options.slice().mul_f64(SHARE);
     for Case {
         mut shape,
         variants,
@@ -187,14 +181,16 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         if !wanted || !only.allows(&named) {
             continue;
         }
-        shape.plan.time = slice.max(shape.plan.time);
-        let turns = shape.turns(variants, &ticks);
-        interleave::measure(options, options.rounds(), turns, results)?;
+        shape.plan.time = options.window(shape.plan.threads);
+        let rounds = options.rounds().of(&shape.params, shape.plan.time);
+        interleave::measure(options, rounds, shape.turns(variants, &ticks), results)?;
     }
     for case in flows::CASES {
         if only.allows(&case.params()) {
-            let turns = flows::NAMES.map(|name| case.turn(name, slice.max(SHORTEST), &ticks));
-            interleave::measure(options, options.rounds(), turns.into(), results)?;
+            let time = options.window(1);
+            let turns = flows::NAMES.map(|name| case.turn(name, time, &ticks));
+            let rounds = options.rounds().of(&case.params(), time);
+            interleave::measure(options, rounds, turns.into(), results)?;
         }
     }
     one_core::rows(options, results)

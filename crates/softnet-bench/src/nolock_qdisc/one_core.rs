@@ -19,7 +19,6 @@ use crate::buffers::pinned::{self, Cpus};
 use crate::buffers::{Counts, Reading, Schedule, figure};
 use crate::error::BenchError;
 use crate::htb_tree;
-use crate::interleave;
 use crate::options::Options;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
@@ -182,7 +181,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let only = options.only()?;
-    let schedule = Schedule::new(options);
+    let schedule = Schedule::new(options, 1);
     let cpu = Cpus::choose()?.b;
     let ticks = Ticks::new();
     for case in Case::all() {
@@ -198,7 +197,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 sched.measure(&best, time)
             }),
         ];
-        interleave::measure(options, schedule.rounds, figures, results)?;
+        schedule.run(options, figures, results)?;
     }
     Ok(())
 }

@@ -350,12 +350,7 @@ mod tests {
         let start = |ops| Dpdk::start(cpus, 8192, ops);
         let mut dpdk = match start(Ops::Ring) {
             Ok(dpdk) => dpdk,
-            Err(BenchError::Unavailable(why)) => {
-                let required = std::env::var_os("SOFTNET_TEST_REQUIRE").is_some();
-                assert!(!required, "skipped: {why}");
-                println!("skipped: {why}");
-                return;
-            }
+            Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
             Err(other) => panic!("{other}"),
         };
         let time = Duration::from_millis(10);

@@ -14,7 +14,7 @@ use super::{SMALL_DATAGRAM, SMALL_MSS, WARM_UP, iperf, udp};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
-use crate::numbers::{mean, percentile};
+use crate::numbers::ping_fields;
 use crate::options::Options;
 use crate::ping;
 use crate::process::Process;
@@ -25,7 +25,9 @@ use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 pub(super) const NAME: &str = "busy-host";
 /// Programs that burn CPU: more than there are CPUs.
 const BURNERS: usize = 3;
-const INTERVAL: Duration = Duration::from_millis(10);
+const INTERVAL: Duration = Duration::from_millis(2);
+/// As many as a 99 % needs.
+const PINGS: u32 = 1000;
 
 pub(super) fn switches() -> Vec<Box<dyn Switch>> {
     vec![
@@ -41,9 +43,14 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
 /// Measures the case and adds its rows.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let (rounds, slice) = options.program_turns();
+    let slice = iperf::whole(slice);
+    let params = [("case", json!(NAME))];
     let turn =
         move |switch: &dyn Switch, results: &mut Collector| Run { switch, slice }.turn(results);
-    let turns = switches::turns(switches(), &[("case", json!(NAME))], results, turn);
+    let turns = switches::turns(switches(), &params, results, turn);
+    // TCP three times, datagrams twice, and pings.
+    let turn = (slice + WARM_UP) * 5 + slice.max(PINGS * INTERVAL) + Duration::from_secs(1);
+    let rounds = rounds.of(&params, slice).of_several().in_turns_of(turn);
     interleave::measure(options, rounds, turns, results)
 }
 
@@ -67,7 +74,10 @@ impl Run<'_> {
         self.add("tcp", &[], &pings, results);
         self.flood(&topology, results)?;
         let burners: Vec<_> = (0..BURNERS).map(|_| burner()).collect::<Result<_, _>>()?;
-        self.add("burners", &[], &self.ping(&topology, self.slice)?, results);
+        let time = self.slice.max(PINGS * INTERVAL);
+        let pings = self.ping(&topology, time)?;
+        self.add("burners", &[], &pings, results.lasting(time));
+        results.lasting(self.slice);
         for mss in [None, Some(SMALL_MSS)] {
             let tcp = server.tcp(self.slice, mss)?;
             let params: Vec<Param> = mss.map(|mss| ("mss", json!(mss))).into_iter().collect();
@@ -106,12 +116,8 @@ impl Run<'_> {
             let name = self.switch.name();
             return Err(BenchError::Measure(format!("{name}: no ping was answered")));
         }
-        Ok(vec![
-            ("ping_mean_us", mean(us)),
-            ("ping_p50_us", percentile(us, 0.5)),
-            ("ping_p99_us", percentile(us, 0.99)),
-            ("ping_lost", pings.lost as f64),
-        ])
+        let lost = ("ping_lost", pings.lost as f64);
+        Ok([ping_fields(us), vec![lost]].concat())
     }
 
     fn small_datagrams(&self, topology: &Topology) -> Result<udp::Measured, BenchError> {

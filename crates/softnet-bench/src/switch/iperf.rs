@@ -15,6 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// brings it.
 const ATTEMPTS: usize = 3;
 
+/// The whole seconds that a program gets which takes no others.
+pub(crate) fn whole(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs_f64().round().max(1.0) as u64)
+}
+
 /// The server, running.
 #[derive(Debug)]
 pub(crate) struct Server<'a> {
@@ -91,8 +96,7 @@ impl<'a> Server<'a> {
         time: Duration,
         arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
     ) -> Result<Value, BenchError> {
-        // iperf3 takes whole seconds.
-        let seconds = time.as_secs_f64().round().max(1.0).to_string();
+        let seconds = whole(time).as_secs().to_string();
         let mut command = self.topology.a().command("iperf3");
         command.args(["-J", "-c", &ADDRESS_B.to_string(), "-t", &seconds]);
         command.args(arguments);

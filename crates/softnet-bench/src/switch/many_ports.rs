@@ -23,6 +23,8 @@ use crate::switches::{self, KERNEL_GROUP, KernelBridge, OpenVswitch, Softnet, Sw
 
 /// Value of the parameter `case`.
 pub(super) const NAME: &str = "many-ports";
+/// Time of a turn, about.
+const TIME: Duration = Duration::from_secs(30);
 /// Hosts, where there is time, and where there is not.
 const HOSTS: usize = 1000;
 const FEW_HOSTS: usize = 20;
@@ -56,7 +58,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         move |switch: &dyn Switch, results: &mut Collector| run(switch, hosts, &params, results)
     };
     let turns = switches::turns(switches(), &params, results, turn);
-    interleave::measure(options, options.program_turns().0, turns, results)
+    let rounds = options.program_turns().0.of(&params, Duration::ZERO);
+    interleave::measure(options, rounds.in_turns_of(TIME), turns, results)
 }
 
 fn run(

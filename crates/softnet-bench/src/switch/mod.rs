@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
-use crate::numbers::{log2_histogram, mean, percentile};
+use crate::numbers::{log2_histogram, ping_fields};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
@@ -40,8 +40,8 @@ const SMALL_MSS: u16 = 400;
 const SMALL_DATAGRAM: usize = 64;
 /// Pings per turn, and the time from one to the next: enough for everything on the way to go to
 /// sleep.
-const PINGS: usize = 150;
-const PING_INTERVAL: Duration = Duration::from_millis(10);
+const PINGS: usize = 1000;
+const PING_INTERVAL: Duration = Duration::from_millis(2);
 /// Time for which a rate limit is measured in a turn, if there is that much time.
 const SHAPE_TIME: Duration = Duration::from_millis(1500);
 /// Time for 200 connections to find their rates: in the first second they lose more than they
@@ -103,6 +103,8 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     let includes = |case| options.includes("case", case);
     let (all, many, churn) = (includes("")?, includes(MANY_CLIENTS)?, includes(CHURN)?);
+    // These have no goals.
+    let (churn, shaped) = (churn && !options.judged, !options.judged);
     if all || many || churn {
         let seconds = options.seconds;
         let turn = move |switch: &dyn Switch, results: &mut Collector| {
@@ -115,6 +117,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             let ours = run.name() == OURS || !run.name().starts_with("softnet");
             if all && ours {
                 run.alone(results)?;
+                if shaped {
+                    run.shaping(results)?;
+                }
             }
             if many {
                 run.clients(MANY_CLIENTS, clients::many_params(), clients::many, results)?;
@@ -125,12 +130,17 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             Ok(())
         };
         let turns = switches::turns(switches(), &[], &mut results, turn);
+        // TCP and datagrams twice each, pings, and 200 senders.
+        let clients = CLIENTS_WARM_UP + 2 * slice;
+        let mut turn = iperf::whole(slice) * 3 + slice + PINGS as u32 * PING_INTERVAL;
+        turn += clients + Duration::from_secs(2);
+        if !options.judged {
+            turn += clients + SHAPES.len() as u32 * (SHAPE_TIME + WARM_UP);
+        }
+        let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
         interleave::measure(options, rounds, turns, &mut results)?;
     }
-    let mut report = results.report("switch");
-    report["seconds"] = json!(options.seconds);
-    report["rounds"] = json!(rounds);
-    Ok(report)
+    Ok(results.report("switch"))
 }
 
 struct Run<'a> {
@@ -144,7 +154,7 @@ impl Run<'_> {
         self.switch.name()
     }
 
-    /// All but what many clients get.
+    /// One program at a time.
     fn alone(&self, results: &mut Collector) -> Result<(), BenchError> {
         let (topology, start) = switches::open(self.switch, 2, Wiring::default())?;
         results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
@@ -160,9 +170,7 @@ impl Run<'_> {
             Err(other) => return Err(other),
         }
         self.udp_by_sendmmsg(&topology, results)?;
-        self.ping(&topology, results)?;
-        drop(topology);
-        self.shaping(results)
+        self.ping(&topology, results)
     }
 
     fn tcp(
@@ -171,6 +179,7 @@ impl Run<'_> {
         mss: Option<u16>,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
+        results.lasting(iperf::whole(self.slice));
         let cpu = cpu::busy()?;
         let tcp = server.tcp(self.slice, mss)?;
         let cpu = cpu::busy()? - cpu;
@@ -207,6 +216,7 @@ impl Run<'_> {
         topology: &Topology,
         results: &mut Collector,
     ) -> Result<(), BenchError> {
+        results.lasting(self.slice);
         let load = udp::Load {
             payload: SMALL_DATAGRAM,
             pace: None,
@@ -254,13 +264,11 @@ impl Run<'_> {
                 self.name()
             )));
         }
-        let fields = [
-            ("ping_mean_us", mean(us)),
-            ("ping_p50_us", percentile(us, 0.5)),
-            ("ping_p99_us", percentile(us, 0.99)),
-            ("ping_lost", pings.lost as f64),
-        ];
-        results.add(self.name(), &[], &fields);
+        let lost = ("ping_lost", pings.lost as f64);
+        let fields = [ping_fields(us), vec![lost]].concat();
+        let time = PINGS as u32 * PING_INTERVAL;
+        results.lasting(time).add(self.name(), &[], &fields);
+        results.lasting(self.slice);
         results.add_histogram(
             self.name(),
             &[],
@@ -290,7 +298,7 @@ impl Run<'_> {
         };
         params.insert(0, ("case", json!(case)));
         match measure(&topology, warm_up, time) {
-            Ok(fields) => results.add(self.name(), &params, &fields),
+            Ok(fields) => results.lasting(time).add(self.name(), &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(self.name(), &params, &why),
             Err(other) => return Err(other),
         }
@@ -343,7 +351,9 @@ impl Run<'_> {
                     (measured / shape.bits_per_second - 1.0) * 100.0,
                 ),
             ];
-            results.add(self.name(), &params, &fields);
+            results
+                .lasting(load.time)
+                .add(self.name(), &params, &fields);
         }
         Ok(())
     }

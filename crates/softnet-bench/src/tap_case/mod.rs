@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
-use crate::numbers::percentile;
-use crate::options::Options;
+use crate::numbers::{percentile, percentiles};
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, Param};
 use crate::switches::{self, EmbeddedSoftnet, KernelBridge, OpenVswitch, Switch, Wiring};
 
@@ -38,9 +38,8 @@ type Figures = (Vec<Param>, Vec<Field>);
 
 /// Flows of requests and responses.
 const FLOWS: usize = 200;
-/// Slices of a figure's time that `wake-latency` takes: it needs many samples for its 99 %, at 80 a
-/// second.
-const WAKE_SLICES: u32 = 4;
+/// Time of `wake-latency`: its 99 % needs a thousand samples, of which there are 80 a second.
+const WAKE_TIME: Duration = Duration::from_secs(13);
 /// Time for the flows to get going before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -100,6 +99,10 @@ impl Case {
             return Ok(());
         }
         let (rounds, slice) = options.program_turns();
+        let slice = match self {
+            Case::WakeLatency if options.seconds >= SHORT => WAKE_TIME,
+            _ => slice,
+        };
         let measure = move |switch: &dyn Switch, results: &mut Collector| {
             let (topology, _) = switches::open(switch, 2, Wiring::default())?;
             let (params, fields) = match self {
@@ -110,6 +113,8 @@ impl Case {
             switches::close(topology)
         };
         let turns = switches::turns(self.switches(), &[self.param()], results, measure);
+        let rounds = rounds.of(&[self.param()], slice).of_several();
+        let rounds = rounds.in_turns_of(WARM_UP + slice + Duration::from_secs(1));
         interleave::measure(options, rounds, turns, results)
     }
 
@@ -122,12 +127,13 @@ impl Case {
         }
         let mut fields = vec![
             ("tps", count / window.seconds()),
-            ("p90_us", percentile(&rr.latencies_us, 0.90)),
-            ("p95_us", percentile(&rr.latencies_us, 0.95)),
-            ("p99_us", percentile(&rr.latencies_us, 0.99)),
             ("cpu_us_per_transaction", seen.busy_s * 1e6 / count),
             ("cpu_share", seen.cpu_share(window)),
         ];
+        let of = [("p90_us", 0.9), ("p95_us", 0.95), ("p99_us", 0.99)];
+        let us = &rr.latencies_us;
+        let at = |fraction| Some(percentile(us, fraction));
+        fields.extend(percentiles(of, us.len(), at));
         if let Some(counted) = seen.counters {
             fields.extend([
                 ("wakes_per_s", counted.wakes as f64 / window.seconds()),
@@ -145,7 +151,7 @@ impl Case {
     }
 
     fn wake_latency(self, topology: &Topology, slice: Duration) -> Result<Figures, BenchError> {
-        let seen = wake::run(topology, slice * WAKE_SLICES)?;
+        let seen = wake::run(topology, slice)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),
             ("lost", seen.sent as f64 - seen.to_program.len() as f64),
@@ -159,9 +165,9 @@ impl Case {
                 let why = "no datagram arrived with a time stamp";
                 return Err(BenchError::Measure(why.into()));
             }
-            for (name, fraction) in names.into_iter().zip([0.5, 0.9, 0.99]) {
-                fields.push((name, percentile(times, fraction)));
-            }
+            let of = names.into_iter().zip([0.5, 0.9, 0.99]);
+            let at = |fraction| Some(percentile(times, fraction));
+            fields.extend(percentiles(of, times.len(), at));
         }
         let (least, most) = wake::INTERVAL_MS;
         let interval = json!(format!("{least}-{most}"));

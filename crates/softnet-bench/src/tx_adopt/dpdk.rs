@@ -113,12 +113,7 @@ mod tests {
             };
             match measure(sync, Driver::Copy, &plan) {
                 Ok(outcome) => assert!(outcome.call.percentile(0.5).is_some()),
-                Err(BenchError::Unavailable(why)) => {
-                    let required = std::env::var_os("SOFTNET_TEST_REQUIRE").is_some();
-                    assert!(!required, "skipped: {why}");
-                    println!("skipped: {why}");
-                    return;
-                }
+                Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
                 Err(other) => panic!("{other}"),
             }
         }

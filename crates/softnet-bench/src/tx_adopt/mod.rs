@@ -43,11 +43,6 @@ const FEW_THREADS: [usize; 2] = [1, 64];
 const BULK: usize = 32;
 /// Fixed loads, in percent of what the slower of Softnet and the mutex does flat out.
 const LOADS: [u32; 2] = [50, 80];
-/// Share of `--seconds` that one figure gets: there are hundreds.
-const SHARE: f64 = 0.1;
-/// The shortest turn, and what each thread adds to it: nearly all of them should have had the CPU.
-const SHORTEST: Duration = Duration::from_millis(50);
-const PER_THREAD: Duration = Duration::from_micros(1200);
 /// Turns to find out what the slower of the two does, if that was not measured before.
 const TRIES: usize = 3;
 
@@ -82,8 +77,8 @@ impl Case {
         }
     }
 
-    /// `offered` in packets per second.
-    fn shape(&self, time: Duration, offered: Option<f64>) -> Shape {
+    /// Flat out.
+    fn shape(&self, time: Duration) -> Shape {
         let driver = self.driver.map_or("veth", Driver::name);
         let mut params = vec![
             ("threads", json!(self.threads)),
@@ -98,7 +93,7 @@ impl Case {
             plan: Plan {
                 threads: self.threads,
                 bulk: self.bulk,
-                offered,
+                offered: None,
                 frame: FRAME,
                 classes: 0,
                 time,
@@ -111,7 +106,7 @@ impl Case {
 
     /// True if the command line asks for it; a case without a load is `load=full`.
     fn wanted(&self, only: &Only) -> bool {
-        let mut params = self.shape(Duration::ZERO, None).params;
+        let mut params = self.shape(Duration::ZERO).params;
         if self.load.is_none() {
             params.push(("load", json!("full")));
         }
@@ -177,28 +172,32 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let only = options.only()?;
     options.check_variants("tx-adopt", &VARIANTS)?;
     let ticks = Ticks::new();
-    let slice = options.slice().mul_f64(SHARE);
     let mut results = Collector::default();
     let mut known: HashMap<_, f64> = HashMap::new();
     for case in cases(options) {
         if !case.wanted(&only) {
             continue;
         }
-        let time = slice.max(SHORTEST.max(PER_THREAD * case.threads as u32));
-        let mut offered = None;
+        let time = options.window(case.threads);
+        let mut shape = case.shape(time);
+        let rounds = options.rounds().of(&shape.params, time);
+        if !rounds.want(OURS) {
+            continue;
+        }
         if let Some(load) = case.load {
-            let full = Case { load: None, ..case }.shape(time, None);
+            let full = Case { load: None, ..case }.shape(time);
             let key = (case.threads, case.qdisc, case.driver);
             let most = match known.get(&key) {
                 Some(most) => *most,
+                None if options.plan => 0.0,
                 None => capacity(&full, &ticks, &results)?,
             };
             known.insert(key, most);
-            offered = Some(most * f64::from(load) / 100.0);
+            shape.plan.offered = Some(most * f64::from(load) / 100.0);
         }
         let variants = VARIANTS.into_iter().filter(|name| case.has(name));
-        let turns = case.shape(time, offered).turns(variants, &ticks);
-        interleave::measure(options, options.rounds(), turns, &mut results)?;
+        let turns = shape.turns(variants, &ticks);
+        interleave::measure(options, rounds, turns, &mut results)?;
     }
     Ok(results.report("tx-adopt"))
 }
@@ -232,8 +231,8 @@ mod tests {
                         qdisc,
                         ..CASE
                     };
-                    let mut shape = case.shape(Duration::from_millis(20), offered);
-                    shape.mq = mq;
+                    let mut shape = case.shape(Duration::from_millis(20));
+                    (shape.plan.offered, shape.mq) = (offered, mq);
                     load::until_delivered(|| shape.measure(name, &ticks))
                         .unwrap_or_else(|error| panic!("{name} {shape:?}: {error}"));
                 }

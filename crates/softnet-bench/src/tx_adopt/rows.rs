@@ -1,7 +1,7 @@
 //! The figures of a turn as a row of the report.
 
 use super::load::Outcome;
-use crate::numbers::log2;
+use crate::numbers::{log2, percentiles};
 use crate::report::{Collector, Param};
 
 /// Adds one turn's figures to the report.
@@ -31,9 +31,10 @@ pub(crate) fn add(
         ),
     };
     for (names, counts) in [(call, Some(&outcome.call)), (times, sojourn)] {
-        for (name, fraction) in names.into_iter().zip([0.5, 0.99, 0.999]) {
-            let value = counts.and_then(|counts| counts.percentile(fraction));
-            fields.extend(value.map(|value| (name, value)));
+        if let Some(counts) = counts {
+            let of = names.into_iter().zip([0.5, 0.99, 0.999]);
+            let at = |fraction| counts.percentile(fraction);
+            fields.extend(percentiles(of, counts.total() as usize, at));
         }
     }
     if mpkt > 0.0 {

@@ -152,7 +152,7 @@ fn params(attack: &Attack) -> Vec<Param> {
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
-    let (turns, time) = super::turns(options);
+    let (rounds, time) = super::turns(options);
     let cpus = Cpus::choose()?;
     for attack in ATTACKS {
         let left_out = options.seconds < SHORT && !SHORT_ATTACKS.contains(&attack.name);
@@ -175,7 +175,10 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             params,
             measure: Box::new(measure),
         };
-        interleave::measure(options, turns, vec![both], results)?;
+        let slices = VARIANTS.len() as u32;
+        let rounds = rounds.clone().of(&both.params, time);
+        let rounds = rounds.in_turns_of((time + BEFORE) * slices + BEFORE);
+        interleave::measure(options, rounds, vec![both], results)?;
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::error::BenchError;
+use crate::interleave::Rounds;
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, OURS};
 use testpmd::Testpmd;
@@ -38,6 +39,8 @@ const RINGS: [&str; 2] = ["split", "packed"];
 const QUEUE: usize = 1024;
 /// Time for the rings to fill before something is measured, and the longest that is.
 const WARM_UP: Duration = Duration::from_millis(200);
+/// Time until packets flow and to end what carries them, about.
+const START: Duration = Duration::from_millis(1300);
 
 /// A switch that carries packets from and to guests.
 trait BackEnd: std::fmt::Debug {
@@ -69,11 +72,15 @@ fn device_options(ring: &str, queue: usize) -> String {
 }
 
 /// Turns of each variant, and the time of each figure in one.
-fn turns(options: &Options) -> (usize, Duration) {
+fn turns(options: &Options) -> (Rounds, Duration) {
     let (turns, time) = options.program_turns();
     // A run of a second is to see that all works; most of its time is that of programs to start.
-    let share = if options.seconds < SHORT { 4 } else { 1 };
-    (turns, time / share)
+    let time = if options.seconds < SHORT {
+        time / 4
+    } else {
+        time
+    };
+    (turns, time)
 }
 
 /// Measures.

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::ovs::Ovs;
 use super::softnet::{Reflector, Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, WARM_UP, address, device_options};
+use super::{BackEnd, DPDK, OVS, QUEUE, RINGS, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::{BenchError, chain};
 use crate::hosts::Directory;
@@ -180,7 +180,7 @@ fn forwarder(sockets: &[PathBuf], cpu: usize, arguments: &[&str]) -> Result<Test
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
-    let (turns, time) = super::turns(options);
+    let (rounds, time) = super::turns(options);
     let cpus = Cpus::choose()?;
     for path in Path::ALL {
         let rings = path.rings(options.seconds < SHORT).iter();
@@ -206,7 +206,9 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }
         };
         let all = path.variants().into_iter().map(turn).collect();
-        interleave::measure(options, turns, all, results)?;
+        let turn = (time + START) * rings.len() as u32;
+        let rounds = rounds.clone().of(&[("path", json!(path.name()))], time);
+        interleave::measure(options, rounds.of_several().in_turns_of(turn), all, results)?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
 use crate::hosts::Directory;
 use crate::interleave::{self, Turn};
-use crate::numbers::{mean, percentile};
+use crate::numbers::ping_fields;
 use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::set_ovs_sleep;
@@ -83,13 +83,12 @@ impl Guests {
         }
         // The program's code is not in the guest's cache at the first.
         let times = &times[1..];
-        Ok(vec![
-            ("ping_mean_us", mean(times)),
-            ("ping_p50_us", percentile(times, 0.5)),
-            ("ping_p99_us", percentile(times, 0.99)),
-        ])
+        Ok(ping_fields(times))
     }
 }
+
+/// Time until guests answer, about.
+const BOOT: Duration = Duration::from_secs(3);
 
 /// A switch and its guests.
 struct Pair<S> {
@@ -176,12 +175,13 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     }
     let image = match find_image() {
         Ok(image) => image,
+        Err(_) if options.plan => Default::default(),
         Err(why) => {
             results.skip(OURS, &params(), why);
             return Ok(());
         }
     };
-    let (turns, time) = super::turns(options);
+    let (rounds, time) = super::turns(options);
     let cpu = Cpus::choose()?.a;
     let pairs = Rc::new(RefCell::new(Pairs::default()));
     let turn = |name: &&'static str| {
@@ -199,7 +199,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let sleep = format!("pmd-sleep-max={SLEEP}");
     results.note(OVS_SLEEP, "setting", &sleep);
     let turn_of_each = variants.iter().map(turn).collect();
-    interleave::measure(options, turns, turn_of_each, results)?;
+    let rounds = rounds.of(&params(), time).in_turns_of(time + BOOT);
+    interleave::measure(options, rounds, turn_of_each, results)?;
     let softnet = pairs.borrow_mut().softnet.take();
     softnet.map_or(Ok(()), |pair| Box::new(pair.switch).stop())
 }

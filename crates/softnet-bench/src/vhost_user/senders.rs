@@ -18,7 +18,7 @@ use softnet_tc::QdiscSpec;
 use softnet_testbed::threads::joined;
 
 use super::testpmd::{self, Rates, Testpmd};
-use super::{QUEUE, WARM_UP, address, device_options};
+use super::{QUEUE, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::{self, Cpus};
 use crate::error::BenchError;
 use crate::hosts::Directory;
@@ -187,7 +187,7 @@ fn measure(threads: usize, cpus: Cpus, time: Duration) -> Result<Vec<Field>, Ben
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
-    let (turns, time) = super::turns(options);
+    let (rounds, time) = super::turns(options);
     let cpus = Cpus::choose()?;
     let asked = |threads: &usize| {
         let wanted = options.threads.is_empty() || options.threads.contains(threads);
@@ -209,7 +209,11 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         params: vec![("case", json!(CASE))],
         measure: Box::new(measure),
     };
-    interleave::measure(options, turns, vec![turn], results)
+    let rounds = rounds.of(&turn.params, time);
+    let rounds = rounds
+        .of_several()
+        .in_turns_of((time + START) * THREADS.len() as u32);
+    interleave::measure(options, rounds, vec![turn], results)
 }
 
 /// The parameters of all rows.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::softnet::{Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
-use super::{BackEnd as _, NO_DEFER, QUEUE, WARM_UP, address, device_options};
+use super::{BackEnd as _, NO_DEFER, QUEUE, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
 use crate::hosts::Directory;
@@ -104,7 +104,7 @@ fn measure(
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
     let only = options.only()?;
-    let (turns, time) = super::turns(options);
+    let (rounds, time) = super::turns(options);
     let cpus = Cpus::choose()?;
     if !options.threads.is_empty() {
         return Ok(());
@@ -135,7 +135,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 }
             };
             let all = [OURS, NO_DEFER].map(turn).into();
-            interleave::measure(options, turns, all, results)?;
+            let rounds = rounds.clone().of(&params, time).in_turns_of(time + START);
+            interleave::measure(options, rounds, all, results)?;
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ use crate::hosts::Topology;
 use crate::interleave;
 use crate::options::Options;
 use crate::report::{Collector, Field, Param};
+use crate::switch::iperf;
 use crate::switches::{
     self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
 };
@@ -27,7 +28,7 @@ mod wrk;
 /// The case's name: rows carry it as the parameter `case`.
 const CASE: &str = "web";
 /// Connections from the load generator to the proxy.
-const CONNECTIONS: [u32; 4] = [16, 32, 64, 1024];
+const CONNECTIONS: [u32; 3] = [16, 64, 1024];
 /// Requests before the first measurement, so that the proxy has its connections to the server.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -60,10 +61,14 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let (rounds, slice) = options.program_turns();
+    let slice = iperf::whole(slice);
+    let params = [("case", json!(CASE))];
+    let time = slice * connections.len() as u32 + WARM_UP + Duration::from_secs(2);
     let turn = move |switch: &dyn Switch, results: &mut Collector| {
         turn(switch, &connections, slice, results)
     };
-    let turns = switches::turns(switches(), &[("case", json!(CASE))], results, turn);
+    let turns = switches::turns(switches(), &params, results, turn);
+    let rounds = rounds.of(&params, slice).of_several().in_turns_of(time);
     interleave::measure(options, rounds, turns, results)
 }
 

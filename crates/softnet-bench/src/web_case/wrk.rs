@@ -10,6 +10,7 @@ use super::on;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::process;
+use crate::switch::iperf::whole;
 
 const CLIENT: usize = 0;
 /// Files that wrk and the like may open.
@@ -36,7 +37,7 @@ pub(super) fn run(
 ) -> Result<Web, BenchError> {
     allow_files();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-    let seconds = time.as_secs_f64().round().max(1.0);
+    let seconds = whole(time).as_secs();
     let mut command = on(topology, CLIENT, "wrk");
     command
         .arg(format!("-t{}", cpus.min(connections)))
