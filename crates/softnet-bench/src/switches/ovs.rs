@@ -214,7 +214,9 @@ impl Files<'_> {
     fn vsctl(&self, arguments: &[&str]) -> Result<(), BenchError> {
         let mut command = self.command(self.place.command(&self.control));
         command.arg(format!("--db=unix:{}", self.inside("db.sock")));
+        // The server's socket is there before the server listens.
         command
+            .arg("--retry")
             .arg(format!("--timeout={}", PATIENCE.as_secs()))
             .args(arguments);
         process::output(&mut command).map(drop)
