@@ -22,6 +22,12 @@ need qemu-system-x86_64 qemu-system-x86
 need ethtool ethtool
 need busybox busybox-static
 need cpio cpio
+need promtool prometheus
+need passt passt
+need bwrap bubblewrap
+need fireqos fireqos
+need go golang-go
+python3 -c "import ensurepip" 2>/dev/null || packages+=(python3-venv)
 pkg-config --exists libdpdk 2>/dev/null || packages+=(libdpdk-dev)
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

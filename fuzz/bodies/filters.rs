@@ -11,7 +11,7 @@ use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
 use softnet::wire::{L4, Network, dissect};
 use softnet_tc::{
-    Compare, Ematch, FilterAction, FilterKind, FilterOp, FilterSpec, Flower, Handle, Key, Layer,
+    Compare, Control, Ematch, FilterKind, FilterOp, FilterSpec, Flower, Handle, Key, Layer,
     Prefix, PrioSpec, QdiscEnv, QdiscSpec, Test, Tree, TreeSpec, U32, Width,
 };
 
@@ -104,9 +104,11 @@ impl Input<'_> {
                 mask: [0, 0xff, 0xf0, 0xffff_0000][usize::from(self.below(4))],
                 compare: self.compare(),
                 value: u32::from(self.byte()),
+                trans: false,
             },
         };
-        Ematch { negated, test }
+        let or = self.below(4) == 0;
+        Ematch { negated, or, test }
     }
 
     fn flower(&mut self) -> Flower {
@@ -121,6 +123,7 @@ impl Input<'_> {
             src_port: self.maybe(Input::ports),
             dst_port: self.maybe(Input::ports),
             mark: self.maybe(Input::mark),
+            fields: Vec::new(),
         }
     }
 
@@ -130,11 +133,11 @@ impl Input<'_> {
         let protocol = PROTOCOLS[usize::from(self.below(16).saturating_sub(11))];
         let handle = u32::from(self.below(6));
         let action = match self.below(10) {
-            0 => FilterAction::Drop,
-            1 | 2 => FilterAction::Continue,
-            3 => FilterAction::Reclassify,
-            4 | 5 => FilterAction::Goto(u32::from(self.below(4))),
-            _ => FilterAction::Pass,
+            0 => Control::Drop,
+            1 | 2 => Control::Continue,
+            3 => Control::Reclassify,
+            4 | 5 => Control::Goto(u32::from(self.below(4))),
+            _ => Control::Pass,
         };
         let class = ROOT.class(u16::from(self.below(18)));
         // Mostly one that fits the others of the priority.
@@ -161,7 +164,7 @@ impl Input<'_> {
             prio,
             protocol,
             handle,
-            action,
+            actions: action.into(),
             class: Some(class).filter(|class| class.minor() != 17),
             ..FilterSpec::new(kind, ROOT)
         }
@@ -354,20 +357,22 @@ fn decide(filters: &[FilterSpec], view: &View<'_>) -> (Decision, Vec<u64>) {
                 }
             }
             hits[index] += 1;
-            chain = match filter.action {
-                FilterAction::Pass => {
+            let action = filter.actions.as_slice().first();
+            chain = match action.map_or(Control::Pass, |action| action.spec().control) {
+                Control::Pass => {
                     let minor = filter.class.map_or(0, Handle::minor);
                     return (Decision::Class(minor), hits);
                 }
-                FilterAction::Drop => return (Decision::Drop(DropReason::FilterDrop), hits),
-                FilterAction::Continue => {
+                Control::Drop => return (Decision::Drop(DropReason::FilterDrop), hits),
+                Control::Continue => {
                     if matches!(filter.kind, FilterKind::Flower(_) | FilterKind::Matchall) {
                         skip = Some(filter.prio);
                     }
                     continue;
                 }
-                FilterAction::Reclassify => 0,
-                FilterAction::Goto(chain) => chain,
+                Control::Reclassify => 0,
+                Control::Goto(chain) => chain,
+                other => panic!("{other:?}"),
             };
             restarts += 1;
             if restarts > 16 {
@@ -500,7 +505,16 @@ fn matches(filter: &FilterSpec, view: &View<'_>) -> Option<bool> {
             let first_miss = || keys().find(|holds| *holds != Some(true));
             of.mark.is_none_or(|mark| view.mark(mark)) && first_miss().unwrap_or(Some(true))?
         }
-        FilterKind::Basic(all) => all.iter().all(|e| ematch(&e.test, view) != e.negated),
+        FilterKind::Basic(all) => {
+            let mut holds = true;
+            for e in all {
+                holds = ematch(&e.test, view) != e.negated;
+                if holds == e.or {
+                    break;
+                }
+            }
+            holds
+        }
         FilterKind::Flower(flower) => flower_matches(flower, view),
     })
 }
@@ -521,6 +535,7 @@ fn ematch(test: &Test, view: &View<'_>) -> bool {
             mask,
             compare,
             value,
+            trans: _,
         } => {
             let bytes = match width {
                 Width::One => 1,
@@ -539,6 +554,7 @@ fn ematch(test: &Test, view: &View<'_>) -> bool {
             let mask = if mask == 0 { u32::MAX } else { mask };
             number.is_some_and(|number| compares(number & mask, compare, value))
         }
+        ref other => panic!("{other:?}"),
     }
 }
 

@@ -162,9 +162,11 @@ impl Service for Links {
         replies: &mut Replies,
     ) -> Result<String, Error> {
         match operation {
-            Operation::Stats => Ok(format!("links {}\n", self.links.len())),
+            Operation::Stats | Operation::Show | Operation::DryRun => {
+                Ok(format!("links {}\n", self.links.len()))
+            }
             Operation::DumpConfig => Ok("0123456789".repeat(argument.len())),
-            Operation::Reload => {
+            Operation::Reload | Operation::Change => {
                 assert!(client.may_change);
                 replies.publish(GROUP, NEWLINK, 0, &header(7), |_| {});
                 Err(Error::invalid("line 3 is wrong"))

@@ -36,12 +36,14 @@ static void replace_options(struct msghdr *message, const char *options)
 	memcpy(copy, header, header->nlmsg_len);
 	header = (struct nlmsghdr *)copy;
 	attr = (struct rtattr *)(copy + NLMSG_LENGTH(sizeof(struct tcmsg)));
-	while (RTA_OK(attr, left) && attr->rta_type != TCA_OPTIONS)
+	while (RTA_OK(attr, left) && (attr->rta_type & NLA_TYPE_MASK) != TCA_OPTIONS)
 		attr = RTA_NEXT(attr, left);
+	/* The type keeps its flags. */
+	unsigned short type = RTA_OK(attr, left) ? attr->rta_type : TCA_OPTIONS;
 	char *to = RTA_DATA(attr);
 	for (const char *at = options; at[0] && at[1]; at += 2)
 		sscanf(at, "%2hhx", (unsigned char *)to++);
-	attr->rta_type = TCA_OPTIONS;
+	attr->rta_type = type;
 	attr->rta_len = to - (char *)attr;
 	header->nlmsg_len = NLMSG_ALIGN(to - copy);
 	vector = (struct iovec){ copy, header->nlmsg_len };

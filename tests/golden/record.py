@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Records what Linux does with known packets, for crates/softnet-tc/tests/golden.
 
-Usage: SOFTNET_QEMU_KERNEL=PROGRAM record.py FOLDER
+Usage: SOFTNET_QEMU_KERNEL=PROGRAM record.py FOLDER [SCENARIO…]
 
 PROGRAM runs a shell script in a virtual machine and prints its console. It puts the files that the
 variable ADD names into the machine's root folder, has iproute2 there as `tc7` and `ip7`, and loads
-a module with `mod NAME`. FOLDER gets a file for each scenario: commands, packets and what came of
-them.
+a module with `mod NAME`. FOLDER gets a file for each scenario, or for those that are named: commands,
+packets and what came of them.
 
 The qdiscs hang below a token bucket that is empty, so that packets wait until it is refilled. One
 more packet then starts the queue, since a change alone does not.
@@ -20,7 +20,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODULES = """sch_tbf sch_htb sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib sch_mqprio cls_u32
+MODULES = """sch_netem sch_tbf sch_htb sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib
+sch_mqprio sch_drr sch_ets sch_qfq sch_hfsc sch_cake cls_u32
 cls_flower cls_basic cls_matchall cls_fw em_cmp em_u32 em_meta act_gact
 act_vlan act_skbedit sch_ingress dummy""".split()
 BUCKET = "burst 1600 limit 1000000"
@@ -433,6 +434,90 @@ def mqprio():
     return one
 
 
+def classful(name, qdisc, classes, changes):
+    """Classes with packets of many sizes, which change and go while they wait."""
+    one = Scenario(name)
+    one.hold()
+    one.tc(f"qdisc add parent 1:1 handle 2: {qdisc}")
+    for parent, minor, options in classes:
+        one.tc(f"class add parent 2:{parent} classid 2:{minor} {name} {options}")
+    # The bucket looks at this one.
+    one.send(ip4(), handle("2:99"))
+    leaves = [minor for _, minor, _ in classes if minor != "99" and not minor.startswith("a")]
+    sizes = [100, 1514, 300, 700, 64, 1200, 1000]
+    at = 0
+    for times in (3, 1, 4, 2, 5):
+        for minor in leaves:
+            one.send(ip4(size=sizes[at % len(sizes)]), handle(f"2:{minor}"), times=times)
+            at += 3
+    # To no class.
+    one.send(ip4(), handle("2:77"), times=2)
+    one.show("qdisc")
+    for change in changes:
+        one.tc(change)
+    for minor in leaves[1:4]:
+        one.send(ip4(size=500), handle(f"2:{minor}"), times=3)
+    one.show("qdisc")
+    one.release(handle(f"2:{leaves[1]}"))
+    one.show("qdisc", "class")
+    # Idle in between.
+    for minor in leaves[1:4]:
+        one.send(ip4(size=900), handle(f"2:{minor}"))
+    one.show("qdisc", "class")
+    return one
+
+
+def drr():
+    quanta = [("", "99", ""), ("", "1", "quantum 300"), ("", "2", "quantum 1514")]
+    quanta += [("", "3", "quantum 4000"), ("", "4", ""), ("", "5", "quantum 256")]
+    changes = ["class change classid 2:3 drr quantum 600", "class del classid 2:5"]
+    return classful("drr", "drr", quanta, changes)
+
+
+def qfq():
+    weights = [("", "99", "weight 5"), ("", "1", "weight 1"), ("", "2", "weight 10")]
+    weights += [("", "3", "weight 100 maxpkt 2000"), ("", "4", "weight 10")]
+    weights += [("", "5", "weight 10 maxpkt 600"), ("", "6", "weight 1000")]
+    changes = ["class change classid 2:3 qfq weight 3", "class del classid 2:5"]
+    return classful("qfq", "qfq", weights, changes)
+
+
+def hfsc():
+    rate = lambda kbit: f"ls m2 {kbit}kbit"
+    curves = [("", "99", rate(100)), ("", "a1", rate(600)), ("", "a2", rate(300))]
+    curves += [("a1", "1", rate(100)), ("a1", "2", rate(500)), ("a2", "3", rate(50))]
+    curves += [("a2", "a3", rate(250)), ("a3", "4", rate(10)), ("a3", "5", rate(20))]
+    curves += [("", "6", rate(1000))]
+    changes = ["class change classid 2:2 hfsc ls m2 50kbit", "class del classid 2:5"]
+    return classful("hfsc", "hfsc default 6", curves, changes)
+
+
+def ets():
+    one = Scenario("ets")
+    one.hold()
+    one.tc(
+        "qdisc add parent 1:1 handle 2: ets bands 6 strict 2 quanta 300 1514 4000 256 "
+        "priomap 5 4 3 2 1 0 5 5 5 5 5 5 5 5 5 5"
+    )
+    one.send(ip4(), handle("2:1"))
+    at = 0
+    for times in (3, 1, 4, 2):
+        for priority in [0, 1, 2, 3, 4, 5, 9, handle("2:3"), handle("2:9"), handle("7:1")]:
+            size = [100, 1514, 300, 700, 64, 1200, 1000][at % 7]
+            one.send(ip4(size=size), priority, times=times)
+            at += 3
+    one.show("qdisc")
+    one.tc(
+        "qdisc change handle 2: ets bands 6 strict 1 quanta 700 300 1514 4000 256 "
+        "priomap 5 4 3 2 1 0 5 5 5 5 5 5 5 5 5 5"
+    )
+    for priority in range(6):
+        one.send(ip4(size=500), priority, times=3)
+    one.release(0)
+    one.show("qdisc", "class")
+    return one
+
+
 def fq_codel():
     one = Scenario("fq_codel")
     one.hold()
@@ -489,6 +574,87 @@ def fq():
     return one
 
 
+def cake():
+    """Tins, flows, COBALT's limit, filters of acknowledgments: all of it in one order."""
+    one = Scenario("cake")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: cake diffserv4 flows rtt 1000s fwmark 0xf")
+
+    def send(port, tos=0, size=100, times=1, priority=0, mark=0):
+        one.send(ip4(sport=port, tos=tos, size=size), priority, mark, times)
+
+    # The bucket looks at the first one.
+    send(9, size=60)
+    # A sparse flow, and others that send more than a round's bytes.
+    for port, size, times in [(1, 500, 8), (2, 1000, 6), (3, 100, 9), (4, 1500, 3), (5, 60, 1)]:
+        send(port, size=size, times=times)
+    # Other tins, by code point, mark and priority.
+    for port, tos in [(11, 0xB8), (12, 0x20), (13, 0x48), (14, 0x04), (15, 0xE0)]:
+        send(port, tos=tos, size=300, times=4)
+    send(16, mark=1, times=2)
+    send(17, mark=4, times=2)
+    send(18, priority=handle("2:3"), times=2)
+    send(19, priority=handle("2:7"), mark=9, times=2)
+    one.send(link(b"\x08\x06\0\1\x08\0\6\4\0\1"))
+    one.send(ip6(tos=0xB8, sport=30))
+    one.send(ip6(sport=31))
+    one.show("qdisc")
+    one.release(priority=handle("2:2"))
+    one.show("qdisc")
+    return one
+
+
+def cake_acks():
+    one = Scenario("cake_acks")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: cake besteffort flows rtt 1000s ack-filter")
+
+    def ack(number, port=1, flags=0x10, options=b"", data=0, dport=80):
+        options += bytes(-len(options) % 4)
+        header = 20 + len(options)
+        length = 20 + header + data
+        tcp = port.to_bytes(2, "big") + dport.to_bytes(2, "big") + bytes(4)
+        tcp += number.to_bytes(4, "big") + bytes([header // 4 << 4, flags, 1, 0, 0, 0, 0, 0])
+        ip = bytes([0x45, 0]) + length.to_bytes(2, "big") + b"\0\1\0\0"
+        ip += bytes([64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2])
+        # The number of the frame is behind the packet, as padding.
+        one.send(link(b"\x08\0" + ip + tcp + options, 14 + length + 4))
+
+    def sack(*blocks):
+        words = b"".join(n.to_bytes(4, "big") for block in blocks for n in block)
+        return bytes([1, 1, 5, 2 + len(words)]) + words
+
+    def times(sent, echo):
+        return bytes([1, 1, 8, 10]) + sent.to_bytes(4, "big") + echo.to_bytes(4, "big")
+
+    ack(1)
+    for filter in ("ack-filter", "ack-filter-aggressive"):
+        if filter != "ack-filter":
+            one.tc(f"qdisc change handle 2: cake besteffort flows rtt 1000s {filter}")
+        port = 100 if filter == "ack-filter" else 200
+        cases = [
+            [dict(number=n * 1000) for n in range(1, 6)],
+            [dict(number=1000)] * 3,
+            [dict(number=n, flags=f) for n, f in [(1, 16), (2, 16), (3, 80), (4, 80), (5, 80)]],
+            [dict(number=n, data=d) for n, d in [(1, 0), (2, 8), (3, 0), (4, 0), (5, 8)]],
+            [dict(number=n, options=sack((50, 60 + n))) for n in (1, 2, 3)],
+            [dict(number=1, options=sack((50, 60 + n))) for n in (1, 2, 3)],
+            [dict(number=9, options=sack((50, 60))), dict(number=10), dict(number=11)],
+            [dict(number=9, options=sack((5, 6))), dict(number=10, options=sack((5, 6)))],
+            [dict(number=n, options=times(n, n)) for n in (1, 2, 3)],
+            [dict(number=n, options=times(9 - n, 1)) for n in (1, 2, 3)],
+            [dict(number=n, options=bytes([2, 4, 5, 180])) for n in (1, 2, 3)],
+            [dict(number=n, flags=f) for n, f in [(1, 24), (2, 16), (3, 16), (4, 17)]],
+        ]
+        for number, case in enumerate(cases):
+            for packet in case:
+                ack(port=port + number, **packet)
+    one.show("qdisc")
+    one.release()
+    one.show("qdisc")
+    return one
+
+
 def codel():
     one = Scenario("codel")
     one.hold()
@@ -500,26 +666,80 @@ def codel():
     return one
 
 
+def netem():
+    """Random parts by a seed, of one stream of packets each; nothing depends on when they come."""
+    one = Scenario("netem")
+    verb = "add"
+
+    def run(options, times=40, priorities=(0,), **packet):
+        nonlocal verb
+        root = "root " if verb == "add" else ""
+        one.tc(f"qdisc {verb} {root}handle 1: netem {options}")
+        verb = "change"
+        for n in range(times):
+            one.send(ip4(size=100, **packet), priorities[n % len(priorities)])
+        one.show("qdisc")
+
+    run("limit 5 delay 200ms seed 1", times=8)
+    run("loss 20% seed 42")
+    run("loss 0.5% seed 18446744073709551615", times=200)
+    run("loss state 10% 30% 20% 40% 5% seed 4294967297")
+    run("loss gemodel 10% 30% 80% 5% seed 9")
+    run("loss 30% ecn seed 3", tos=1)
+    run("duplicate 30% seed 7")
+    run("duplicate 30% loss 20% seed 8")
+    run("delay 200ms reorder 40% gap 2 seed 5")
+    run("delay 200ms reorder 100% gap 5 seed 6", times=11)
+    # Three delays, further apart than the packets come.
+    run("delay 500ms 200ms distribution three seed 11", times=20)
+    run("rate 8kbit limit 3 seed 6", times=6)
+    return one
+
+
+def netem_child():
+    """A qdisc at the class, below a bucket."""
+    one = Scenario("netem_child")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: netem loss 20% seed 12")
+    one.tc("qdisc add parent 2:1 handle 3: prio")
+    one.tc("qdisc add parent 3:2 handle 4: pfifo limit 3")
+    for n in range(30):
+        one.send(ip4(size=100 + n), [0, 6, 1, 0][n % 4])
+    one.show()
+    one.release(6)
+    one.show()
+    return one
+
+
 def lines_of(kind, text):
     """tc's JSON as a line for each object, with what both sides count alike."""
     for item in json.loads(text):
         name = item.get("handle")
         words = [kind, item.get("kind", item.get("class", "")), name]
         item.update(item.get("stats", {}))
-        if "packets" not in item:
+        # The class that an hfsc is.
+        if "packets" not in item or kind == "class" and name.endswith(":"):
             continue
         for key in ("packets", "bytes", "drops", "overlimits", "backlog", "qlen"):
             words.append(f"{key} {item[key]}")
         for key, value in item.items():
             if key in XSTATS:
                 words.append(f"{key} {value}")
+        for number, tin in enumerate(item.get("tins", [])):
+            words += [f"tin{number}.{key} {tin[key]}" for key in TIN_XSTATS]
         yield " ".join(map(str, words))
 
 
 XSTATS = set(
     """maxpacket drop_overlimit new_flow_count ecn_mark new_flows_len old_flows_len
-    flows_plimit""".split()
+    flows_plimit delayed dropped corrupted duplicated reordered ecn_marked
+    allocation_errors""".split()
 )
+
+
+# Hashes differ, and so do times.
+TIN_XSTATS = """threshold_rate sent_bytes sent_packets backlog_bytes drops ecn_mark ack_drops
+max_pkt_len flow_quantum sparse_flows bulk_flows""".split()
 
 
 def write(folder, version, name, lines):
@@ -569,6 +789,11 @@ def main():
     folder = sys.argv[1]
     program = os.environ["SOFTNET_QEMU_KERNEL"].split()
     scenarios = [prio(), *all_filters(), handles(), htb_filters(), mqprio(), fq_codel(), fq(), codel()]
+    scenarios += [drr(), ets(), qfq(), hfsc(), netem(), netem_child()]
+    scenarios += [cake(), cake_acks()]
+    # Those that are named, or all.
+    names = sys.argv[2:]
+    scenarios = [one for one in scenarios if one.device in names or not names]
     with tempfile.TemporaryDirectory() as temporary:
         sender = os.path.join(temporary, "sender")
         subprocess.run(["gcc", "-static", "-O1", "-o", sender, HERE + "/send.c"], check=True)
@@ -582,6 +807,8 @@ def main():
             file.write("".join(f"mod {module}\n" for module in MODULES))
             # What tc looks up in a file.
             file.write("mkdir -p /etc/iproute2\n")
+            file.write("mkdir -p /lib/tc\necho '-8192 0 8192' >/lib/tc/three.dist\n")
+            file.write("export TC_LIB_DIR=/lib/tc\n")
             file.write("printf '1 cmp\\n3 u32\\n4 meta\\n' >/etc/iproute2/ematch_map\n")
             file.write("echo $(uname -sr), $(tc7 -V)\n/sender < /commands 2>&1\n")
         first, script = program[0], [script]

@@ -2,7 +2,7 @@
 """Records what tc tells Linux about qdiscs and classes, and what Linux answers, for
 crates/softnet-rtnl.
 
-Usage: SOFTNET_QEMU_KERNEL=PROGRAM record_options.py FILE
+Usage: SOFTNET_QEMU_KERNEL=PROGRAM record_options.py FILE [KIND…]
 
 PROGRAM as for record.py. FILE gets for each command:
 
@@ -22,8 +22,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODULES = """sch_tbf sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib sch_mqprio sch_htb
-dummy""".split()
+MODULES = """sch_netem sch_tbf sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib sch_mqprio
+sch_htb sch_drr sch_ets sch_qfq sch_hfsc sch_multiq dummy""".split()
+OWN = ["netem", "drr", "ets", "qfq", "hfsc", "multiq"]
 NEWQDISC, NEWTCLASS, OPTIONS, XSTATS = 36, 40, 2, 4
 
 
@@ -111,6 +112,104 @@ def kinds():
     yield from fq_codels()
     yield from fqs()
     yield from htbs()
+    yield from netems()
+    yield from drrs()
+    yield from etss()
+    yield from qfqs()
+    yield from hfscs()
+    yield from multiqs()
+
+
+def netem_options(*rest, latency=0, limit=10, loss=0, gap=0, duplicate=0, jitter=0):
+    """`struct tc_netem_qopt`, and a seed behind other attributes."""
+    qopt = struct.pack("<6I", latency, limit, loss, gap, duplicate, jitter)
+    return qopt + b"".join(rest) + attribute(14, struct.pack("<Q", 5))
+
+
+def netems():
+    def slot(low, high, packets=0, size=0, delay=0, jitter=0):
+        return attribute(12, struct.pack("<qqiiqq", low, high, packets, size, delay, jitter))
+
+    def time64(kind, time):
+        return attribute(kind, struct.pack("<q", time))
+
+    def model(kind, *numbers):
+        return attribute(5, attribute(kind, struct.pack(f"<{len(numbers)}I", *numbers)))
+
+    yield [add("netem seed 1"), change("netem")]
+    yield [
+        add("netem delay 100ms 10ms 25% seed 1"),
+        change("netem loss 1% 25% seed 1"),
+        change("netem rate 8mbit 20 100 -5"),
+        change("netem duplicate 2% 10% corrupt 0.1% 5%"),
+        change("netem delay 5ms reorder 25% 50% gap 4"),
+        change("netem delay 5ms reorder 25%"),
+        change("netem loss state 1% 20% 30% 40% 5%"),
+        change("netem loss gemodel 1% 10% 70% 0.1% ecn"),
+        change("netem slot 1ms 5ms packets 10 bytes 9000"),
+        change("netem slot 800us"),
+        change("netem limit 7 seed 18446744073709551615"),
+        change("netem rate 40gbit"),
+        change("netem loss state 1%"),
+        change("netem loss gemodel 1%"),
+        change("netem rate 1kbit"),
+        replace("netem delay 7s 3s"),
+    ]
+    for rest in [
+        "seed 1 limit 0",
+        "seed 1 delay 200000s",
+        "seed 1 delay 1ms 2147483648ns",
+        "seed 1 loss 100%",
+        "seed 1 delay 9300000s",
+        "seed 1 loss random 10%",
+        "seed 1 rate 34359738360bit",
+        "seed 1 rate 34359738368bit 2147483647 4294967295 -2147483648",
+    ]:
+        yield [add("netem " + rest)]
+    for options in [
+        b"\0" * 20,
+        netem_options(latency=1, jitter=4294967295),
+        netem_options(latency=1000, gap=3),
+        netem_options(attribute(2, b"")),
+        netem_options(attribute(2, b"\1")),
+        netem_options(attribute(2, b"\1\0\2\0\3")),
+        netem_options(attribute(13, b"")),
+        netem_options(time64(10, -1)),
+        netem_options(time64(11, -1)),
+        netem_options(time64(10, 1000), latency=5),
+        netem_options(time64(11, 5000000000)),
+        netem_options(slot(-1, 5)),
+        netem_options(slot(5, -1)),
+        netem_options(slot(6, 5)),
+        netem_options(slot(5, 6, delay=-1)),
+        netem_options(slot(5, 6, jitter=-1)),
+        netem_options(slot(5, 6, -1)),
+        netem_options(slot(5, 6, 0, -1)),
+        netem_options(slot(0, 0, 3, 4)),
+        netem_options(slot(0, 0, 0, 0, 7, 8)),
+        netem_options(slot(1, 1, 2147483647, 2147483647, 1, 3000000000)),
+        netem_options(model(1, 1, 2, 3, 4, 5)),
+        netem_options(model(1, 1, 2, 3, 4)),
+        netem_options(model(2, 1, 2, 3, 4, 5)),
+        netem_options(model(2, 1, 2, 3)),
+        netem_options(model(3, 1)),
+        netem_options(attribute(5, b"")),
+        netem_options(attribute(5, b"\1\2")),
+        netem_options(attribute(1, bytes(8))),
+        netem_options(attribute(1, struct.pack("<4I", 1, 2, 3, 4))),
+        netem_options(attribute(3, struct.pack("<I", 1))),
+        netem_options(attribute(4, struct.pack("<2I", 1, 2))),
+        netem_options(attribute(6, struct.pack("<Ii", 1, 2))),
+        netem_options(
+            attribute(6, struct.pack("<IiIi", 1000, 2, 3, 4)), attribute(8, struct.pack("<Q", 7))
+        ),
+        netem_options(u32(7, 1)),
+        netem_options(u32(7, 0)),
+        netem_options(attribute(7, b"\1")),
+        netem_options(attribute(14, b"\1\2\3\4")),
+        netem_options(attribute(99, b"\1")),
+    ]:
+        yield [add("netem seed 5", options), change("netem seed 6")]
 
 
 def tbfs():
@@ -473,6 +572,207 @@ def htbs():
     yield [add("prio"), klass("add", "parent 1: classid 1:1 htb rate 1mbit")]
 
 
+def multiqs():
+    yield [add("multiq"), change("multiq"), replace("multiq")]
+    for options in b"", b"\1\0\0\0", b"\1\0", b"\7\0\7\0\7\0\7\0":
+        yield [add("multiq", options)]
+    yield [add("multiq"), klass("add", "parent 1: classid 1:9 htb rate 1mbit")]
+
+
+def drrs():
+    yield [
+        add("drr"),
+        klass("add", "parent 1: classid 1:1 drr"),
+        klass("add", "parent 1: classid 1:2 drr quantum 300"),
+        klass("change", "parent 1: classid 1:2 drr"),
+        klass("change", "parent 1: classid 1:2 drr quantum 9000"),
+        klass("replace", "parent 1: classid 1:2 drr quantum 70"),
+        klass("add", "parent 1:1 classid 1:3 drr"),
+        klass("add", "parent 1:77 classid 1:4 drr"),
+        klass("add", "parent 1: classid 1:5 drr quantum 0"),
+        change("drr"),
+    ]
+    yield [add("drr", b"\1\0\0\0")]
+    yield [add("drr", b"")]
+    for options in [
+        b"",
+        u32(1, 0),
+        u32(1, 1),
+        u32(1, 4294967295),
+        attribute(1, b"\1\0"),
+        u32(2, 1),
+        u32(1, 5) + b"\4\0\1\0",
+        b"\7",
+    ]:
+        yield [add("drr"), klass("add", "parent 1: classid 1:1 drr", options)]
+    yield [
+        add("drr"),
+        klass("add", "parent 1: classid 1:1 drr quantum 5"),
+        klass("change", "parent 1: classid 1:1 drr", b""),
+        klass("change", "parent 1: classid 1:1 drr", u32(1, 0)),
+        klass("add", "parent 1: classid 1:1 drr"),
+        klass("change", "parent 1: classid 1:2 drr"),
+    ]
+
+
+def nested(kind, *parts):
+    return attribute(0x8000 | kind, b"".join(parts))
+
+
+def u8(kind, value):
+    return attribute(kind, bytes([value]))
+
+
+def etss():
+    yield [
+        add("ets bands 3"),
+        change("ets bands 5 strict 2 quanta 1000 2000"),
+        change("ets strict 3 quanta 4000 3000 priomap 4 3 2 1 0"),
+        klass("change", "classid 1:4 ets quantum 700"),
+        klass("change", "classid 1:4 ets"),
+        klass("change", "classid 1:2 ets quantum 700"),
+        klass("change", "classid 1:9 ets quantum 700"),
+        klass("add", "parent 1: classid 1:9 ets quantum 700"),
+        klass("replace", "classid 1:5 ets quantum 800"),
+        change("ets bands 2"),
+        replace("ets bands 16 strict 16"),
+    ]
+    for rest in [
+        "bands 1",
+        "bands 16",
+        "strict 16",
+        "bands 4 strict 1 quanta 10 20 priomap 0 1 2 3 3 3 3 3 3 3 3 3 3 3 3 3",
+        "quanta 4294967295",
+        "bands 4 priomap 0 0 0 0",
+    ]:
+        yield [add("ets " + rest)]
+    plain = "ets bands 3"
+    bands = u8(1, 3)
+    quantum = lambda value: u32(4, value)
+    band = lambda value: u8(6, value)
+    for options in [
+        b"",
+        u8(1, 0),
+        u8(1, 16),
+        u8(1, 17),
+        bands,
+        bands + u8(2, 0),
+        bands + u8(2, 3),
+        bands + u8(2, 4),
+        bands + nested(3),
+        bands + nested(3, quantum(0)),
+        bands + nested(3, quantum(1), quantum(2)),
+        bands + nested(3, quantum(1), quantum(2), quantum(3), quantum(4)),
+        bands + u8(2, 2) + nested(3, quantum(1), quantum(2)),
+        bands + nested(3, u8(4, 1)),
+        bands + nested(3, band(1)),
+        bands + attribute(3, quantum(1)),
+        bands + nested(5),
+        bands + nested(5, *[band(1)] * 16),
+        bands + nested(5, *[band(1)] * 17),
+        bands + nested(5, band(3)),
+        bands + nested(5, quantum(1)),
+        bands + nested(5, band(2), band(0), band(1)),
+        bands + attribute(5, band(1)),
+        u8(2, 1),
+        attribute(1, b"\3\0"),
+        bands + u8(7, 1),
+        bands + quantum(5),
+        bands + b"\1",
+    ]:
+        yield [add(plain, options)]
+    for options in [
+        b"",
+        quantum(0),
+        quantum(9),
+        quantum(4294967295),
+        attribute(4, b"\1"),
+        u8(1, 3),
+        u8(9, 3),
+        attribute(0x8004, b"\1\0\0\0"),
+    ]:
+        yield [add(plain), klass("change", "classid 1:2 ets quantum 5", options)]
+
+
+def qfqs():
+    yield [
+        add("qfq"),
+        klass("add", "parent 1: classid 1:1 qfq"),
+        klass("add", "parent 1: classid 1:2 qfq weight 300 maxpkt 2000"),
+        klass("change", "parent 1: classid 1:2 qfq weight 10"),
+        klass("change", "parent 1: classid 1:2 qfq maxpkt 3000"),
+        klass("change", "parent 1: classid 1:2 qfq"),
+        klass("add", "parent 1: classid 1:3 qfq weight 1000"),
+        klass("add", "parent 1: classid 1:4 qfq weight 700"),
+        klass("add", "parent 1: classid 1:5 qfq weight 1024 maxpkt 65536"),
+        klass("add", "parent 1: classid 1:6 qfq weight 1 maxpkt 512"),
+        klass("add", "parent 1: classid 1:7 qfq weight 1025"),
+        klass("add", "parent 1: classid 1:7 qfq weight 0"),
+        klass("add", "parent 1: classid 1:7 qfq maxpkt 511"),
+        klass("add", "parent 1: classid 1:7 qfq maxpkt 65537"),
+        klass("add", "parent 1:1 classid 1:8 qfq"),
+        change("qfq"),
+    ]
+    yield [add("qfq", b"\1\0\0\0")]
+    for options in [
+        b"",
+        u32(1, 0),
+        u32(1, 513),
+        u32(1, 1023),
+        u32(2, 512),
+        attribute(1, b"\1\0"),
+        u32(3, 1),
+    ]:
+        yield [add("qfq"), klass("add", "parent 1: classid 1:1 qfq", options)]
+    heavy = [klass("add", f"parent 1: classid 1:{n:x} qfq weight 1024") for n in range(1, 67)]
+    yield [add("qfq"), *heavy, klass("change", "classid 1:1 qfq weight 1")]
+
+
+def hfscs():
+    yield [
+        add("hfsc"),
+        klass("add", "parent 1: classid 1:1 hfsc rt rate 20000 ls rate 10000"),
+        klass("add", "parent 1:1 classid 1:10 hfsc rt umax 1540 dmax 5ms rate 10000 ls rate 1000"),
+        klass("add", "parent 1:1 classid 1:11 hfsc sc m1 3mbit d 10ms m2 1mbit ul rate 2mbit"),
+        klass("add", "parent 1:1 classid 1:12 hfsc rt m2 1mbit"),
+        klass("add", "parent 1:12 classid 1:120 hfsc ls m2 1mbit"),
+        klass("change", "parent 1:1 classid 1:12 hfsc ls m2 5mbit"),
+        klass("change", "parent 1:1 classid 1:11 hfsc ul rate 3mbit"),
+        klass("change", "classid 1:11 hfsc rt m2 7mbit"),
+        klass("change", "parent 1: classid 1:11 hfsc rt m2 7mbit"),
+        klass("replace", "parent 1:1 classid 1:11 hfsc ls m1 1mbit d 3s m2 40gbit"),
+        klass("add", "parent 1: classid 1:2 hfsc ul rate 2mbit"),
+        klass("add", "parent 1:99 classid 1:2 hfsc sc rate 2mbit"),
+        klass("add", "root classid 1:2 hfsc sc rate 2mbit"),
+        klass("change", "root classid 1: hfsc ls rate 2mbit"),
+        change("hfsc default 20"),
+        change("hfsc"),
+        replace("hfsc default ffff"),
+    ]
+    for rest in "", " default 0", " default 10", " default ffff":
+        yield [add("hfsc" + rest)]
+    for options in b"", b"\1", b"\1\0", b"\1\0\2\0":
+        yield [add("hfsc", options), change("hfsc default 3", options)]
+    curve = lambda kind, m1=0, d=0, m2=0: attribute(kind, struct.pack("<III", m1, d, m2))
+    for options in [
+        b"",
+        curve(1),
+        curve(1, m2=1),
+        curve(1, m1=1),
+        curve(2, m2=1),
+        curve(3, m2=1),
+        curve(2, m2=1) + curve(3, m2=5),
+        curve(2, m2=1) + curve(3),
+        curve(1, 5000000, 10000, 70) + curve(2, 7, 0xFFFFFFFF, 0xFFFFFFFF),
+        curve(1, 333, 77, 123456789) + curve(2, 1, 1, 1) + curve(3, 1000003, 3, 3),
+        attribute(1, bytes(11)),
+        attribute(1, struct.pack("<IIII", 1, 2, 3, 4)),
+        u32(4, 1),
+        curve(2, m2=1) + u32(4, 1),
+    ]:
+        yield [add("hfsc"), klass("add", "parent 1: classid 1:1 hfsc ls m2 1mbit", options)]
+
+
 def attributes(data):
     found = {}
     while len(data) >= 4:
@@ -527,7 +827,11 @@ def entry(command, options, lines):
 
 def main():
     program, target = os.environ["SOFTNET_QEMU_KERNEL"], sys.argv[1]
-    groups = list(kinds())
+    # Of the kinds that are named, or of all but those that have a file of their own.
+    named = sys.argv[2:]
+    kind = lambda group: group[0][0].split("handle 1: ")[-1].split()[0]
+    is_meant = lambda group: kind(group) in named if named else kind(group) not in OWN
+    groups = [group for group in kinds() if is_meant(group)]
     with tempfile.TemporaryDirectory() as folder:
         library, script = folder + "/dialogue.so", folder + "/script"
         source = HERE + "/dialogue.c"

@@ -3,6 +3,8 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
 use std::time::Duration;
 
 use softnet::mem::{Pool, PoolConfig, PoolStats};
@@ -13,7 +15,8 @@ use softnet::wire::EthernetAddress;
 use softnet_engine::{Engine, EngineStats, OpenPort, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::vhost_user::SocketSpec;
 use softnet_io::{
-    Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap, TapConfig, VhostUser,
+    AfPacket, AfPacketSpec, Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap,
+    TapConfig, VhostUser,
 };
 use softnet_tc::QdiscSpec;
 
@@ -27,6 +30,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub struct LanConfig {
     /// The hosts; the first is number 0.
     pub hosts: Vec<HostConfig>,
+    /// The last byte of the first host's addresses, not 0.
+    pub first: u8,
     /// Worker threads.
     pub workers: usize,
     /// The CPU that they stay on; none: any.
@@ -42,6 +47,7 @@ impl Default for LanConfig {
     fn default() -> Self {
         LanConfig {
             hosts: vec![HostConfig::default(); 2],
+            first: 1,
             workers: 1,
             cpu: None,
             buffers: 8192,
@@ -61,6 +67,93 @@ pub struct HostConfig {
     pub queues: usize,
     /// The qdisc that queues packets to the host.
     pub qdisc: QdiscSpec,
+    /// The way that joins the host to the switch.
+    pub via: Via,
+}
+
+/// A way to join a host to a switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Via {
+    /// The host's interface is a TAP device.
+    #[default]
+    Tap,
+    /// The host's interface is one end of a veth, the other is a port of this driver.
+    AfPacket,
+}
+
+/// The switch's end of a host's veth: `port` and the host's number.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// The namespace of that end.
+    pub netns: Netns,
+    /// The interface.
+    pub interface: String,
+}
+
+impl Wire {
+    /// `ip` with these arguments, separated by blanks, at that end.
+    pub fn ip(&self, arguments: &str) {
+        let run = || {
+            Command::new("ip")
+                .args(arguments.split_whitespace())
+                .output()
+        };
+        let output = self.netns.run(run).expect("entering our namespace");
+        let output = output.expect("ip");
+        assert!(output.status.success(), "ip {arguments}: {output:?}");
+    }
+
+    /// True if there is an interface of this name at that end.
+    pub fn exists(&self, name: &str) -> bool {
+        let look = || Links::open().expect("a netlink socket").index(name).is_ok();
+        self.netns.run(look).expect("entering our namespace")
+    }
+
+    /// A veth to `host`, whose end is `eth0` there.
+    fn to(host: &Netns, number: u8, config: &HostConfig) -> Wire {
+        let wire = Wire {
+            netns: Netns::anonymous().expect("a namespace"),
+            interface: format!("port{number}"),
+        };
+        wire.connect(host, config);
+        wire
+    }
+
+    fn connect(&self, host: &Netns, config: &HostConfig) {
+        let Wire { interface, .. } = self;
+        let path = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            host.as_fd().as_raw_fd()
+        );
+        let (queues, mtu) = (config.queues, config.mtu);
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        self.ip(&format!(
+            "link add {interface} mtu {mtu} {queues} type veth \
+             peer name eth0 mtu {mtu} {queues} netns {path}"
+        ));
+        self.ip(&format!("link set {interface} up"));
+    }
+
+    fn open(
+        &self,
+        via: Via,
+        queues: usize,
+        mtu: u32,
+        buffers: &Buffers,
+    ) -> Opened<PortRx, PortTx> {
+        assert_eq!(via, Via::AfPacket);
+        let spec = AfPacketSpec::new(&self.interface);
+        let opened = self
+            .netns
+            .run(|| AfPacket::open(&spec, queues, mtu, buffers));
+        let opened = opened.expect("our namespace").expect("packet sockets");
+        Opened {
+            rx: opened.rx.into_iter().map(PortRx::from).collect(),
+            tx: opened.tx.into_iter().map(PortTx::from).collect(),
+            features: opened.features,
+        }
+    }
 }
 
 impl Default for HostConfig {
@@ -71,6 +164,7 @@ impl Default for HostConfig {
             mtu: 1500,
             queues: 1,
             qdisc: QdiscSpec::default(),
+            via: Via::default(),
         }
     }
 }
@@ -88,6 +182,9 @@ pub struct Host {
     pub mac: [u8; 6],
     /// The host's port.
     pub port: u32,
+    /// The switch's end, if the host's interface is one end of a veth.
+    pub wire: Option<Wire>,
+    how: HostConfig,
     config: TapConfig,
 }
 
@@ -109,7 +206,7 @@ impl Host {
 
     /// Waits until the host takes packets for its addresses. The kernel adds an IPv6 address's
     /// route some time after the address, and drops until then what comes for it.
-    fn await_addresses(&self) {
+    pub fn await_addresses(&self) {
         let route: String = self.v6.octets().map(|b| format!("{b:02x}")).concat();
         // Prefix length 128, in hexadecimal.
         let route = format!("{route} 80 ");
@@ -118,6 +215,25 @@ impl Host {
             let table = table.expect("the IPv6 routes");
             table.lines().any(|line| line.starts_with(&route))
         });
+    }
+
+    /// Gives the host's end of a veth its addresses and takes it up.
+    fn configure(&self) {
+        self.links(|links| {
+            let index = links.index("eth0").expect("the interface");
+            links.set_mac(index, self.mac).expect("an address");
+            for &address in &self.config.addresses {
+                links.add_address(index, address).expect("an address");
+            }
+            links.set_up(index, true).expect("taking it up");
+        });
+    }
+
+    /// The veth of a host whose interface was deleted, made anew.
+    pub fn connect_again(&self) {
+        let wire = self.wire.as_ref().expect("a veth");
+        wire.connect(&self.netns, &self.how);
+        self.configure();
     }
 
     /// Calls of `f` in the host's namespace, for changes that `ip link` makes.
@@ -195,7 +311,7 @@ impl Lan {
         let engine = Engine::start(pollers.collect(), pool, Clock::monotonic(), devices);
         let engine = engine.expect("an engine");
         let bridge = engine.add_bridge(Settings::new("br0")).expect("a bridge");
-        let (mut hosts, ports): (Vec<Host>, Vec<OpenPort<Devices>>) = (1..)
+        let (mut hosts, ports): (Vec<Host>, Vec<OpenPort<Devices>>) = (config.first..)
             .zip(&config.hosts)
             .map(|(number, host)| join(&buffers, number, host))
             .unzip();
@@ -217,8 +333,19 @@ impl Lan {
     /// packets for when this returns.
     pub fn reopen(&self, host: usize) {
         let host = &self.hosts[host];
-        let tap = Tap::open(&host.config, &self.buffers).expect("the interface again");
-        let (rx, tx) = queues(tap.rx, tap.tx);
+        let (rx, tx) = match &host.wire {
+            Some(wire) => {
+                let HostConfig {
+                    queues, mtu, via, ..
+                } = host.how;
+                let Opened { rx, tx, .. } = wire.open(via, queues, mtu, &self.buffers);
+                (rx, tx)
+            }
+            None => {
+                let tap = Tap::open(&host.config, &self.buffers).expect("the interface again");
+                queues(tap.rx, tap.tx)
+            }
+        };
         self.engine.replace(host.port, rx, tx).expect("queues");
         host.await_addresses();
     }
@@ -245,6 +372,25 @@ impl Lan {
     pub fn add_machine(&self, name: &str, socket: &SocketSpec, queues: usize) -> u32 {
         let opened = VhostUser::open(&socket.clone().into(), queues, 1500, &self.buffers)
             .expect("a socket");
+        let device = Opened {
+            rx: opened.rx.into_iter().map(PortRx::from).collect(),
+            tx: opened.tx.into_iter().map(PortTx::from).collect(),
+            features: opened.features,
+        };
+        let port = PortSpec {
+            master: Some("br0".into()),
+            ..PortSpec::new(name)
+        };
+        self.engine.add_port_with(port, device).expect("a port")
+    }
+
+    /// Adds a port of a driver that opens with these buffers to the bridge.
+    pub fn add_port<Q, R>(&self, name: &str, open: impl FnOnce(&Buffers) -> Opened<Q, R>) -> u32
+    where
+        PortRx: From<Q>,
+        PortTx: From<R>,
+    {
+        let opened = open(&self.buffers);
         let device = Opened {
             rx: opened.rx.into_iter().map(PortRx::from).collect(),
             tx: opened.tx.into_iter().map(PortTx::from).collect(),
@@ -340,10 +486,16 @@ fn join(buffers: &Buffers, number: u8, host: &HostConfig) -> (Host, OpenPort<Dev
         offload: host.offload,
         ..TapConfig::new("eth0")
     };
-    let tap = Tap::open(&config, buffers).expect("a TAP device");
-    let features = tap.features;
-    let (rx, tx) = queues(tap.rx, tap.tx);
-    let device = Opened { rx, tx, features };
+    let wire = (host.via != Via::Tap).then(|| Wire::to(&netns, number, host));
+    let device = match &wire {
+        Some(wire) => wire.open(host.via, host.queues, host.mtu, buffers),
+        None => {
+            let tap = Tap::open(&config, buffers).expect("a TAP device");
+            let features = tap.features;
+            let (rx, tx) = queues(tap.rx, tap.tx);
+            Opened { rx, tx, features }
+        }
+    };
     let port = PortSpec {
         settings: Settings {
             mtu: host.mtu,
@@ -359,7 +511,12 @@ fn join(buffers: &Buffers, number: u8, host: &HostConfig) -> (Host, OpenPort<Dev
         v6,
         mac,
         port: 0,
+        how: host.clone(),
+        wire,
         config,
     };
+    if host.wire.is_some() {
+        host.configure();
+    }
     (host, (port, Some(device)))
 }

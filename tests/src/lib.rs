@@ -24,7 +24,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-pub use lan::{Host, HostConfig, Lan, LanConfig};
+pub use lan::{Host, HostConfig, Lan, LanConfig, Via, Wire};
 pub use softnet_testbed::random;
 
 /// Longer than anything a test waits for takes on a slow machine.

@@ -36,6 +36,7 @@ fn lan() -> Option<Lan> {
         cpu: None,
         buffers: 65_536,
         large: 2048,
+        ..LanConfig::default()
     })?;
     // The switch learns who is where.
     ping(&lan.hosts[0], &lan.hosts[1], false, 56);

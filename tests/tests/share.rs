@@ -41,6 +41,7 @@ fn lan() -> Option<Lan> {
         cpu: None,
         buffers: 65_536,
         large: 2048,
+        ..LanConfig::default()
     })
 }
 

@@ -192,6 +192,7 @@ mod tests {
                 backlog: 200,
                 ..QdiscStats::default()
             },
+            own: None,
             htb: (kind == "none").then_some(HtbClassStats {
                 lended: 3,
                 borrowed: 4,

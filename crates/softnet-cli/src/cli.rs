@@ -7,13 +7,16 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use serde_json::json;
 
 use softnet_rtnl::nl::Operation;
 
 use crate::client::{self, Daemon};
+use crate::config::Warning;
 use crate::failure::{Exit, Failure};
+use crate::privileges::{self, Separation};
 use crate::reload::Loaded;
-use crate::{config, daemon, demo, exec, report, sim, stats};
+use crate::{config, daemon, demo, documents, exec, import, port, report, sim, stats, top};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -36,7 +39,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 #[derive(Debug, Parser)]
 #[command(name = "softnet", version = VERSION.as_str())]
 #[command(after_help = EXIT_CODES, max_term_width = 100)]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Socket on which the daemon listens, if not the default one
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -65,6 +68,26 @@ enum Command {
         /// End if a port cannot be opened at the start, instead of trying again later
         #[arg(long)]
         strict: bool,
+        /// Start no privileged helper: one process does all that its user may do, and keeps its
+        /// rights
+        #[arg(long)]
+        no_helper: bool,
+        /// Make devices in a user and network namespace of its own, without being root
+        ///
+        /// `nsenter -t PID -U -n --preserve-credentials` leads there. Ports with `netns` reach
+        /// containers of the same user by process.
+        #[arg(long)]
+        userns: bool,
+    },
+    /// Do what takes rights for a daemon, which starts this by itself
+    #[command(hide = true)]
+    Helper {
+        /// First enter the namespaces whose files come
+        #[arg(long)]
+        enter: bool,
+        /// The daemon's configuration file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// Check configuration files and say where they are wrong
     ///
@@ -78,7 +101,18 @@ enum Command {
         /// End with exit code 3 if there is something to warn of
         #[arg(long)]
         strict: bool,
+        /// Print one JSON object: for each file whether it is valid, errors and warnings with place
+        #[arg(long)]
+        json: bool,
     },
+    /// Write manual pages and completions of shells into a folder, for a package
+    #[command(hide = true)]
+    Documents {
+        /// The folder
+        directory: PathBuf,
+    },
+    /// Print the JSON schema of configuration files, for editors and other checkers
+    Schema,
     /// Show Softnet at work: two hosts, a switch, real traffic, then a rate limit
     ///
     /// Makes two hosts (unnamed network namespaces) joined by a switch, and measures TCP, UDP and
@@ -107,7 +141,13 @@ enum Command {
     /// class what left at which rate, what was dropped and why, and how long packets stayed. Takes
     /// as long as the computer needs, and gives the same result to the nanosecond on every run.
     #[command(after_help = sim::HELP)]
-    Sim(sim::Options),
+    Sim(Box<sim::Options>),
+    /// Print the policy that the kernel runs at an interface as a configuration
+    ///
+    /// Qdiscs, classes and filters; what this version lacks is a comment. The interface stays as
+    /// it is. `softnet sim --config FILE --port DEV` tries the policy out.
+    #[command(after_help = EXIT_CODES)]
+    Import(import::Options),
     /// Run tc against the daemon: `softnet exec -- tc ARGS`
     ///
     /// Example: `softnet tc -s qdisc show dev web`.
@@ -131,6 +171,12 @@ enum Command {
     /// stats web:1:10`.
     #[command(after_help = EXIT_CODES)]
     Stats(stats::Options),
+    /// Show ports and classes by rate, drops or delay, live
+    ///
+    /// Keys: arrows choose, Enter shows the classes of a port and Esc the ports again, s changes
+    /// the order, / filters by name, q ends.
+    #[command(after_help = EXIT_CODES)]
+    Top(top::Options),
     /// Print the daemon's running state as a configuration file
     ///
     /// Changes by tc, ip and bridge are in it, but for what the file has no key for: VLANs,
@@ -143,7 +189,20 @@ enum Command {
     /// All of the file is applied or nothing. What is as the file says stays as it is, with its
     /// queues and counters; what tc, ip and bridge made differ becomes as the file says.
     #[command(after_help = EXIT_CODES)]
-    Reload(client::Reach),
+    Reload {
+        #[command(flatten)]
+        daemon: client::Reach,
+        /// Print what would change, and change nothing: a line for each object that comes (+) or
+        /// goes (-), and for each key that changes (~)
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Add, change, remove and show ports while packets flow, by the keys of the configuration file
+    #[command(after_help = EXIT_CODES)]
+    Port(port::Command<port::Port>),
+    /// Add, change and remove groups of ports that share rates
+    #[command(after_help = EXIT_CODES)]
+    RateGroup(port::Command<port::RateGroup>),
 }
 
 /// The words after `tc`, `ip` or `bridge`, which are that program's.
@@ -171,9 +230,26 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             json,
             socket,
             strict,
-        } => Loaded::load(&config, socket.or(at))
-            .and_then(|loaded| daemon::run(loaded, json, strict)),
-        Command::Check { configs, strict } => check(&configs, strict),
+            no_helper,
+            userns,
+        } => {
+            let rights = Separation { no_helper, userns };
+            Loaded::load(&config, socket.or(at))
+                .and_then(|loaded| daemon::run(loaded, json, strict, rights))
+        }
+        Command::Helper { enter, config } => privileges::serve(enter, config.as_deref()),
+        Command::Check {
+            configs,
+            strict,
+            json: false,
+        } => check(&configs, strict),
+        Command::Check {
+            configs,
+            strict,
+            json: true,
+        } => check_json(&configs, strict),
+        Command::Documents { directory } => documents::write(&directory),
+        Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Demo {
             seconds,
             json,
@@ -185,6 +261,7 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             started,
         }),
         Command::Sim(options) => sim::run(&options),
+        Command::Import(options) => import::run(&options),
         Command::Tc(words) => exec::run(&program("tc", words).at(at)),
         Command::Ip(words) => exec::run(&program("ip", words).at(at)),
         Command::Bridge(words) => exec::run(&program("bridge", words).at(at)),
@@ -193,12 +270,25 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             options.daemon = options.daemon.at(at);
             stats::run(&options)
         }
+        Command::Top(mut options) => {
+            options.daemon = options.daemon.at(at);
+            top::run(&options)
+        }
         Command::DumpConfig(daemon) => Daemon::connect(&daemon.at(at))
             .and_then(|daemon| daemon.ask(Operation::DumpConfig, ""))
             .and_then(|text| print(&text)),
-        Command::Reload(daemon) => Daemon::connect(&daemon.at(at))
-            .and_then(|daemon| daemon.ask(Operation::Reload, ""))
-            .map(|warnings| warnings.lines().for_each(report::note)),
+        Command::Reload { daemon, dry_run } => {
+            Daemon::connect(&daemon.at(at)).and_then(|daemon| match dry_run {
+                true => daemon
+                    .ask(Operation::DryRun, "")
+                    .and_then(|lines| print(&lines)),
+                false => daemon
+                    .ask(Operation::Reload, "")
+                    .map(|warnings| warnings.lines().for_each(report::note)),
+            })
+        }
+        Command::Port(port) => port::run(port, at),
+        Command::RateGroup(group) => port::run_group(group, at),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -235,6 +325,30 @@ fn check(files: &[PathBuf], strict: bool) -> Result<(), Failure> {
         lesser.iter().for_each(report::note);
     }
     worst.map_or(Ok(()), Err)
+}
+
+/// As [`check`], as one object; the exit code says the worst.
+fn check_json(files: &[PathBuf], strict: bool) -> Result<(), Failure> {
+    let mut worst = None;
+    let mut checked = Vec::new();
+    for file in files {
+        let name = file.display().to_string();
+        let (errors, warnings) = match config::load(file, None) {
+            Ok((_, warnings)) => (Vec::new(), warnings.iter().map(Warning::json).collect()),
+            Err(error) => (error.json(), Vec::new()),
+        };
+        if !errors.is_empty() {
+            worst = Some(Exit::Config);
+        } else if strict && !warnings.is_empty() {
+            worst = worst.or(Some(Exit::Warnings));
+        }
+        checked.push(json!({
+            "file": name, "valid": errors.is_empty(), "errors": errors, "warnings": warnings,
+        }));
+    }
+    print(&format!("{:#}\n", json!({ "files": checked })))?;
+    let told = |exit| Failure::new(exit, "not all files are as they should be; see the output");
+    worst.map_or(Ok(()), |exit| Err(told(exit)))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

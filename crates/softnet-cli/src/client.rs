@@ -24,7 +24,7 @@ const DATAGRAM: usize = 256 * 1024;
 const TEXT: u16 = 1;
 
 /// Where the daemon listens, on the command line.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Reach {
     /// Socket on which the daemon listens, if not the default one
     #[arg(long, value_name = "PATH")]

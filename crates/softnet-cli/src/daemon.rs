@@ -7,22 +7,26 @@ use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use softnet_engine::{EngineStats, PortEvent};
-use softnet_io::{Allowed, Scheduling};
+use softnet::wire::EthernetAddress;
+use softnet_engine::{EngineStats, PortEvent, PortSpec, Virtual};
+use softnet_io::{Allowed, LOOPBACK_MTU, Scheduling, VirtualSpec, rights};
 use softnet_rtnl::Rtnl;
-use softnet_rtnl::nl::{Errno, Error, Operation};
+use softnet_rtnl::nl::{Client, Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, group_id};
 
-use crate::config::{self, Config, ControlConfig};
+use crate::change::Change;
+use crate::config::{self, ControlConfig};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
 use crate::left_out;
+use crate::metrics::{self, Sample, render};
+use crate::notify::Notify;
+use crate::privileges::{self, Separation};
 use crate::reload::{Loaded, apply, reason};
 use crate::report;
 use crate::selection::Selection;
@@ -47,21 +51,6 @@ enum Gone {
     Because(String),
 }
 
-/// Lets this process have as many files as it may: a port has up to 9 for each pair of queues, and
-/// the usual soft limit is 1024. Without a change the limit stays what it is.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        report::log(format_args!(
-            "cannot raise the limit of open files: {error}"
-        ));
-    }
-}
-
 /// The class that workers may have, and a sentence about it and what better ones lack.
 fn choose_scheduling(wanted: Option<Scheduling>) -> (Allowed, String) {
     let (allowed, refused) = Scheduling::best(wanted);
@@ -84,16 +73,34 @@ fn choose_scheduling(wanted: Option<Scheduling>) -> (Allowed, String) {
 /// Runs until SIGINT or SIGTERM, then prints the counters: all on a terminal, as one JSON object if
 /// `json`, else their sum. A port that cannot be opened ends it if `strict`; else it is opened as
 /// soon as that is possible.
-pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failure> {
+pub(crate) fn run(
+    mut loaded: Loaded,
+    json: bool,
+    strict: bool,
+    separation: Separation,
+) -> Result<(), Failure> {
+    loaded.restore()?.iter().for_each(report::log);
     let config = &loaded.config;
     loaded.warnings.iter().for_each(report::log);
     let cannot = |what: &'static str| {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
-    raise_file_limit();
+    let mut notify = Notify::connect();
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
     let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
     let (scheduling, said) = choose_scheduling(config.scheduling);
+    let path = control_socket(&config.control)?;
+    let metrics = config.metrics.as_ref().map(|place| {
+        let what = format!(
+            "cannot offer metrics at {}",
+            place.text().unwrap_or_default()
+        );
+        let server = metrics::Server::bind(place);
+        server.map_err(|error| Failure::because(Exit::Config, what, &error))
+    });
+    let metrics = metrics.transpose()?;
+    // Ends after everything that it looks after.
+    let helper = privileges::give_up(loaded.path(), scheduling, separation)?;
     let engine = setup::start(
         config.workers,
         &config.cpus,
@@ -102,7 +109,8 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
         config.settings,
     )
     .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
-    let (server, path) = listen(&config.control)?;
+    rights::forgo_rest();
+    let server = listen(&config.control, &path)?;
     let mut missing = Missing::new();
     for (index, why) in apply(config, &engine, strict)? {
         let why = reason(why);
@@ -112,23 +120,37 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
         }
         missing.insert(index, Gone::Because(why));
     }
+    add_loopback(&engine)?;
     let summary = config.summary();
     let engine = Arc::new(Mutex::new(engine));
     let loaded = Arc::new(Mutex::new(loaded));
-    let rtnl = Rtnl::new(engine.clone()).on_operation(operations(&engine, &loaded));
+    let saver = Saver::new(&engine, &loaded);
+    let rtnl = Rtnl::new(engine.clone())
+        .on_operation(operations(&engine, &loaded))
+        .on_change(saver.on_change());
     let first = rtnl.first();
+    if let Some(metrics) = metrics {
+        let engine = Arc::downgrade(&engine);
+        let text = move |format| sample(&engine).map_or_else(String::new, |s| render(&s, format));
+        metrics
+            .start(text)
+            .map_err(cannot("cannot start a thread"))?;
+    }
     let server = server
         .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
     report::log(said);
     report::log(format_args!("control socket: {}", path.display()));
     report::log(format_args!("running: {summary}; Ctrl-C stops"));
+    notify.ready(&summary);
     let mut wait = LOOK;
     // A terminal that closes sends SIGHUP, too.
     let from_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
     // `stop` below says why it has ended.
     while !stop.wait(wait) && !server.is_finished() {
+        notify.alive();
         if hangup.swap(false, Ordering::Relaxed) {
+            notify.reloading();
             if from_terminal {
                 report::log("SIGHUP of a terminal: not reloaded; `softnet reload` does");
             } else if let Err(failure) = reload(&loaded, &engine) {
@@ -136,6 +158,7 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
                     report::log(format_args!("not reloaded: {line}"));
                 }
             }
+            notify.ready(&summary);
         }
         let engine = first.lock();
         for port in engine.watchdog() {
@@ -150,18 +173,22 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
             ));
         }
         look_after(&engine, &mut missing);
+        helper.look();
         let due = engine.sample_rates();
         wait = due.map_or(LOOK, |due| due.min(LOOK));
         if engine.has_changes() {
             server.waker().wake();
         }
+        drop(engine);
+        saver.save_late();
     }
+    notify.stopping();
     let stopped = server.stop();
     stopped.map_err(cannot("the control thread failed"))?;
+    saver.save();
     // The server was the other one that had it.
-    drop(first);
-    let engine = Arc::into_inner(engine).map(Mutex::into_inner);
-    let Some(Ok(engine)) = engine else {
+    drop((first, saver));
+    let Some(engine) = last_of(engine) else {
         return Err(Failure::new(Exit::Failure, "the control thread failed"));
     };
     let stats = engine.stop(DRAIN);
@@ -184,19 +211,116 @@ pub(crate) fn run(loaded: Loaded, json: bool, strict: bool) -> Result<(), Failur
     }
 }
 
+/// The engine of the last one who has it. A scrape of metrics may have it for a moment.
+fn last_of(mut engine: Arc<Mutex<Engine>>) -> Option<Engine> {
+    for _ in 0..1000 {
+        match Arc::try_unwrap(engine) {
+            Ok(mutex) => return mutex.into_inner().ok(),
+            Err(shared) => engine = shared,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// Counters for metrics as they are now; none when the daemon ends.
+fn sample(engine: &Weak<Mutex<Engine>>) -> Option<Sample> {
+    let engine = engine.upgrade()?;
+    let engine = lock(&engine);
+    Some(Sample {
+        stats: live_stats(&engine, &Selection::default()),
+        groups: engine.rate_groups(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Keeps the state's file up to date.
+struct Saver {
+    engine: Arc<Mutex<Engine>>,
+    loaded: Arc<Mutex<Loaded>>,
+    /// There are changes that the file lacks.
+    stale: Arc<AtomicBool>,
+}
+
+impl Saver {
+    /// Time between two writes while requests come without a pause: a script of thousands of
+    /// requests writes the file so often, and not after each.
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    fn new(engine: &Arc<Mutex<Engine>>, loaded: &Arc<Mutex<Loaded>>) -> Saver {
+        Saver {
+            engine: engine.clone(),
+            loaded: loaded.clone(),
+            stale: Arc::default(),
+        }
+    }
+
+    /// Called after each datagram of requests that changed something, before it is answered: who
+    /// gets the answer knows that a restart will not forget the change, unless another came just
+    /// before.
+    fn on_change(&self) -> impl FnMut() + Send + use<> {
+        let saver = Saver {
+            stale: self.stale.clone(),
+            ..Saver::new(&self.engine, &self.loaded)
+        };
+        let mut last: Option<Instant> = None;
+        move || {
+            saver.stale.store(true, Ordering::Relaxed);
+            if last.is_none_or(|last| last.elapsed() >= Saver::PAUSE) {
+                saver.save_late();
+                last = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Writes what is not written.
+    fn save_late(&self) {
+        if self.stale.swap(false, Ordering::Relaxed) {
+            self.save();
+        }
+    }
+
+    fn save(&self) {
+        let loaded = lock(&self.loaded);
+        if let Err(failure) = loaded.save(&lock(&self.engine)) {
+            report::log(failure);
+        }
+    }
+}
+
+/// Adds `lo`, for what is told to name it.
+fn add_loopback(engine: &Engine) -> Result<(), Failure> {
+    const NAME: &str = "lo";
+    if engine.link_named(NAME).is_ok() {
+        return Ok(());
+    }
+    let mut lo = PortSpec::new(NAME);
+    lo.settings.address = Some(EthernetAddress::default());
+    lo.settings.mtu = LOOPBACK_MTU;
+    lo.options.device = VirtualSpec(Virtual::Loopback).into();
+    let added = engine.add_port(lo);
+    added
+        .map(drop)
+        .map_err(|error| Failure::because(Exit::Failure, "cannot add lo", &error))
+}
+
 /// Answers to the requests of `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
 fn operations(
     engine: &Arc<Mutex<Engine>>,
     loaded: &Arc<Mutex<Loaded>>,
-) -> impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + use<> {
+) -> impl FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send + use<> {
     let (engine, loaded) = (engine.clone(), loaded.clone());
-    move |operation, argument: &[u8]| match operation {
+    let refused = |failure: Failure| {
+        let errno = match failure.exit {
+            Exit::Config => Errno::EINVAL,
+            _ => Errno::EIO,
+        };
+        Error::new(errno).text(failure.to_string())
+    };
+    let invalid = |text: String| Error::new(Errno::EINVAL).text(text);
+    move |operation, argument: &[u8], client: &Client| match operation {
         Operation::Stats => {
-            let invalid = |text: String| Error::new(Errno::EINVAL).text(text);
-            let words = String::from_utf8_lossy(argument);
-            // Messages are padded.
-            let words = words.trim_end_matches('\0');
-            let selection: Selection = words.parse().map_err(invalid)?;
+            let selection: Selection = words(argument).parse().map_err(invalid)?;
             let mut stats = live_stats(&lock(&engine), &selection);
             selection.apply(&mut stats).map_err(invalid)?;
             Ok(match (selection.text, selection.is_whole()) {
@@ -208,25 +332,50 @@ fn operations(
         }
         Operation::DumpConfig => {
             let (loaded, engine) = (lock(&loaded), lock(&engine));
-            let links = engine.spec();
-            let running = Config {
-                links: links.map_err(|error| Error::new(Errno::EIO).text(chain(&error)))?,
-                places: Vec::new(),
-                ..loaded.config.clone()
-            };
+            let running = loaded.running(&engine).map_err(refused)?;
             Ok(left_out::comments(&engine) + &config::write(&running))
         }
-        Operation::Reload => match reload(&loaded, &engine) {
-            Ok(warnings) => Ok(warnings),
-            Err(failure) => {
-                let errno = match failure.exit {
-                    Exit::Config => Errno::EINVAL,
-                    _ => Errno::EIO,
-                };
-                Err(Error::new(errno).text(failure.to_string()))
-            }
-        },
+        Operation::Reload => reload(&loaded, &engine).map_err(refused),
+        Operation::Change => {
+            let change = serde_json::from_str(&words(argument));
+            let change = change.map_err(|error| invalid(error.to_string()))?;
+            let mut loaded = lock(&loaded);
+            let notes = loaded.change(&lock(&engine), &change, client.own);
+            let Change {
+                object,
+                name,
+                verb,
+                keys,
+            } = &change;
+            let result = match &notes {
+                Ok(_) => String::new(),
+                Err(failure) => format!(": refused: {failure}"),
+            };
+            let keys = keys.iter().map(|(key, value)| format!(" {key}={value}"));
+            report::log(format_args!(
+                "user {}: {} {verb} {name}{}{result}",
+                client.uid,
+                object.words(),
+                keys.collect::<String>(),
+            ));
+            notes.map_err(refused)
+        }
+        Operation::Show => {
+            let (loaded, engine) = (lock(&loaded), lock(&engine));
+            let shown = loaded.show(&engine, &words(argument)).map_err(refused)?;
+            Ok(shown.to_string())
+        }
+        Operation::DryRun => {
+            let (loaded, engine) = (lock(&loaded), lock(&engine));
+            loaded.difference(&engine).map_err(refused)
+        }
     }
+}
+
+/// The argument of an operation. Messages are padded.
+fn words(argument: &[u8]) -> String {
+    let words = String::from_utf8_lossy(argument);
+    words.trim_end_matches('\0').to_owned()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -261,16 +410,9 @@ fn live_stats(engine: &Engine, selection: &Selection) -> EngineStats {
     stats
 }
 
-/// Listens for requests, and says where; they are answered when the ports are there.
-fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
+/// Where the daemon listens for requests; its directory is there.
+fn control_socket(config: &ControlConfig) -> Result<PathBuf, Failure> {
     let path = config.socket.clone().unwrap_or_else(socket::default_path);
-    let cannot = |error: &dyn std::error::Error| {
-        let what = format!(
-            "cannot listen for tc, ip and bridge at {}; choose another place with --socket",
-            path.display()
-        );
-        Failure::because(Exit::Config, what, error)
-    };
     if config.socket.is_none()
         && let Some(directory) = path.parent()
     {
@@ -278,18 +420,32 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
             .recursive(true)
             .mode(0o755)
             .create(directory);
-        made.map_err(|error| cannot(&error))?;
+        made.map_err(|error| cannot_listen(&path, &error))?;
         if !socket::is_chosen() {
-            socket::check_directory(directory).map_err(|error| cannot(&error))?;
+            socket::check_directory(directory).map_err(|error| cannot_listen(&path, &error))?;
         }
     }
+    Ok(path)
+}
+
+fn cannot_listen(path: &Path, error: &dyn std::error::Error) -> Failure {
+    let what = format!(
+        "cannot listen for tc, ip and bridge at {}; choose another place with --socket",
+        path.display()
+    );
+    Failure::because(Exit::Config, what, error)
+}
+
+/// Listens for requests; they are answered when the ports are there.
+fn listen(config: &ControlConfig, path: &Path) -> Result<Server, Failure> {
+    let cannot = |error: &dyn std::error::Error| cannot_listen(path, error);
     let group = config.group.as_deref().map(group_id).transpose();
     let group = group.map_err(|error| cannot(&error))?;
     let monitor_group = config.monitor_group.as_deref().map(group_id).transpose();
     let monitor_group = monitor_group.map_err(|error| cannot(&error))?;
     let server = Server::bind(&server::Config {
         listen: Listen {
-            path: path.clone(),
+            path: path.to_owned(),
             mode: config.mode,
             group,
         },
@@ -304,8 +460,7 @@ fn listen(config: &ControlConfig) -> Result<(Server, PathBuf), Failure> {
         }),
         clients: server::Config::CLIENTS,
     });
-    let server = server.map_err(|error| cannot(&error))?;
-    Ok((server, path))
+    server.map_err(|error| cannot(&error))
 }
 
 /// Notices devices that are gone, and opens them again; tells of links that change.
@@ -371,21 +526,4 @@ fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
         *gone = Gone::Because(error);
     }
     false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limit_of_files_becomes_the_highest_allowed() {
-        let before = getrlimit(Resource::Nofile);
-        let low = Rlimit {
-            current: Some(512),
-            ..before
-        };
-        setrlimit(Resource::Nofile, low).expect("a lower limit");
-        raise_file_limit();
-        assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);
-    }
 }

@@ -2,23 +2,12 @@
 //! comments of `softnet dump-config`.
 
 use softnet_engine::MdbEntry;
-use softnet_io::{DeviceSpec, TapSpec};
 
 use crate::setup::Engine;
 
 /// Comments, a line each.
 pub(crate) fn comments(engine: &Engine) -> String {
     let links = engine.links();
-    let renamed = links.values().filter_map(|link| {
-        let name = &link.settings.name;
-        match link.device()? {
-            DeviceSpec::Tap(TapSpec { interface, .. }) if interface != name => Some(format!(
-                "# left out: {}\n",
-                format!("ip link set dev {interface} name {name}").escape_debug()
-            )),
-            _ => None,
-        }
-    });
     let bridges = links.values().filter(|link| link.is_bridge());
     let groups = bridges.flat_map(|bridge| {
         let entries = engine.mdb(bridge.index).map(|(entries, _)| entries);
@@ -37,5 +26,5 @@ pub(crate) fn comments(engine: &Engine) -> String {
         };
         permanent.filter_map(line).collect::<Vec<_>>()
     });
-    renamed.chain(groups).collect()
+    groups.collect()
 }

@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod change;
 mod classes;
 mod cli;
 mod client;
@@ -10,10 +11,16 @@ mod config;
 mod counters;
 mod daemon;
 mod demo;
+mod documents;
 mod exec;
 mod failure;
 mod filters;
+mod import;
 mod left_out;
+mod metrics;
+mod notify;
+mod port;
+mod privileges;
 mod reload;
 mod report;
 mod selection;
@@ -21,7 +28,9 @@ mod setup;
 mod signals;
 mod sim;
 mod socket;
+mod state;
 mod stats;
+mod top;
 mod workers;
 
 use std::process::ExitCode;

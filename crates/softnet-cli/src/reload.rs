@@ -1,12 +1,17 @@
 //! Applying a changed configuration file while packets flow, all of it or nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use softnet_engine::{ApplyError, EngineError, Missing, Spec};
+use serde_json::{Value, json};
+use softnet_engine::{ApplyError, EngineError, MemberSpec, Missing, Spec};
+use softnet_io::{DeviceSpec, NullSpec};
 
+use crate::change::{self, Change, Object, Verb};
 use crate::config::{self, Config, Warning};
 use crate::failure::{Exit, Failure, chain};
 use crate::setup::Engine;
+use crate::state;
 
 /// The file that the daemon runs.
 #[derive(Debug)]
@@ -18,6 +23,24 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// The warnings about it.
     pub(crate) warnings: Vec<Warning>,
+    /// Names of objects added while it ran, which stay over a reload.
+    pub(crate) added: Added,
+}
+
+/// Names of what was added at run time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub ports: BTreeSet<String>,
+    pub rate_groups: BTreeSet<String>,
+}
+
+impl Added {
+    fn of(&mut self, object: Object) -> &mut BTreeSet<String> {
+        match object {
+            Object::Port => &mut self.ports,
+            Object::RateGroup => &mut self.rate_groups,
+        }
+    }
 }
 
 impl Loaded {
@@ -29,29 +52,221 @@ impl Loaded {
             socket,
             config,
             warnings,
+            added: Added::default(),
         })
     }
 
-    /// Reads the file again, and makes the engine what it says. What differs from the running
-    /// state is changed, whoever made it so. If that fails, nothing has changed.
-    pub(crate) fn reload(&mut self, engine: &Engine) -> Result<(), Failure> {
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has the state that the last daemon left be what is started, if the configuration names a
+    /// file of it. Returned are lines about it for the log.
+    pub(crate) fn restore(&mut self) -> Result<Vec<String>, Failure> {
+        let Some(path) = &self.config.state else {
+            return Ok(Vec::new());
+        };
+        let saved = state::read(path, &self.config.hash, self.config.workers);
+        // Tenants' limits may be in it: not to be lost unnoticed.
+        let saved = saved.map_err(|error| {
+            let text = format!("{}; mend or remove it", chain(&error));
+            Failure::new(Exit::Config, text)
+        })?;
+        let Some(saved) = saved else {
+            return Ok(Vec::new());
+        };
+        let path = path.display().to_string();
+        if saved.is_of {
+            (self.config.links, self.added) = (saved.config.links, saved.added);
+            self.config.places.clear();
+            return Ok(vec![format!("state: as it was, from {path}")]);
+        }
+        let (config, added, lines) = state::merge(&self.config, &saved);
+        (self.config, self.added) = (config, added);
+        let head = format!("state: the configuration is another than that of {path}; it wins");
+        let lines = lines.lines().map(|line| format!("state: {line}"));
+        Ok(std::iter::once(head).chain(lines).collect())
+    }
+
+    /// Writes the running state, if the configuration names a file for it.
+    pub(crate) fn save(&self, engine: &Engine) -> Result<(), Failure> {
+        let Some(path) = &self.config.state else {
+            return Ok(());
+        };
+        let running = self.running(engine)?;
+        state::write(path, &self.config.hash, &self.added, &running)
+            .map_err(|error| Failure::because(Exit::Failure, "state", &error))
+    }
+
+    /// The running state as a configuration.
+    pub(crate) fn running(&self, engine: &Engine) -> Result<Config, Failure> {
+        let links = engine.spec();
+        Ok(Config {
+            links: links.map_err(|error| Failure::new(Exit::Failure, chain(&error)))?,
+            places: Vec::new(),
+            ..self.config.clone()
+        })
+    }
+
+    /// The file as it is now, with what was added at run time and it does not name. Added ports
+    /// stay in their bridges, if those stay.
+    fn anew(&self, engine: &Engine) -> Result<(Config, Vec<Warning>, Added), Failure> {
         // The CPUs that this process may use can be others by now; its workers are those it has.
         let workers = Some(self.config.workers);
-        let (config, warnings) = read(&self.path, self.socket.as_deref(), workers)?;
-        let of_engine = |config: &Config| Config {
-            links: Spec::default(),
-            places: Vec::new(),
-            ..config.clone()
-        };
-        if of_engine(&config) != of_engine(&self.config) {
+        let (mut config, warnings) = read(&self.path, self.socket.as_deref(), workers)?;
+        let running = self.running(engine)?.links;
+        let added = keep_added(&mut config, &running, &self.added);
+        if config.of_engine() != self.config.of_engine() {
             let text = format!(
                 "{}: [engine] differs from what it was; that needs a restart of the daemon",
                 config.file
             );
             return Err(Failure::new(Exit::Config, text));
         }
+        Ok((config, warnings, added))
+    }
+
+    /// Lines with what a reload would change.
+    pub(crate) fn difference(&self, engine: &Engine) -> Result<String, Failure> {
+        let (config, ..) = self.anew(engine)?;
+        Ok(change::difference(&self.running(engine)?, &config))
+    }
+
+    /// Carries out a change of what runs: all of it, or nothing. `own` clients alone may have a
+    /// device opened. Returned are notes for the client.
+    pub(crate) fn change(
+        &mut self,
+        engine: &Engine,
+        change: &Change,
+        own: bool,
+    ) -> Result<String, Failure> {
+        let Change {
+            object, verb, name, ..
+        } = change;
+        let refused = |text: String| Failure::new(Exit::Config, text);
+        let running = self.running(engine)?;
+        let mut links = running.links.clone();
+        let port = |links: &Spec<DeviceSpec>| {
+            let mut ports = links.ports.iter();
+            ports.position(|port| port.settings.name == *name)
+        };
+        let mut notes = String::new();
+        match (object, verb) {
+            // Not by the text: others may refer to what goes.
+            (Object::Port, Verb::Del) => {
+                let place = port(&links);
+                let place = place.ok_or_else(|| refused(format!("there is no port {name:?}")))?;
+                links.ports.remove(place);
+                for port in &mut links.ports {
+                    port.actions.retain(|action| action.to != *name);
+                }
+            }
+            (Object::RateGroup, Verb::Del) => {
+                if links.rate_groups.remove(name).is_none() {
+                    return Err(refused(format!("there is no rate group {name:?}")));
+                }
+                let mut ports = links.ports.iter();
+                if let Some(port) =
+                    ports.find(|port| port.options.rate_group.as_ref() == Some(name))
+                {
+                    let port = &port.settings.name;
+                    return Err(refused(format!(
+                        "port {port:?} is in rate group {name:?}; take it out first: \
+                         `softnet port set {port} rate_group=`"
+                    )));
+                }
+            }
+            (Object::RateGroup, Verb::Add | Verb::Set) => {
+                let mut to = change::changed(&running, change).map_err(refused)?;
+                let group = to.links.rate_groups.remove(name);
+                links
+                    .rate_groups
+                    .extend(group.map(|group| (name.clone(), group)));
+            }
+            (Object::Port, Verb::Add | Verb::Set) => {
+                let to = change::changed(&running, change).map_err(refused)?;
+                let place = port(&to.links).map(|place| to.links.ports[place].clone());
+                let to = place.ok_or_else(|| refused(format!("there is no port {name:?}")))?;
+                let known = port(&links);
+                let before = known.map(|place| &links.ports[place].options);
+                let opens = before.is_none_or(|before| before.device != to.options.device);
+                if opens && !own && to.options.device != DeviceSpec::Null(NullSpec) {
+                    let text = "only root and the daemon's own user may have devices opened";
+                    return Err(Failure::new(Exit::Failure, text));
+                }
+                match known {
+                    Some(place) => links.ports[place] = to,
+                    None => links.ports.push(to),
+                }
+            }
+        }
+        let config = Config {
+            file: format!("{} {name:?}", object.words()),
+            links,
+            places: Vec::new(),
+            ..self.config.clone()
+        };
         apply(&config, engine, true)?;
-        (self.config, self.warnings) = (config, warnings);
+        let added = self.added.of(*object);
+        match verb {
+            Verb::Add => _ = added.insert(name.clone()),
+            Verb::Set => {}
+            Verb::Del if added.remove(name) => {}
+            Verb::Del => {
+                notes = format!(
+                    "{} {name:?} is in the configuration file: a reload brings it back\n",
+                    object.words()
+                );
+            }
+        }
+        Ok(notes)
+    }
+
+    /// The ports, or one, with their keys and state.
+    pub(crate) fn show(&self, engine: &Engine, name: &str) -> Result<Value, Failure> {
+        let running = self.running(engine)?;
+        let mut shown = Vec::new();
+        for port in &running.links.ports {
+            let own = &port.settings.name;
+            if !name.is_empty() && own != name {
+                continue;
+            }
+            let text = config::write_port(port);
+            let document: toml::Table = text.parse().unwrap_or_default();
+            let table = document.get("port").and_then(|list| list.get(0));
+            let table = serde_json::to_value(table).unwrap_or_default();
+            let link = engine.link_named(own);
+            let stats = link.as_ref().map(|link| engine.port_stats(link.index));
+            let stats = stats.ok().and_then(Result::ok).unwrap_or_default();
+            shown.push(json!({
+                "name": own,
+                "driver": table["driver"],
+                "bridge": port.master,
+                "open": link.is_ok_and(|link| link.open),
+                "up": port.settings.up && stats.link.up,
+                "mtu": stats.link.mtu,
+                "status": stats.status,
+                "run_time": self.added.ports.contains(own),
+                "config": table,
+                "text": text,
+            }));
+        }
+        if !name.is_empty() && shown.is_empty() {
+            return Err(Failure::new(
+                Exit::Config,
+                format!("there is no port {name:?}"),
+            ));
+        }
+        Ok(json!({ "ports": shown }))
+    }
+
+    /// Reads the file again, and makes the engine what it says. What differs from the running
+    /// state is changed, whoever made it so. If that fails, nothing has changed.
+    pub(crate) fn reload(&mut self, engine: &Engine) -> Result<(), Failure> {
+        let (config, warnings, added) = self.anew(engine)?;
+        apply(&config, engine, true)?;
+        (self.config, self.warnings, self.added) = (config, warnings, added);
         Ok(())
     }
 }
@@ -60,10 +275,8 @@ impl Loaded {
 pub(crate) fn apply(config: &Config, engine: &Engine, strict: bool) -> Result<Missing, Failure> {
     engine.apply(&config.links, strict).map_err(|error| {
         let place = error.port.and_then(|port| config.places.get(port));
-        let place = place.map_or(String::new(), |place| {
-            format!(":{}:{}", place.line, place.column)
-        });
-        let text = format!("{}{place}: {error}", config.file);
+        let place = place.map_or_else(|| config.file.clone(), |place| place.to_string());
+        let text = format!("{place}: {error}");
         let ApplyError { source, lost, .. } = error;
         let text = format!("{text}: {}", reason(source));
         match lost {
@@ -83,6 +296,45 @@ pub(crate) fn reason(error: EngineError) -> String {
         EngineError::Device { source, .. } => chain(&*source),
         error => chain(&error),
     }
+}
+
+/// Adds to a configuration what was added at run time and it does not name. An added port stays in
+/// its bridge and its rate group, whose rates stay with it, if the configuration lacks the group.
+pub(crate) fn keep_added(config: &mut Config, from: &Spec<DeviceSpec>, added: &Added) -> Added {
+    let links = &mut config.links;
+    let mut added = added.clone();
+    let ports = links.ports.iter().map(|port| &port.settings.name);
+    let bridges = links.bridges.iter().map(|bridge| &bridge.settings.name);
+    let named: BTreeSet<String> = ports.chain(bridges).cloned().collect();
+    added.ports.retain(|name| !named.contains(name));
+    let known = &links.rate_groups;
+    added.rate_groups.retain(|name| !known.contains_key(name));
+    for port in &from.ports {
+        if !added.ports.contains(&port.settings.name) {
+            continue;
+        }
+        let mut port = port.clone();
+        let bridges = &links.bridges;
+        let master = port.master.as_ref();
+        if !bridges
+            .iter()
+            .any(|bridge| Some(&bridge.settings.name) == master)
+        {
+            (port.master, port.member) = (None, MemberSpec::default());
+        }
+        // Nobody becomes unlimited by a file that lacks the limit.
+        let group = port.options.rate_group.as_ref();
+        added
+            .rate_groups
+            .extend(group.filter(|name| !known.contains_key(*name)).cloned());
+        links.ports.push(port);
+    }
+    let groups = from.rate_groups.iter();
+    let groups = groups.filter(|(name, _)| added.rate_groups.contains(*name));
+    links
+        .rate_groups
+        .extend(groups.map(|(name, &group)| (name.clone(), group)));
+    added
 }
 
 fn read(

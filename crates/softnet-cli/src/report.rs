@@ -248,6 +248,7 @@ mod tests {
     #[test]
     fn a_table_of_ports() {
         let port = |name: &str, rx_packets, tx_packets, drops| PortStats {
+            is_virtual: false,
             name: name.into(),
             device: DeviceStats {
                 rx_packets,

@@ -142,6 +142,7 @@ mod tests {
                 bytes,
                 ..QdiscStats::default()
             },
+            own: None,
             htb: None,
             xstats: None,
         };

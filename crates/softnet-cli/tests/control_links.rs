@@ -458,7 +458,7 @@ fn changes_are_told() {
         // Of `ip`, then of `bridge`.
         log.contains("mtu 1500 master br0 state DOWN")
             && log.contains("mtu 1500 master br0 state disabled priority 32 cost 2")
-            && log.contains("Deleted 1: t0")
+            && log.contains("Deleted 2: t0")
             && log.contains("02:00:00:00:00:01 dev t0 master br0 static")
             && log.contains("Deleted 02:00:00:00:00:01 dev t0 master br0 static")
     });

@@ -32,6 +32,7 @@ fn check_json(output: &Output) {
         "/shaped/loaded_ping_us",
         "/bufferbloat/pfifo",
         "/bufferbloat/fq_codel",
+        "/bufferbloat/cake",
     ] {
         let (p50, p99) = (
             number(&format!("{ping}/p50")),
@@ -104,8 +105,9 @@ fn the_table() {
         "asked 100.00 Mb/s",
         "pfifo limit 1000",
         "fq_codel  ",
+        "cake  ",
         "█",
-        "0.4 s",
+        "0.3 s",
         " = sent ",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
@@ -116,7 +118,7 @@ fn the_table() {
     );
     let picture = std::fs::read_to_string(&file).expect("the picture");
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
-    assert_eq!(picture.matches("<polyline ").count(), 2, "{picture}");
+    assert_eq!(picture.matches("<polyline ").count(), 3, "{picture}");
 }
 
 #[test]

@@ -128,6 +128,9 @@ fn a_machines_socket() {
     let killed = Daemon::start(&scratch, &one(""));
     killed.running.signal(Signal::KILL);
     killed.running.finish();
+    // Its helper removes it, unless that was killed, too.
+    wait_for("the end of the helper", || !socket.exists());
+    drop(UnixListener::bind(&socket).expect("a socket"));
     assert!(socket.exists());
     let daemon = Daemon::start(&scratch, &one(""));
     let in_use = refused(&scratch, &one(""));

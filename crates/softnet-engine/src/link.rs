@@ -65,6 +65,12 @@ pub trait Link: fmt::Debug + Send + Sync {
     fn state(&self) -> LinkState {
         LinkState::default()
     }
+
+    /// The device is gone for good, as [`Polled::gone`](crate::rx::Polled) says where a receive
+    /// queue can tell. Asked by a worker, after the state.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// The state of a port's link. Written by the worker that watches the link, read by all.

@@ -18,6 +18,7 @@ use crate::engine::{
     DeviceOf, Devices, Engine, EngineConfig, EngineError, EngineStats, Opened, OwnQueues,
     PortSpec, Settings,
 };
+use crate::forward::{Virtual, VlanTag};
 use crate::link::Link;
 use crate::rx::{Polled, Receive, RxQueue, Sleep};
 
@@ -420,7 +421,7 @@ impl Devices for FedDevices {
 
     fn open(
         &self,
-        _: &&'static str,
+        spec: &&'static str,
         settings: &Settings,
         queues: usize,
     ) -> Result<Opened<FedQueue, ScriptedRing>, Refused> {
@@ -431,7 +432,10 @@ impl Devices for FedDevices {
         let known = (settings.name.clone(), queue.clone(), scripts[0].clone());
         self.opened.lock().unwrap().push(known);
         Ok(Opened {
-            rx: vec![queue],
+            rx: match self.virtual_link(spec) {
+                None => vec![queue],
+                Some(_) => Vec::new(),
+            },
             tx: rings,
             features: Features::default(),
         })
@@ -444,11 +448,13 @@ impl Devices for FedDevices {
     }
 
     fn conflict(&self, one: &&'static str, other: &&'static str) -> bool {
-        one == other && *one != "tun" && *one != "dummy"
+        one == other && !["tun", "dummy", "ifb"].contains(one)
     }
 
     fn of_kind(&self, kind: &str, _: &str) -> Option<&'static str> {
-        ["dummy", "tun"].into_iter().find(|known| *known == kind)
+        ["dummy", "tun", "ifb"]
+            .into_iter()
+            .find(|known| *known == kind)
     }
 
     fn is_of_host(&self, spec: &&'static str) -> bool {
@@ -456,7 +462,24 @@ impl Devices for FedDevices {
     }
 
     fn kind(&self, spec: &&'static str) -> Option<&'static str> {
-        Some(spec)
+        Some(spec.split('.').next().unwrap_or(spec))
+    }
+
+    /// `ifb`, `lo`, or a VLAN as `vlan.PARENT.ID`.
+    fn virtual_link(&self, spec: &&'static str) -> Option<Virtual> {
+        let mut words = spec.split('.');
+        match words.next() {
+            Some("ifb") => Some(Virtual::Ifb),
+            Some("lo") => Some(Virtual::Loopback),
+            Some("vlan") => Some(Virtual::Vlan {
+                parent: words.next().unwrap().to_owned(),
+                tag: VlanTag {
+                    proto: 0x8100,
+                    id: words.next().unwrap().parse().unwrap(),
+                },
+            }),
+            _ => None,
+        }
     }
 
     fn no_queue(&self, spec: &&'static str) -> bool {

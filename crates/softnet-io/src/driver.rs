@@ -5,9 +5,10 @@ use std::fmt::Debug;
 
 use softnet::tx::TxRing;
 use softnet_engine::rx::RxQueue;
-use softnet_engine::{Opened, Settings};
+use softnet_engine::{Opened, Settings, Virtual};
 
 use crate::Buffers;
+use crate::rights::Subject;
 
 /// Smallest and largest MTU of an Ethernet device: the longest IP packet of a frame of 65,535
 /// bytes.
@@ -33,6 +34,12 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
     /// Smallest and largest MTU.
     const MTUS: (u32, u32);
 
+    /// Things that the device opens of others, which are not opened unless the configuration has
+    /// them.
+    fn subjects(&self) -> Vec<Subject> {
+        Vec::new()
+    }
+
     /// Opens a device with so many queues each way. May block for the kernel to make an interface.
     ///
     /// # Errors
@@ -53,6 +60,29 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
     /// The two devices cannot be there at once: interfaces of a name in one namespace, sockets of a
     /// path.
     fn conflicts(&self, other: &Self) -> bool;
+
+    /// Kind of link that this device stands for.
+    fn kind(&self) -> Option<&'static str> {
+        Self::KIND
+    }
+
+    /// See [`NO_QUEUE`](Driver::NO_QUEUE), for this device.
+    fn no_queue(&self) -> bool {
+        Self::NO_QUEUE
+    }
+
+    /// Smallest and largest MTU of this device.
+    fn mtus(&self) -> (u32, u32) {
+        Self::MTUS
+    }
+
+    /// The link without a device that it stands for.
+    fn virtual_link(&self) -> Option<Virtual> {
+        None
+    }
+
+    /// The link below a VLAN link has another name.
+    fn rename_parent(&mut self, _name: &str) {}
 
     /// The device behind a link that `ip link add NAME type KIND` makes.
     fn of_kind(kind: &str, name: &str) -> Option<Self>;

@@ -10,15 +10,21 @@ use std::sync::Arc;
 
 use softnet::mem::{PacketList, Pool};
 use softnet::time::Time;
-use softnet::tx::{RingFile, RingWaker, Sent, TxRing, Xmit};
+use softnet::tx::{Ingress, RingFile, RingWaker, Sent, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
-use softnet_engine::{Devices, Link, Opened, Settings};
+use softnet_engine::{Devices, Link, Opened, Settings, Virtual, VlanTag};
 
 use crate::Buffers;
+use crate::af_packet::{AfPacketRx, AfPacketSpec, AfPacketTx};
+use crate::dgram::{DgramRx, DgramSpec, DgramTx};
 use crate::driver::Driver;
 use crate::null::{NullRx, NullSpec, NullTx};
+use crate::pcap::{PcapRx, PcapSpec, PcapTx};
+use crate::rights::Subject;
+use crate::stream::{StreamRx, StreamSpec, StreamTx};
 use crate::tap::{TapRx, TapSpec, TapTx};
 use crate::vhost_user::{VhostUserRx, VhostUserSpec, VhostUserTx};
+use crate::virtual_link::{GivingTx, NoRx, VirtualSpec};
 
 /// Makes of the list of drivers the types that stand for any of them.
 macro_rules! drivers {
@@ -27,6 +33,16 @@ macro_rules! drivers {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum DeviceSpec {
             $($(#[$doc])* $driver($spec),)*
+        }
+
+        impl DeviceSpec {
+            /// Things that the device opens of others, which are not opened unless the
+            /// configuration has them.
+            pub fn subjects(&self) -> Vec<Subject> {
+                match self {
+                    $(DeviceSpec::$driver(spec) => spec.subjects(),)*
+                }
+            }
         }
 
         /// A device cannot be opened or changed.
@@ -132,6 +148,12 @@ macro_rules! drivers {
                 }
             }
 
+            fn connect(&mut self, to: Arc<dyn Ingress>) {
+                match self {
+                    $(PortTx::$driver(queue) => queue.connect(to),)*
+                }
+            }
+
             fn file(&self) -> io::Result<Option<RingFile>> {
                 match self {
                     $(PortTx::$driver(queue) => queue.file(),)*
@@ -199,19 +221,36 @@ macro_rules! drivers {
 
             fn kind(&self, spec: &DeviceSpec) -> Option<&'static str> {
                 match spec {
-                    $(DeviceSpec::$driver(_) => <$spec>::KIND,)*
+                    $(DeviceSpec::$driver(spec) => spec.kind(),)*
                 }
             }
 
             fn no_queue(&self, spec: &DeviceSpec) -> bool {
                 match spec {
-                    $(DeviceSpec::$driver(_) => <$spec>::NO_QUEUE,)*
+                    $(DeviceSpec::$driver(spec) => spec.no_queue(),)*
                 }
             }
 
             fn mtus(&self, spec: &DeviceSpec) -> (u32, u32) {
                 match spec {
-                    $(DeviceSpec::$driver(_) => <$spec>::MTUS,)*
+                    $(DeviceSpec::$driver(spec) => spec.mtus(),)*
+                }
+            }
+
+            fn virtual_link(&self, spec: &DeviceSpec) -> Option<Virtual> {
+                match spec {
+                    $(DeviceSpec::$driver(spec) => spec.virtual_link(),)*
+                }
+            }
+
+            fn vlan(&self, parent: &str, tag: VlanTag) -> Option<DeviceSpec> {
+                let parent = parent.to_owned();
+                Some(VirtualSpec(Virtual::Vlan { parent, tag }).into())
+            }
+
+            fn rename_parent(&self, spec: &mut DeviceSpec, name: &str) {
+                match spec {
+                    $(DeviceSpec::$driver(spec) => spec.rename_parent(name),)*
                 }
             }
         }
@@ -223,8 +262,18 @@ drivers! {
     Tap(TapSpec, TapRx, TapTx),
     /// A virtual machine's network device.
     VhostUser(VhostUserSpec, VhostUserRx, VhostUserTx),
+    /// An interface of the kernel.
+    AfPacket(AfPacketSpec, AfPacketRx, AfPacketTx),
+    /// A process with a stream socket.
+    Stream(StreamSpec, StreamRx, StreamTx),
+    /// A process with a datagram socket.
+    Dgram(DgramSpec, DgramRx, DgramTx),
+    /// Files of packets.
+    Pcap(PcapSpec, PcapRx, PcapTx),
     /// No device: swallows what is sent, receives nothing.
     Null(NullSpec, NullRx, NullTx),
+    /// A link without a device.
+    Virtual(VirtualSpec, NoRx, GivingTx),
 }
 
 impl Default for DeviceSpec {

@@ -32,35 +32,51 @@
 
 #![deny(unsafe_code)]
 
+pub mod af_packet;
 mod buffers;
 mod confine;
+pub mod dgram;
 mod driver;
 mod drivers;
+mod fresh;
 mod link;
 mod listener;
 mod memory;
 pub mod middleware;
 mod netns;
 mod null;
+pub mod pcap;
 mod peer;
 mod poller;
+pub mod rights;
+mod route;
 mod scheduling;
+pub mod stream;
+mod supervise;
 pub mod tap;
 mod userns;
 pub mod vhost_user;
+mod virtual_link;
 
+pub use af_packet::{AfPacket, AfPacketError, AfPacketRx, AfPacketSpec, AfPacketTx};
 pub use buffers::Buffers;
 pub use confine::{ConfineError, confine};
+pub use dgram::{Dgram, DgramSpec};
 pub use driver::{Driver, ETHERNET_MTUS};
 pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
-pub use listener::{Descriptors, Listen, ListenError, Listener, group_id};
+pub use listener::{Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
 pub use memory::SharedMemory;
-pub use netns::{Netns, NetnsError};
+pub use netns::{Netns, NetnsError, NetnsSpec};
 pub use null::{Null, NullError, NullRx, NullSpec, NullTx};
+pub use pcap::{Pcap, PcapSpec};
 pub use peer::PeerCredentials;
 pub use poller::Poller;
+pub use route::{BadRoute, InterfaceRoute};
 pub use scheduling::{Allowed, Scheduling};
-pub use tap::{Tap, TapConfig, TapLink, TapRx, TapSpec, TapTx};
+pub use stream::{Stream, StreamSpec, Uplink};
+pub use supervise::supervise;
+pub use tap::{Tap, TapConfig, TapLink, TapRx, TapSource, TapSpec, TapTx};
 pub use userns::{UsernsError, become_root_in_userns};
 pub use vhost_user::{VhostUser, VhostUserRx, VhostUserTx};
+pub use virtual_link::{GivingTx, LOOPBACK_MTU, NoRx, VirtualSpec};

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
@@ -19,12 +19,15 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, netlink};
+use serde::{Deserialize, Serialize};
 use softnet_engine::LinkState;
 
+use crate::InterfaceRoute;
 use crate::tap::sys;
 
 /// An IP address with the length of its network's prefix, as in `10.9.0.1/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct InterfaceAddress {
     ip: IpAddr,
     prefix: u8,
@@ -47,6 +50,21 @@ impl InterfaceAddress {
         Ok(InterfaceAddress { ip, prefix })
     }
 
+    /// The network of so many bits that an address is in.
+    pub(crate) fn network(ip: IpAddr, prefix: u8) -> InterfaceAddress {
+        let ip = match ip {
+            IpAddr::V4(ip) => {
+                let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                Ipv4Addr::from_bits(ip.to_bits() & !host).into()
+            }
+            IpAddr::V6(ip) => {
+                let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                Ipv6Addr::from_bits(ip.to_bits() & !host).into()
+            }
+        };
+        InterfaceAddress { ip, prefix }
+    }
+
     /// The address.
     pub fn ip(&self) -> IpAddr {
         self.ip
@@ -66,6 +84,19 @@ impl InterfaceAddress {
             )),
             _ => None,
         }
+    }
+}
+
+impl From<InterfaceAddress> for String {
+    fn from(address: InterfaceAddress) -> String {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for InterfaceAddress {
+    type Error = BadAddress;
+    fn try_from(text: String) -> Result<Self, BadAddress> {
+        text.parse()
     }
 }
 
@@ -109,6 +140,22 @@ pub enum LinkError {
 pub struct Links {
     socket: OwnedFd,
     sequence: u32,
+}
+
+impl From<Links> for OwnedFd {
+    fn from(links: Links) -> OwnedFd {
+        links.socket
+    }
+}
+
+impl From<OwnedFd> for Links {
+    /// Links of the namespace in which the socket was opened, by one that has asked nothing.
+    fn from(socket: OwnedFd) -> Links {
+        Links {
+            socket,
+            sequence: 0,
+        }
+    }
 }
 
 impl Links {
@@ -242,6 +289,18 @@ impl Links {
             NLM_F_CREATE | NLM_F_EXCL,
             || format!("add the address {address}"),
         )
+    }
+
+    /// Adds a route through an interface that is up.
+    ///
+    /// # Errors
+    /// [`LinkError::Refused`] if there is one to the same network, or the router is not reached
+    /// through the interface.
+    pub fn add_route(&mut self, index: u32, route: InterfaceRoute) -> Result<(), LinkError> {
+        let message = RouteNetlinkMessage::NewRoute(route.message(index));
+        self.request(message, NLM_F_CREATE | NLM_F_EXCL, || {
+            format!("add the route {route}")
+        })
     }
 
     /// Removes the interface.
@@ -395,6 +454,18 @@ pub(crate) struct LinkEvents {
     socket: OwnedFd,
 }
 
+impl From<LinkEvents> for OwnedFd {
+    fn from(events: LinkEvents) -> OwnedFd {
+        events.socket
+    }
+}
+
+impl From<OwnedFd> for LinkEvents {
+    fn from(socket: OwnedFd) -> LinkEvents {
+        LinkEvents { socket }
+    }
+}
+
 impl LinkEvents {
     /// Events of an interface of the calling thread's namespace, from now on.
     pub(crate) fn open(index: u32) -> Result<LinkEvents, LinkError> {
@@ -427,25 +498,35 @@ impl LinkEvents {
     /// An interface's state now. `None`: it is not in this namespace. Does not wait for the
     /// kernel's lock of all interfaces, as a netlink request does. For a thread without
     /// capabilities: see [`Links::state`].
-    pub(crate) fn state(&self, index: u32) -> Option<LinkState> {
+    pub(crate) fn state(&self, index: u32) -> Option<InterfaceState> {
         let socket = self.socket.as_fd();
         // Again if it was renamed meanwhile, which is reported too.
         for _ in 0..4 {
             let name = netdevice::index_to_name_inlined(socket, index).ok()?;
-            let (up, mtu) = (sys::is_up(socket, &name), sys::mtu(socket, &name));
-            if let (Ok(up), Ok(mtu)) = (up, mtu)
+            let (flags, mtu) = (sys::flags(socket, &name), sys::mtu(socket, &name));
+            if let (Ok(flags), Ok(mtu)) = (flags, mtu)
                 && netdevice::name_to_index(socket, name.as_str()) == Ok(index)
             {
-                let mtu = u32::try_from(mtu).ok();
-                return Some(LinkState {
-                    up,
-                    mtu,
-                    features: None,
+                return Some(InterfaceState {
+                    up: flags & libc::IFF_UP != 0,
+                    running: flags & libc::IFF_RUNNING != 0,
+                    mtu: u32::try_from(mtu).ok(),
                 });
             }
         }
         None
     }
+}
+
+/// The state of an interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InterfaceState {
+    /// Taken up by its administrator.
+    pub(crate) up: bool,
+    /// It is up and has a carrier.
+    pub(crate) running: bool,
+    /// Longest IP packet in bytes.
+    pub(crate) mtu: Option<u32>,
 }
 
 fn message(index: u32) -> LinkMessage {

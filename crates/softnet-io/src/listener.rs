@@ -14,11 +14,15 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
 
+use crate::NetnsSpec;
 use crate::peer::refuse_descriptors;
+use crate::rights::{self, AskError, Ledger, Performed, Privileged, SocketFile, Subject};
 
 /// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Listen {
     /// The socket's file.
     pub path: PathBuf,
@@ -53,9 +57,21 @@ pub enum ListenError {
         /// Why.
         source: io::Error,
     },
+    /// The privileged helper refused, or is not there.
+    #[error(transparent)]
+    Helper(Box<AskError<ListenError>>),
     /// There is no such group.
     #[error("there is no group \"{0}\" in /etc/group")]
     NoGroup(String),
+}
+
+impl From<AskError<ListenError>> for ListenError {
+    fn from(error: AskError<ListenError>) -> ListenError {
+        match error {
+            AskError::Own(error) => error,
+            error => ListenError::Helper(Box::new(error)),
+        }
+    }
 }
 
 /// The number of a group: a number, or a name in `/etc/group`.
@@ -78,7 +94,7 @@ pub fn group_id(name: &str) -> Result<u32, ListenError> {
 }
 
 /// The treatment of descriptors that clients pass (`SCM_RIGHTS`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Descriptors {
     /// Clients may pass some.
     Passed,
@@ -91,14 +107,59 @@ pub enum Descriptors {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
-    path: PathBuf,
-    /// Device and inode of the file.
-    file: (u64, u64),
+    /// Number under which its file is noted.
+    number: u64,
 }
 
 fn unix(kind: SocketType) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, kind, flags, None)
+}
+
+/// A type of Unix sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SocketKind {
+    /// `SOCK_STREAM`.
+    Stream,
+    /// `SOCK_DGRAM`: it is bound, as nobody connects.
+    Datagram,
+    /// `SOCK_SEQPACKET`.
+    SeqPacket,
+}
+
+impl From<SocketKind> for SocketType {
+    fn from(kind: SocketKind) -> SocketType {
+        match kind {
+            SocketKind::Stream => SocketType::STREAM,
+            SocketKind::Datagram => SocketType::DGRAM,
+            SocketKind::SeqPacket => SocketType::SEQPACKET,
+        }
+    }
+}
+
+/// Makes a listening socket.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    listen: Listen,
+    kind: SocketKind,
+    backlog: i32,
+    descriptors: Descriptors,
+}
+
+/// Removes the file of a listening socket, by its number.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forget {
+    number: u64,
+}
+
+/// Connects to a listening socket.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connect {
+    path: PathBuf,
+    kind: SocketKind,
 }
 
 impl Listener {
@@ -109,10 +170,138 @@ impl Listener {
     /// [`ListenError`].
     pub fn bind(
         config: &Listen,
-        kind: SocketType,
+        kind: SocketKind,
         backlog: i32,
         descriptors: Descriptors,
     ) -> Result<Listener, ListenError> {
+        let bind = Bind {
+            listen: config.clone(),
+            kind,
+            backlog,
+            descriptors,
+        };
+        let (number, files) = rights::ask(None, bind, &[])?;
+        let socket = files.into_iter().next().ok_or_else(|| ListenError::Io {
+            path: config.path.clone(),
+            what: "get the socket",
+            source: io::ErrorKind::InvalidData.into(),
+        })?;
+        Ok(Listener { socket, number })
+    }
+}
+
+impl Privileged for Bind {
+    const OF_NETWORK: bool = false;
+    type Answer = u64;
+    type Error = ListenError;
+
+    fn perform(self, _: Vec<OwnedFd>, ledger: &Ledger) -> Performed<u64, ListenError> {
+        let (socket, file) = self.bind()?;
+        let path = file.path.clone();
+        let number = ledger.note_socket(file);
+        let number = number.ok_or_else(|| ListenError::Io {
+            path,
+            what: "have so many sockets",
+            source: Errno::MFILE.into(),
+        })?;
+        Ok((number, vec![socket]))
+    }
+}
+
+impl Privileged for Forget {
+    const OF_NETWORK: bool = false;
+    type Answer = ();
+    type Error = ListenError;
+
+    fn perform(self, _: Vec<OwnedFd>, ledger: &Ledger) -> Performed<(), ListenError> {
+        drop(ledger.forget_socket(self.number));
+        Ok(((), Vec::new()))
+    }
+}
+
+impl Privileged for Connect {
+    const OF_NETWORK: bool = false;
+
+    fn subject(&self, _: Option<&NetnsSpec>) -> Option<Subject> {
+        Some(Subject::Socket(self.path.clone()))
+    }
+
+    type Answer = ();
+    type Error = ListenError;
+
+    fn perform(self, _: Vec<OwnedFd>, _: &Ledger) -> Performed<(), ListenError> {
+        let Connect { path, kind } = self;
+        let failed = |errno: Errno| ListenError::Io {
+            path: path.clone(),
+            what: "connect",
+            source: errno.into(),
+        };
+        let address = SocketAddrUnix::new(path.as_path()).map_err(failed)?;
+        let socket = unix(kind.into()).map_err(failed)?;
+        connect(&socket, &address).map_err(failed)?;
+        Ok(((), vec![socket]))
+    }
+}
+
+/// Makes a datagram socket with an abstract name of the kernel's choice.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Datagram {}
+
+impl Privileged for Datagram {
+    type Answer = ();
+    type Error = ListenError;
+    const OF_NETWORK: bool = false;
+
+    fn perform(self, _: Vec<OwnedFd>, _: &Ledger) -> Performed<(), ListenError> {
+        let failed = |errno: Errno| ListenError::Io {
+            path: PathBuf::new(),
+            what: "make a datagram socket",
+            source: errno.into(),
+        };
+        let socket = unix(SocketType::DGRAM).map_err(failed)?;
+        bind(&socket, &SocketAddrUnix::new_unnamed()).map_err(failed)?;
+        Ok(((), vec![socket]))
+    }
+}
+
+/// A datagram socket that does not block, with an abstract name of the kernel's choice.
+///
+/// # Errors
+/// [`ListenError`].
+pub(crate) fn datagram_socket() -> Result<OwnedFd, ListenError> {
+    let ((), files) = rights::ask(None, Datagram {}, &[])?;
+    let file = files.into_iter().next();
+    file.ok_or_else(|| ListenError::Io {
+        path: PathBuf::new(),
+        what: "get the socket",
+        source: io::ErrorKind::InvalidData.into(),
+    })
+}
+
+/// A socket that is connected to the one at a path, and does not block.
+///
+/// # Errors
+/// [`ListenError`].
+pub(crate) fn connect_unix(path: &Path, kind: SocketKind) -> Result<OwnedFd, ListenError> {
+    let path = path.to_owned();
+    let connect = Connect {
+        path: path.clone(),
+        kind,
+    };
+    let ((), files) = rights::ask(None, connect, &[])?;
+    let file = files.into_iter().next();
+    file.ok_or_else(|| ListenError::Io {
+        path,
+        what: "get the socket",
+        source: io::ErrorKind::InvalidData.into(),
+    })
+}
+
+impl Bind {
+    fn bind(&self) -> Result<(OwnedFd, SocketFile), ListenError> {
+        let config = &self.listen;
+        let kind = SocketType::from(self.kind);
         let path = &config.path;
         let io = |what| {
             move |source: io::Error| ListenError::Io {
@@ -132,7 +321,7 @@ impl Listener {
         remove_stale(path, &address, kind)?;
 
         let socket = unix(kind).map_err(errno("make a socket"))?;
-        if descriptors == Descriptors::Refused {
+        if self.descriptors == Descriptors::Refused {
             // Before anybody connects: a connection has the option that the listener has then. An
             // older kernel does not know it.
             let _ = refuse_descriptors(&socket);
@@ -153,8 +342,7 @@ impl Listener {
         if !is_ours {
             return Err(ListenError::Replaced(path.clone()));
         }
-        let listener = Listener {
-            socket,
+        let made = SocketFile {
             path: path.clone(),
             file: (found.dev(), found.ino()),
         };
@@ -166,8 +354,10 @@ impl Listener {
         let mode = fs::Permissions::from_mode(config.mode & 0o777);
         let file = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::set_permissions(file, mode).map_err(io("set the mode"))?;
-        listen(&listener.socket, backlog).map_err(errno("listen"))?;
-        Ok(listener)
+        if self.kind != SocketKind::Datagram {
+            listen(&socket, self.backlog).map_err(errno("listen"))?;
+        }
+        Ok((socket, made))
     }
 }
 
@@ -180,11 +370,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let file = fs::symlink_metadata(&self.path);
-        if file.is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
-            // Nothing can be done if it fails; the next server replaces it.
-            let _ = fs::remove_file(&self.path);
-        }
+        rights::tell(Forget {
+            number: self.number,
+        });
     }
 }
 

@@ -4,13 +4,57 @@
 //! its own ([`Netns::run`]) and no other thread ever notices. Sockets and TAP queues stay in the
 //! namespace where they were opened, wherever they are used afterwards.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use serde::{Deserialize, Serialize};
+
+/// A network namespace in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum NetnsSpec {
+    /// The name that `ip netns add` gave it.
+    Name(String),
+    /// A file that stands for it.
+    Path(PathBuf),
+    /// That of a process, such as a container's.
+    Pid(u32),
+}
+
+impl NetnsSpec {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`NetnsError`] if there is none, or it may not be opened.
+    pub fn open(&self) -> Result<Netns, NetnsError> {
+        match self {
+            NetnsSpec::Name(name) => Netns::named(name),
+            NetnsSpec::Path(path) => Netns::checked(path),
+            NetnsSpec::Pid(pid) => {
+                let opened = Netns::checked(Path::new(&format!("/proc/{pid}/ns/net")));
+                opened.map_err(|error| match error {
+                    NetnsError::Open { source, .. } => NetnsError::Process { pid: *pid, source },
+                    error => error,
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Display for NetnsSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetnsSpec::Name(name) => f.write_str(name),
+            NetnsSpec::Path(path) => path.display().fmt(f),
+            NetnsSpec::Pid(pid) => write!(f, "process {pid}"),
+        }
+    }
+}
 
 /// A network namespace, held open: it exists at least as long as this value. Clones share the
 /// handle.
@@ -36,16 +80,33 @@ pub enum NetnsError {
         /// The system's error.
         source: io::Error,
     },
+    /// The process is not there, or is another user's.
+    #[error("cannot open the network namespace of process {pid}")]
+    Process {
+        /// Number of the process.
+        pid: u32,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is something else.
+    #[error("{0} is no network namespace")]
+    NotOne(PathBuf),
     /// The system refuses to make one.
     #[error("cannot make a network namespace (it takes CAP_SYS_ADMIN)")]
     Create(#[source] io::Error),
     /// The system refuses to enter one.
-    #[error("cannot enter the network namespace (it takes CAP_SYS_ADMIN)")]
+    #[error(
+        "cannot enter the network namespace: it takes CAP_SYS_ADMIN, or to be the user whose \
+         container it is"
+    )]
     Enter(#[source] io::Error),
 }
 
 /// Where `ip netns` keeps namespaces.
 const NAMED: &str = "/run/netns";
+
+/// `NSFS_MAGIC` of `linux/magic.h`.
+const NSFS: u64 = 0x6e73_6673;
 
 impl Netns {
     /// The namespace of the calling thread.
@@ -88,6 +149,48 @@ impl Netns {
         }
     }
 
+    /// As [`open`](Netns::open), for a path that somebody else gives: nothing but a namespace is
+    /// opened.
+    fn checked(path: &Path) -> Result<Netns, NetnsError> {
+        let failed = |source: io::Error| NetnsError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
+        let system = fstatfs(&file).map_err(|e| failed(e.into()))?;
+        if u64::try_from(system.f_type) != Ok(NSFS) {
+            return Err(NetnsError::NotOne(path.to_owned()));
+        }
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let file = File::open(same).map_err(failed)?;
+        Ok(Netns {
+            fd: Arc::new(file.into()),
+        })
+    }
+
+    /// Number of the namespace, as `readlink /proc/PID/ns/net` shows it.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn id(&self) -> io::Result<u64> {
+        Ok(fstat(&self.fd)?.st_ino)
+    }
+
+    /// The user namespace that it belongs to.
+    #[allow(unsafe_code, reason = "an ioctl whose result is a file")]
+    pub(crate) fn owner(&self) -> io::Result<OwnedFd> {
+        /// `NS_GET_USERNS` of `linux/nsfs.h`.
+        const GET_USERNS: libc::Ioctl = 0xb701;
+        // SAFETY: takes no argument.
+        let fd = unsafe { libc::ioctl(self.fd.as_raw_fd(), GET_USERNS) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new file, which nobody else has.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
     /// A fresh, empty namespace without a name: gone when the last handle, thread, socket and
     /// queue in it is. Its loopback is down.
     ///
@@ -124,6 +227,13 @@ impl Netns {
             Some(LinkNameSpaceType::Network),
         )
         .map_err(|e| NetnsError::Enter(e.into()))
+    }
+}
+
+impl From<OwnedFd> for Netns {
+    /// A file that stands for a namespace; if it is none, it cannot be entered.
+    fn from(file: OwnedFd) -> Netns {
+        Netns { fd: Arc::new(file) }
     }
 }
 

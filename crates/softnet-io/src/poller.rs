@@ -144,6 +144,7 @@ impl Sleep for Poller {
             .drop_capabilities();
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(thread, Ordering::Relaxed);
+        crate::rights::worker_thread();
         self.raise();
     }
 
@@ -282,18 +283,21 @@ mod tests {
         let (b, b_writer) = rustix::pipe::pipe().unwrap();
         poller.watch(a.as_fd(), 7).unwrap();
         poller.watch(b.as_fd(), 0).unwrap();
-        assert_eq!(sleep(&mut poller, Some(Time::ZERO)), []);
+        assert_eq!(sleep(&mut poller, Some(Time::ZERO)), Vec::<usize>::new());
 
         // A timeout is never cut short, and a leftover timer of one sleep does not end the next.
         let start = Instant::now();
-        assert_eq!(sleep(&mut poller, Some(Time(300_000))), []);
+        assert_eq!(sleep(&mut poller, Some(Time(300_000))), Vec::<usize>::new());
         assert!(start.elapsed() >= Duration::from_micros(300));
         rustix::io::write(&a_writer, b"x").unwrap();
         assert_eq!(sleep(&mut poller, Some(Time(100_000))), [7]);
         rustix::io::read(&a, &mut [0u8; 8]).unwrap();
         std::thread::sleep(Duration::from_millis(1));
         let start = Instant::now();
-        assert_eq!(sleep(&mut poller, Some(Time(5_000_000))), []);
+        assert_eq!(
+            sleep(&mut poller, Some(Time(5_000_000))),
+            Vec::<usize>::new()
+        );
         assert!(start.elapsed() >= Duration::from_millis(5));
 
         // Level-triggered.
@@ -301,15 +305,18 @@ mod tests {
         assert_eq!(sleep(&mut poller, None), [0]);
         assert_eq!(sleep(&mut poller, None), [0]);
         poller.unwatch(b.as_fd());
-        assert_eq!(sleep(&mut poller, Some(Time::ZERO)), []);
+        assert_eq!(sleep(&mut poller, Some(Time::ZERO)), Vec::<usize>::new());
 
         // A wake-up before the sleep ends it, once, and is no ready file.
         let waker = poller.waker();
         waker.wake();
         waker.wake();
-        assert_eq!(sleep(&mut poller, None), []);
+        assert_eq!(sleep(&mut poller, None), Vec::<usize>::new());
         let start = Instant::now();
-        assert_eq!(sleep(&mut poller, Some(Time(2_000_000))), []);
+        assert_eq!(
+            sleep(&mut poller, Some(Time(2_000_000))),
+            Vec::<usize>::new()
+        );
         assert!(start.elapsed() >= Duration::from_millis(2));
 
         // And one from another thread ends a sleep without a timeout.
@@ -318,7 +325,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
                 waker.wake();
             });
-            assert_eq!(sleep(&mut poller, None), []);
+            assert_eq!(sleep(&mut poller, None), Vec::<usize>::new());
         });
     }
 

@@ -60,12 +60,17 @@ impl Allowed {
         self.keeps_nice
     }
 
-    /// Leaves the calling thread no capabilities but the one that it keeps.
-    pub(crate) fn drop_capabilities(self) {
-        let kept = match self.keeps_nice {
+    /// Capabilities that a worker keeps.
+    pub(crate) fn kept(self) -> CapabilitySet {
+        match self.keeps_nice {
             true => CapabilitySet::SYS_NICE,
             false => CapabilitySet::empty(),
-        };
+        }
+    }
+
+    /// Leaves the calling thread no capabilities but the one that it keeps.
+    pub(crate) fn drop_capabilities(self) {
+        let kept = self.kept();
         // To give up capabilities is always allowed, but for a seccomp filter.
         let _ = set_capabilities(
             None,

@@ -322,3 +322,87 @@ fn flows_spread_over_the_queues() {
         assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 4);
     }
 }
+
+/// Devices that somebody else made stay as they were, and go on when the port is closed.
+#[test]
+fn a_device_of_somebody_else_is_used_and_stays() {
+    use std::process::Command;
+
+    use softnet_io::tap::OpenError;
+    use softnet_io::{Links, TapConfig, TapSource};
+
+    let Some(netns) = namespace() else { return };
+    let ip = |arguments: &str| {
+        let run = || Command::new("ip").args(arguments.split(' ')).output();
+        netns.run(run).unwrap()
+    };
+    if ip("-V").is_err() {
+        return skip("needs iproute2");
+    }
+    let ip = |arguments: &str| {
+        let output = ip(arguments).unwrap();
+        assert!(output.status.success(), "{arguments}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    ip("tuntap add dev t0 mode tap user nobody");
+    ip("tuntap add dev t1 mode tap multi_queue");
+    for name in ["t0", "t1"] {
+        ip(&format!(
+            "link set {name} address 02:00:00:00:00:01 mtu 1400"
+        ));
+    }
+    let open = |name: &str, queues, source| {
+        let config = TapConfig {
+            netns: Some(netns.clone()),
+            mac: None,
+            queues,
+            mtu: 9000,
+            source,
+            ..TapConfig::new(name)
+        };
+        Tap::open(&config, &buffers())
+    };
+    for (name, queues) in [("t0", 1), ("t1", 1), ("t1", 2)] {
+        ip(&format!("addr flush dev {name}"));
+        ip(&format!("addr add {V4} dev {name}"));
+        ip(&format!("link set {name} up"));
+        let mut tap = open(name, queues, TapSource::Attach).unwrap();
+        let state = softnet_engine::Link::state(&*tap.link);
+        assert_eq!((state.up, state.mtu), (true, Some(1400)));
+        let link = ip(&format!("link show {name}"));
+        assert!(
+            link.contains("02:00:00:00:00:01") && link.contains("mtu 1400"),
+            "{link}"
+        );
+        if queues == 1 {
+            neighbours(&netns, &tap);
+            echo(&netns, &mut tap, V4, 1000);
+            let again = open(name, 1, TapSource::Attach);
+            assert_eq!(again.is_err(), name == "t0", "in use");
+        }
+        drop(tap);
+        ip(&format!("link set {name} down"));
+    }
+    assert!(matches!(
+        open("t0", 2, TapSource::Attach),
+        Err(OpenError::OtherKind(name)) if name == "t0"
+    ));
+    assert!(matches!(
+        open("t9", 1, TapSource::Attach),
+        Err(OpenError::Missing(name)) if name == "t9"
+    ));
+    assert!(matches!(
+        open("lo", 1, TapSource::Attach),
+        Err(OpenError::OtherKind(_))
+    ));
+    let links = netns.run(Links::open).unwrap().unwrap();
+    assert!(links.index("t9").is_err(), "it was made");
+    // A file of this process that is none.
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for number in [-1, 0, 2, 9999, std::os::fd::AsRawFd::as_raw_fd(&file)] {
+        assert!(matches!(
+            open("t0", 1, TapSource::File(number)),
+            Err(OpenError::BadFile(_))
+        ));
+    }
+}

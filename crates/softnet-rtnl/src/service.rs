@@ -11,7 +11,7 @@ use crate::nl::{
 use crate::{fdb, host, link, mdb, tc};
 
 /// Does what rtnetlink has no message for: argument to text.
-type Operate = Box<dyn FnMut(Operation, &[u8]) -> Result<String, Error> + Send>;
+type Operate = Box<dyn FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send>;
 
 /// Answers requests by an engine, which others use, too: it is locked for one request, or
 /// one part of a dump.
@@ -19,6 +19,10 @@ pub struct Rtnl<D: Devices> {
     engine: Arc<Mutex<Engine<D>>>,
     turn: Arc<Mutex<()>>,
     operate: Operate,
+    /// Called after changes, before they are answered.
+    changed: Box<dyn FnMut() + Send>,
+    /// Something was changed since.
+    is_changed: bool,
 }
 
 /// Access to the engine before what clients ask for: a [`Mutex`] by itself may go to those
@@ -59,16 +63,25 @@ impl<D: Devices> Rtnl<D> {
         Rtnl {
             engine,
             turn: Arc::default(),
-            operate: Box::new(|_, _| Err(Errno::EOPNOTSUPP.into())),
+            operate: Box::new(|_, _, _| Err(Errno::EOPNOTSUPP.into())),
+            changed: Box::new(|| {}),
+            is_changed: false,
         }
     }
 
     /// Has `operate` answer [`Operation`]s. The engine is not locked meanwhile.
     pub fn on_operation(
         mut self,
-        operate: impl FnMut(Operation, &[u8]) -> Result<String, Error> + Send + 'static,
+        operate: impl FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send + 'static,
     ) -> Rtnl<D> {
         self.operate = Box::new(operate);
+        self
+    }
+
+    /// Has `changed` called after each datagram of requests that changed something, before they are
+    /// answered. The engine is not locked meanwhile.
+    pub fn on_change(mut self, changed: impl FnMut() + Send + 'static) -> Rtnl<D> {
+        self.changed = Box::new(changed);
         self
     }
 
@@ -104,7 +117,7 @@ impl<D: Devices> Service for Rtnl<D> {
             link::RTM_NEWLINK..=link::RTM_SETLINK => {
                 link::request(&engine, request, client, replies)
             }
-            tc::RTM_NEWQDISC..=tc::RTM_GETTFILTER | tc::RTM_NEWCHAIN..=tc::RTM_GETCHAIN => {
+            tc::RTM_NEWQDISC..=tc::RTM_GETACTION | tc::RTM_NEWCHAIN..=tc::RTM_GETCHAIN => {
                 tc::request(&engine, request, replies)
             }
             fdb::RTM_NEWNEIGH..=fdb::RTM_GETNEIGH if of_bridge(request) => {
@@ -121,6 +134,9 @@ impl<D: Devices> Service for Rtnl<D> {
         };
         // What was changed is told, even if the request failed.
         publish(&engine, replies);
+        drop(engine);
+        // Types come in fours: NEW, DEL, GET, SET.
+        self.is_changed |= request.kind & 3 != 2;
         answered
     }
 
@@ -134,9 +150,11 @@ impl<D: Devices> Service for Rtnl<D> {
         let engine = self.lock();
         match request.kind {
             link::RTM_GETLINK => link::dump(&engine, request, client, position, chunk),
-            tc::RTM_GETQDISC | tc::RTM_GETTCLASS | tc::RTM_GETTFILTER | tc::RTM_GETCHAIN => {
-                tc::dump(&engine, request, position, chunk)
-            }
+            tc::RTM_GETQDISC
+            | tc::RTM_GETTCLASS
+            | tc::RTM_GETTFILTER
+            | tc::RTM_GETACTION
+            | tc::RTM_GETCHAIN => tc::dump(&engine, request, position, chunk),
             link::vlan::RTM_GETVLAN => link::vlan::dump(&engine, request, position, chunk),
             fdb::RTM_GETNEIGH if of_bridge(request) => {
                 fdb::dump(&engine, request, client, position, chunk)
@@ -158,12 +176,13 @@ impl<D: Devices> Service for Rtnl<D> {
         &mut self,
         operation: Operation,
         argument: &[u8],
-        _: &Client,
+        client: &Client,
         replies: &mut Replies,
     ) -> Result<String, Error> {
         replies.without_request(|replies| self.changes(replies));
         drop(lock(&self.turn));
-        let text = (self.operate)(operation, argument);
+        let text = (self.operate)(operation, argument, client);
+        self.is_changed |= operation.is_change() && text.is_ok();
         self.changes(replies);
         text
     }
@@ -174,6 +193,9 @@ impl<D: Devices> Service for Rtnl<D> {
 
     fn end_batch(&mut self) {
         self.lock().release();
+        if std::mem::take(&mut self.is_changed) {
+            (self.changed)();
+        }
     }
 
     fn changes(&mut self, replies: &mut Replies) {

@@ -20,6 +20,7 @@ pub(crate) const CLIENT: Client = Client {
     may_change: true,
     own: true,
     strict: false,
+    uid: 0,
 };
 
 pub(crate) type Shared = Arc<Mutex<Engine<FedDevices>>>;

@@ -21,6 +21,8 @@ const OURS: u32 = 0x4e4c_0000;
 const OURS_MASK: u32 = 0xffff_0000;
 /// It is connected, and the daemon knows its options.
 const CONNECTED: u32 = 1 << 15;
+/// The program has bound it. An option that it sets before gives it a port, too.
+const BOUND: u32 = 1 << 13;
 /// It was made with SOCK_DGRAM, not SOCK_RAW.
 const DATAGRAM: u32 = 1 << 14;
 
@@ -223,9 +225,14 @@ impl Route {
         // The kernel refuses 0, too, once the socket has a port. Here a membership gives it one,
         // which does not with the kernel.
         if port != 0 && address.pid != 0 && address.pid != port {
-            return Err(c::EINVAL);
+            if self.state & BOUND != 0 {
+                return Err(c::EINVAL);
+            }
+            self.state &= !CONNECTED;
+            self.renew()?;
         }
         self.attach(address.pid)?;
+        self.set_state(self.state | BOUND)?;
         for group in 1..=32 {
             if address.groups & 1 << (group - 1) != 0 {
                 self.tell(ADD_MEMBERSHIP, group)?;

@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod action;
 mod filter;
 mod handle;
 mod qdisc;
@@ -55,23 +56,32 @@ pub mod units;
 mod testing;
 
 pub use account::{
-    ClassCounters, EstimatorError, EstimatorSpec, HtbClassStats, LinkCost, LinkLayer, Rate,
-    SizeOptions, SizeSpec, SizeTable, SizeTableError, Xstat, Xstats,
+    ClassCounters, EstimatorError, EstimatorSpec, HtbClassStats, LinkCost, LinkLayer, OwnStats,
+    Rate, SizeOptions, SizeSpec, SizeTable, SizeTableError, Xstat, Xstats,
+};
+pub use action::{
+    Action, ActionError, ActionKind, ActionList, ActionSpec, ActionStats, ActionTable, Control,
+    Csum, Gact, Mirred, MirredTo, Pedit, PeditHeader, PeditKey, Police, Random, Simple, Skbedit,
+    Skbmod, Tag, Vlan, WordsError,
 };
 pub use filter::{
-    Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterError, FilterKey,
-    FilterKind, FilterList, FilterOp, FilterSelector, FilterSpec, FilterStats, Flower, Key, Layer,
-    Prefix, Test, U32, Width,
+    Classified, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FieldMatch, FilterError,
+    FilterKey, FilterKind, FilterList, FilterOp, FilterSelector, FilterSpec, FilterStats, Filters,
+    Flower, FlowerField, Key, Layer, MetaId, Prefix, Test, U32, Width,
 };
 pub use handle::{BadHandle, Handle};
 pub use qdisc::{
-    Absent, AnyQdisc, AqmSpec, Attribute, ClassOption, ClassSpec, Codel, CodelSpec, CustomSpec,
-    Field, Form, Fq, FqCodel, FqCodelSpec, FqSpec, Htb, HtbClassSpec, HtbSpec, LinkDefaults,
-    MAX_BANDS, PfifoHeadDrop, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption,
-    QdiscSpec, SpecError, SpecOption, Tbf, TbfSpec, Unset, Wire,
+    Absent, AckFilter, AnyQdisc, AqmSpec, Attribute, Cake, CakeSpec, ClassOption, ClassSpec,
+    Classes, Codel, CodelSpec, CustomSpec, Diffserv, Distribution, Drr, DrrClassSpec, DualPi2,
+    DualPi2Spec, Ets, EtsSpec, Field, Form, Fq, FqCodel, FqCodelSpec, FqPie, FqPieSpec, FqSpec,
+    Framing, Hfsc, HfscClassSpec, HfscSpec, Htb, HtbClassSpec, HtbSpec, Isolation, LinkDefaults,
+    LossModel, MAX_BANDS, Multiq, Netem, NetemSpec, PfifoHeadDrop, Pie, PieLawSpec, PieSpec, Prio,
+    PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption, QdiscSpec, Qfq, QfqClassSpec, Red,
+    RedCurve, RedSpec, ServiceCurve, Sfq, SfqSpec, SlotSpec, SpecError, SpecOption, Tbf, TbfSpec,
+    Unset, Wire, Word, dualpi2_shown_gain, red_idle_table, red_probability_log, red_weight,
 };
 pub use rate::shared_rates::{Instance, SharedRates};
 pub use tree::{
-    ClassNode, ClassStats, DeviceTree, Live, LiveTree, Node, Queues, Tree, TreeError, TreeSpec,
-    Warning, warnings,
+    Block, ClassNode, ClassStats, DeviceTree, Hook, HookFilters, HookKind, Live, LiveTree, Node,
+    Queues, Side, Tree, TreeError, TreeSpec, Warning, warnings,
 };

@@ -182,6 +182,26 @@ pub fn time(text: &str) -> Result<u64, UnitError> {
     quantity(text, TIMES, "a time", "50ms").and_then(|nanos| whole(text, nanos))
 }
 
+/// A probability of 2^32 - 1, rounded as tc rounds it: `25%`, `0.1%`, or a bare number of percent.
+///
+/// # Errors
+/// [`UnitError`] for what tc would not read, and for more than 100 %.
+pub fn percent(text: &str) -> Result<u64, UnitError> {
+    let percent = quantity(text, &[("", 1.0), ("%", 1.0)], "a probability", "25%")?;
+    if percent > 100.0 {
+        return Err(UnitError::TooLarge(text.trim().to_owned()));
+    }
+    whole(
+        text,
+        (percent / 100.0 * f64::from(u32::MAX)).round_ties_even(),
+    )
+}
+
+/// The text of a probability of 2^32 - 1, which [`percent`] reads as the same.
+pub fn percent_text(probability: u64) -> String {
+    format!("{}%", probability as f64 * 100.0 / f64::from(u32::MAX))
+}
+
 /// Number times unit.
 fn quantity(
     text: &str,
@@ -327,5 +347,28 @@ mod tests {
             matches!(rate("1ekbit"), Err(UnitError::Unit(..))),
             "an exponent needs digits"
         );
+    }
+
+    #[test]
+    fn probabilities_are_what_tc_makes_of_them_and_are_written_exactly() {
+        for (text, number) in [
+            ("0", 0),
+            ("100%", u32::MAX.into()),
+            ("1%", 42_949_673),
+            ("0.5", 21_474_836),
+            ("1e-7%", 4),
+        ] {
+            assert_eq!(percent(text), Ok(number), "{text}");
+        }
+        for wrong in ["100.1%", "-1%", "x", "5ms"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+        let spread = (0..=u32::MAX)
+            .step_by(77_777_777)
+            .chain(0..100)
+            .chain([u32::MAX - 1]);
+        for number in spread.map(u64::from) {
+            assert_eq!(percent(&percent_text(number)), Ok(number));
+        }
     }
 }

@@ -32,6 +32,33 @@ pub fn traffic_class(data: &[u8]) -> Option<u8> {
     })
 }
 
+/// Start of the network header, behind VLAN tags; 14 if the frame cannot be read.
+#[inline]
+pub fn network_offset(data: &[u8]) -> usize {
+    link(data).map_or(14, |(_, _, at)| at)
+}
+
+/// Clears the DSCP of an IP packet and leaves ECN, and keeps its IPv4 checksum as right or wrong
+/// as it was. Returns whether the frame is IP; nothing is changed if it is not.
+#[inline]
+pub fn clear_dscp(data: &mut [u8]) -> bool {
+    let Some((network, at)) = ip(data) else {
+        return false;
+    };
+    if network == Network::V6 {
+        data[at] &= 0xf0;
+        data[at + 1] &= 0x3f;
+        return true;
+    }
+    let gone = u32::from(data[at + 1] & !CE);
+    data[at + 1] &= CE;
+    // RFC 1624, equation 3: the word got smaller by this much.
+    let sum = u32::from(!u16::from_be_bytes([data[at + 10], data[at + 11]])) + (0xffff - gone);
+    let [_, _, sum @ ..] = (!((sum & 0xffff) + (sum >> 16))).to_be_bytes();
+    data[at + 10..at + 12].copy_from_slice(&sum);
+    true
+}
+
 /// Marks an ECN-capable IP packet as having met congestion, and keeps its IPv4 checksum as right
 /// or wrong as it was. Returns whether it is marked. False, and nothing changed, if the frame is
 /// not IP or its transport is not ECN-capable.
@@ -109,6 +136,27 @@ mod tests {
             }
             marked[at..at + 2].copy_from_slice(&frame[at..at + 2]);
             prop_assert_eq!(marked, frame);
+        }
+
+        /// Clears the DSCP alone, and keeps the checksum right.
+        #[test]
+        fn clears_the_dscp(
+            v6: bool,
+            tags in 0..5_usize,
+            class: u8,
+            rest in prop::collection::vec(any::<u8>(), 40..60),
+        ) {
+            let (frame, at) = packet(v6, tags, class, &rest);
+            prop_assert_eq!(network_offset(&frame), at);
+            let mut washed = frame.clone();
+            prop_assert!(clear_dscp(&mut washed));
+            prop_assert_eq!(traffic_class(&washed), Some(class & 3));
+            if !v6 {
+                prop_assert_eq!(checksum(&washed[at..at + 20]), 0);
+                washed[at + 10..at + 12].copy_from_slice(&frame[at + 10..at + 12]);
+            }
+            washed[at..at + 2].copy_from_slice(&frame[at..at + 2]);
+            prop_assert_eq!(washed, frame);
         }
 
         /// A header that is cut off, five tags and random bytes are left alone.

@@ -58,7 +58,7 @@ mod vnet;
 
 pub use address::EthernetAddress;
 pub use checksum::{PartialSum, checksum, fold, pseudo_header, sum_bytes};
-pub use ecn::{set_ce, traffic_class};
+pub use ecn::{clear_dscp, network_offset, set_ce, traffic_class};
 pub use hash::keyed_hash;
 pub use membership::{
     GroupQuery, GroupRecord, GroupRecords, Membership, Multicast, RecordKind, is_unsnooped,

@@ -100,6 +100,7 @@ fn run(folder: &Path, seed: u64, time: Duration) -> bool {
         cpu: None,
         buffers: 32_768,
         large: 512,
+        ..LanConfig::default()
     };
     let Some(lan) = Lan::build(config) else {
         return false;

@@ -34,7 +34,7 @@ pub(super) struct Case {
     qdisc: &'static str,
     /// Flows that have sent something before.
     flows: u32,
-    /// Those of them that have packets now.
+    /// Flows that have packets now.
     active: u32,
 }
 

@@ -5,9 +5,10 @@
 //! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
 //! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
 //! segments over ports of four queues, and (case `churn`) 1,200 that send little; the accuracy of
-//! `tbf` at three rates where the variant can shape; a thousand hosts (`many_ports`). Case
-//! `busy-host` is the switch beside programs that want all CPUs. CPU time is what the whole machine
-//! spent, traffic generators included.
+//! `tbf` at three rates where the variant can shape; a thousand hosts (`many_ports`). Case `veth`
+//! has hosts behind veths, whose other ends are the ports. Case `busy-host` is the switch beside
+//! programs that want all CPUs. CPU time is what the whole machine spent, traffic generators
+//! included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -29,6 +30,7 @@ mod busy_host;
 pub(crate) mod iperf;
 mod many_ports;
 mod udp;
+mod veth;
 
 /// Value of the parameter `case` of the rows with 200 connections.
 const MANY_CLIENTS: &str = "many-clients";
@@ -49,8 +51,8 @@ const SHAPE_TIME: Duration = Duration::from_millis(1500);
 const CLIENTS_WARM_UP: Duration = Duration::from_secs(2);
 /// Time for the path to settle before a rate is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Load offered to measure how a rate is kept, as a part of the rate, and the least of it that must
-/// be reached.
+/// Load offered to measure how a rate is kept, as a part of the rate, and the least of it that
+/// must be reached.
 const OVERLOAD: f64 = 1.2;
 const ENOUGH: f64 = 1.05;
 /// Ethernet, IPv4 and UDP headers.
@@ -92,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let mut known = switches::names(&switches());
     known.extend(switches::names(&busy_host::switches()));
     known.extend(switches::names(&many_ports::switches()));
+    known.extend(switches::names(&veth::switches()));
     options.check_variants("switch", &known)?;
     let (rounds, slice) = options.program_turns();
     let mut results = Collector::default();
@@ -100,6 +103,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     if options.includes("case", many_ports::NAME)? {
         many_ports::rows(options, &mut results)?;
+    }
+    if options.includes("case", veth::NAME)? {
+        veth::rows(options, &mut results)?;
     }
     let includes = |case| options.includes("case", case);
     let (all, many, churn) = (includes("")?, includes(MANY_CLIENTS)?, includes(CHURN)?);

@@ -13,12 +13,14 @@ mod embedded;
 mod ovs;
 mod softnet;
 mod threads;
+mod veth;
 
 pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge, port as bridge_port};
 pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
 pub(crate) use ovs::{OpenVswitch, set_sleep as set_ovs_sleep, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;
+pub(crate) use veth::{VethLoop, VethOpenVswitch, VethSoftnet};
 
 /// A token bucket towards host b; options are in `tc`'s words.
 #[derive(Debug, Clone, Copy)]

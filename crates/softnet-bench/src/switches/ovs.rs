@@ -48,6 +48,28 @@ impl OpenVswitch {
         elsewhere.ok_or_else(|| BenchError::Unavailable(place.lacks("Open vSwitch", package)))
     }
 
+    /// Starts it with a bridge of these ports, each the commands that add it.
+    pub(super) fn start_with(
+        self,
+        topology: &mut Topology,
+        ports: Vec<String>,
+    ) -> Result<(), BenchError> {
+        let place = Place::of_peers();
+        let daemon = self.daemon(&place)?;
+        let offload = match self {
+            OpenVswitch::Stock => "other_config:userspace-tso-enable=false",
+            OpenVswitch::SegmentationOffload => "other_config:userspace-tso-enable=true",
+        };
+        let directory = topology.directory.path();
+        let command = |program: &Path| topology.switch.command_in(&place, program);
+        let (files, daemons) = start(&place, &daemon, directory, &[offload.to_owned()], command)?;
+        topology.daemons.extend(daemons);
+        let mut commands = vec!["add-br br0 -- set bridge br0 datapath_type=netdev".to_owned()];
+        commands.extend(ports);
+        let commands = commands.join(" -- ");
+        files.vsctl(&commands.split(' ').collect::<Vec<_>>())
+    }
+
     /// The version that would be measured.
     pub(crate) fn version(self) -> Option<String> {
         let place = Place::of_peers();
@@ -69,23 +91,12 @@ impl Switch for OpenVswitch {
     }
 
     fn connect(&self, topology: &mut Topology, _wiring: Wiring) -> Result<(), BenchError> {
-        let place = Place::of_peers();
-        let daemon = self.daemon(&place)?;
-        let offload = match self {
-            OpenVswitch::Stock => "other_config:userspace-tso-enable=false",
-            OpenVswitch::SegmentationOffload => "other_config:userspace-tso-enable=true",
-        };
-        let directory = topology.directory.path();
-        let command = |program: &Path| topology.switch.command_in(&place, program);
-        let (files, daemons) = start(&place, &daemon, directory, &[offload.to_owned()], command)?;
-        topology.daemons.extend(daemons);
-        let mut commands = vec!["add-br br0 -- set bridge br0 datapath_type=netdev".to_owned()];
-        commands.extend(topology.hosts.iter().map(|host| {
+        let add = |host: &crate::hosts::Host| {
             let port = &host.interface;
             format!("add-port br0 {port} -- set interface {port} type=tap")
-        }));
-        let commands = commands.join(" -- ");
-        files.vsctl(&commands.split(' ').collect::<Vec<_>>())?;
+        };
+        let ports = topology.hosts.iter().map(add).collect();
+        self.start_with(topology, ports)?;
         // The daemon keeps the queues; only the kernel's side of the devices moves.
         for host in &topology.hosts {
             let (port, netns) = (&host.interface, host.netns.name());

@@ -59,9 +59,15 @@ impl Softnet {
         wiring: Wiring,
         far: &str,
     ) -> Result<(), BenchError> {
+        let text = self.configuration(topology, wiring.queues, far);
+        self.run(topology, &text)
+    }
+
+    /// Runs the daemon on this configuration.
+    pub(super) fn run(&self, topology: &mut Topology, text: &str) -> Result<(), BenchError> {
         let program = self.program();
         let path = topology.directory.path().join("softnet.toml");
-        std::fs::write(&path, self.configuration(topology, wiring.queues, far))
+        std::fs::write(&path, text)
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
         let socket = topology.directory.path().join("rtnetlink.sock");
         let mut command = topology.switch.command(program);

@@ -3,11 +3,14 @@
 use std::net::IpAddr;
 
 use softnet::wire::EthernetAddress;
-use softnet_io::InterfaceAddress;
+use softnet_engine::Settings;
+use softnet_io::{BadRoute, InterfaceAddress, InterfaceRoute, NetnsSpec};
 use softnet_tc::Prefix;
+use toml::Value;
 
 use super::flower;
-use super::form::Text;
+use super::form::{Form, Text, int};
+use super::table::Item;
 
 /// The address of one station.
 pub(super) const MAC: Text<EthernetAddress> = Text(mac, |mac| Some(mac.to_string()));
@@ -73,15 +76,76 @@ fn prefix(text: &str) -> Result<Prefix, String> {
     Ok(prefix)
 }
 
-/// The name of a network namespace.
-pub(super) const NETNS: Text<String> = Text(
-    |name| {
-        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-            return Err(format!(
-                "{name:?} cannot name a network namespace; use a name that `ip netns list` shows"
-            ));
-        }
-        Ok(name.to_owned())
+/// The name of one of the kernel's interfaces.
+pub(super) const INTERFACE_NAME: Text<String> = Text(
+    |name| match Settings::wrong_name(name) {
+        None => Ok(name.to_owned()),
+        Some(problem) => Err(format!("{name:?} {problem}")),
     },
     |name| Some(name.clone()),
 );
+
+/// A router.
+pub(super) const ROUTER: Text<IpAddr> = Text(router, |address| Some(address.to_string()));
+
+fn router(text: &str) -> Result<IpAddr, String> {
+    let address: Option<IpAddr> = text.parse().ok();
+    address
+        .filter(|ip| !ip.is_unspecified() && !ip.is_multicast())
+        .ok_or_else(|| {
+            format!("{text:?} is not the address of a router; write it like \"10.9.0.254\"")
+        })
+}
+
+/// A route.
+pub(super) const ROUTE: Text<InterfaceRoute> = Text(
+    |text| {
+        let route = text.parse();
+        route.map_err(|error: BadRoute| error.to_string())
+    },
+    |route| Some(route.to_string()),
+);
+
+/// A network namespace.
+pub(super) struct NetnsForm;
+
+impl Form<NetnsSpec> for NetnsForm {
+    fn read(&self, item: Item<'_>) -> Option<NetnsSpec> {
+        const WAYS: &str = "use a name that `ip netns list` shows, a path, or { pid = N }";
+        if let Some(table) = item.as_table() {
+            table.known(&["pid"], |_| "");
+            if !table.has("pid") {
+                return table.missing("pid", "the number of a process");
+            }
+            let pid = table.find("pid")?.number(1, i32::MAX.into())?;
+            return Some(NetnsSpec::Pid(pid));
+        }
+        let Some(text) = item.as_text() else {
+            return item.wrong_type("a text or a table");
+        };
+        let is_path = text.starts_with('/') && !text.contains('\0');
+        if is_path && text.len() <= NETNS_PATH_MAX {
+            return Some(NetnsSpec::Path(text.into()));
+        }
+        if text.is_empty() || text == "." || text == ".." || text.contains(['/', '\0']) {
+            return item.problem(format!("{text:?} cannot name a network namespace; {WAYS}"));
+        }
+        Some(NetnsSpec::Name(text.to_owned()))
+    }
+
+    fn write(&self, value: &NetnsSpec) -> Option<Value> {
+        match value {
+            NetnsSpec::Name(name) => Some(name.as_str().into()),
+            NetnsSpec::Path(path) => Some(path.to_str()?.into()),
+            NetnsSpec::Pid(pid) => Some(Value::Table(
+                [("pid".into(), int(*pid))].into_iter().collect(),
+            )),
+        }
+    }
+}
+
+/// Longest path, with room for a final zero (`PATH_MAX`).
+const NETNS_PATH_MAX: usize = 4095;
+
+/// A network namespace.
+pub(super) const NETNS: NetnsForm = NetnsForm;

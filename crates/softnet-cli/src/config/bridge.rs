@@ -89,6 +89,10 @@ const LONG: Time = Time(AGEING_MAX, "0s to 42949672.95s");
 struct ZeroIsNone(Number);
 
 impl Form<Option<u16>> for ZeroIsNone {
+    fn schema(&self) -> serde_json::Value {
+        Form::<u16>::schema(&self.0)
+    }
+
     fn read(&self, item: Item<'_>) -> Option<Option<u16>> {
         self.0.read(item).map(|vlan| (vlan != 0).then_some(vlan))
     }

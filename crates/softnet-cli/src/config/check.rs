@@ -7,9 +7,17 @@ use super::link::Names;
 use super::model::Config;
 use super::port::Port;
 use super::table::Table;
-use super::{bridge, engine, fdb, port, rate_group};
+use super::{block, bridge, engine, fdb, port, rate_group};
 
-const TABLES: &[&str] = &["engine", "port", "rate_group", "bridge", "fdb"];
+const TABLES: &[&str] = &[
+    "include",
+    "engine",
+    "port",
+    "block",
+    "rate_group",
+    "bridge",
+    "fdb",
+];
 
 /// Reads all of a file. `workers` there are if it does not say.
 pub(super) fn config(root: &Table<'_>, workers: Option<usize>) -> Config {
@@ -20,6 +28,9 @@ pub(super) fn config(root: &Table<'_>, workers: Option<usize>) -> Config {
         }
         _ => "",
     });
+    if let Some(list) = root.find("include").and_then(|item| item.list()) {
+        list.into_iter().for_each(|item| _ = item.text());
+    }
     let source = root.source;
     let mut config = Config {
         file: source.file.to_owned(),
@@ -27,8 +38,8 @@ pub(super) fn config(root: &Table<'_>, workers: Option<usize>) -> Config {
     };
     let engine = root.find("engine").and_then(|item| item.table("a table"));
     let workers = engine::read(engine.as_ref(), workers, &mut config);
-    let tables = ["rate_group", "port", "bridge", "fdb"].map(|key| root.tables(key));
-    let [groups, tables, bridges, stations] = &tables;
+    let tables = ["rate_group", "port", "bridge", "fdb", "block"].map(|key| root.tables(key));
+    let [groups, tables, bridges, stations, blocks] = &tables;
     let rate_groups = rate_group::read(groups);
     let mut names = Names::default();
     let read = |table| port::read(table, workers, &rate_groups, &mut names);
@@ -53,5 +64,6 @@ pub(super) fn config(root: &Table<'_>, workers: Option<usize>) -> Config {
     config.links.ports = ports;
     config.links.bridges = read;
     config.links.rate_groups = rate_groups;
+    config.links.blocks = block::read(blocks, &config.links);
     config
 }

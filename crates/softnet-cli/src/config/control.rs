@@ -17,6 +17,15 @@ pub(super) const PATH: Text<PathBuf> = Text(
     |path| path.to_str().map(str::to_owned),
 );
 
+/// The path of a file.
+pub(super) const FILE: Text<PathBuf> = Text(
+    |text| match text.is_empty() || text.contains('\0') {
+        false => Ok(text.into()),
+        true => Err(format!("{text:?} cannot be the path of a file")),
+    },
+    |path| path.to_str().map(str::to_owned),
+);
+
 pub(super) const MODE: Text<u32> = Text(
     |text| {
         let mode = u32::from_str_radix(text, 8).ok();

@@ -8,9 +8,10 @@ use softnet_io::Scheduling;
 use softnet_tc::Unset::{Value, Words};
 
 use super::control::{GROUP, MODE, PATH, default_mode};
-use super::form::{List, Maybe, Number, Time, Word};
+use super::form::{List, Maybe, Number, Text, Time, Word};
 use super::key::{self, Key, keys, names};
 use super::model::Config;
+use super::place::Place;
 use super::table::Table;
 use super::write::Writer;
 
@@ -66,6 +67,14 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// daemon's own user may
     "socket_group": Words("none"), "\"\""
         => Maybe(GROUP), |c| Some(&mut c.control.group);
+    /// path of a file in which the running state outlives the daemon
+    /// ([the running state](operations.md#the-running-state))
+    "state": Words("none: a start knows the configuration alone"), "\"\""
+        => Maybe(PATH), |c| Some(&mut c.state);
+    /// address and port, or path of a Unix socket, at which Prometheus gets counters over HTTP
+    /// ([metrics](operations.md#metrics)); whoever can connect can read them
+    "metrics": Words("nowhere"), "\"9090\""
+        => Maybe(Text(Place::parse, Place::text)), |c| Some(&mut c.metrics);
     /// path of a second socket, on which nothing can be changed; open to everybody unless there is
     /// `monitor_group`
     "monitor_socket": Words("none"), "\"\""
@@ -119,7 +128,11 @@ pub(super) fn read(
 pub(super) fn write(w: &mut Writer, config: &Config) {
     w.table("[engine]");
     key::write(w, ENGINE, config, None);
-    for path in [&config.control.socket, &config.control.monitor] {
+    for path in [
+        &config.control.socket,
+        &config.control.monitor,
+        &config.state,
+    ] {
         w.check_path(path.as_deref());
     }
 }

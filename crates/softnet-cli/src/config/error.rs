@@ -2,14 +2,33 @@
 //! line.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// A place in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use serde_json::{Value as Json, json};
+
+/// A place in a file; prints as `FILE:LINE:COL`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
+    pub file: Arc<str>,
     /// From 1.
     pub line: usize,
     /// From 1, in characters.
     pub column: usize,
+}
+
+impl Place {
+    /// As an object.
+    pub(super) fn json(&self) -> Json {
+        let Place { file, line, column } = self;
+        json!({ "file": &**file, "line": line, "column": column })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { file, line, column } = self;
+        write!(f, "{file}:{line}:{column}")
+    }
 }
 
 /// An error of a configuration.
@@ -40,6 +59,11 @@ impl ConfigError {
             key: None,
             text: format!("cannot be read: {why}; check the path"),
         };
+        ConfigError::of(file, problem)
+    }
+
+    /// One problem of a file.
+    pub(super) fn of(file: &str, problem: Problem) -> ConfigError {
         ConfigError {
             file: file.to_owned(),
             problems: vec![problem],
@@ -48,15 +72,41 @@ impl ConfigError {
     }
 }
 
+impl ConfigError {
+    /// The problems as objects: `file`, `line`, `column`, `key`, `text`.
+    pub(crate) fn json(&self) -> Vec<Json> {
+        let one = |Problem { place, key, text }: &Problem| {
+            let mut object = match place {
+                Some(place) => place.json(),
+                None => json!({ "file": self.file }),
+            };
+            object["key"] = key.clone().into();
+            object["text"] = text.clone().into();
+            object
+        };
+        let left_out = (self.more > 0).then(
+            || json!({ "file": self.file, "text": format!("and {} errors more", self.more) }),
+        );
+        self.problems.iter().map(one).chain(left_out).collect()
+    }
+
+    /// The same without places, for a text that nobody has written.
+    pub(crate) fn without_places(mut self) -> ConfigError {
+        for problem in &mut self.problems {
+            problem.place = None;
+        }
+        self
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Problem { place, key, text }) in self.problems.iter().enumerate() {
             let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{}", self.file)?;
-            if let Some(Place { line, column }) = place {
-                write!(f, ":{line}:{column}")?;
+            match place {
+                Some(place) => write!(f, "{newline}{place}: ")?,
+                None => write!(f, "{newline}{}: ", self.file)?,
             }
-            f.write_str(": ")?;
             if let Some(key) = key {
                 write!(f, "key `")?;
                 one_line(f, key)?;
@@ -96,7 +146,11 @@ mod tests {
     #[test]
     fn a_problem_is_one_bounded_line() {
         let problem = Problem {
-            place: Some(Place { line: 3, column: 7 }),
+            place: Some(Place {
+                file: "x.toml".into(),
+                line: 3,
+                column: 7,
+            }),
             key: Some("port.\u{1b}[2J".into()),
             text: "bad\nworse\u{1b}[0m".into(),
         };

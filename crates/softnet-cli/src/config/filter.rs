@@ -1,10 +1,11 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
 use softnet_tc::{
-    ETH_P_ALL, FilterAction, FilterError, FilterKind, FilterOp, FilterSpec, Handle, Key, U32,
+    Action, ActionList, ActionSpec, ETH_P_ALL, FilterError, FilterKind, FilterList, FilterOp,
+    FilterSpec, Handle, Hook, Key, Side, U32,
 };
 
-use super::table::{Item, Table};
+use super::table::{HANDLE, Item, Table};
 use super::tree::Building;
 use super::words::{hex, key, number};
 use super::{ematch, flower};
@@ -16,12 +17,13 @@ pub(super) const EVERYWHERE: &[&str] = &[
 /// Adds a table's filter to a tree.
 pub(super) fn add(building: &mut Building, table: &Table<'_>) {
     let before = table.source.errors();
-    let Some((class_key, filter)) = read(table) else {
+    let Some((class_key, filter)) = read(table, None) else {
         return;
     };
     if table.source.errors() > before {
         return;
     }
+    let is_at_hook = building.tree.hook_of(filter.parent).is_some();
     let (parent, class) = (filter.parent, filter.class);
     let names = [parent, class.unwrap_or(parent)];
     if let Err(error) = building.tree.put_filter(FilterOp::Add, filter) {
@@ -33,6 +35,8 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) {
             | FilterError::NotClassful(_)
             | FilterError::NoBlocks(_)
             | FilterError::NoClass(_)
+            | FilterError::NoHook
+            | FilterError::Shared
             | FilterError::NotOfClasses(_) => match table.has("parent") {
                 true => "parent",
                 false => class_key,
@@ -43,6 +47,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) {
     }
     // The kernel takes it, and never finds the class.
     if let Some(class) = class
+        && !is_at_hook
         && (class.qdisc() != parent.qdisc() || class == Handle::ROOT)
     {
         let text = format!("{class} is not a class of {}", parent.qdisc());
@@ -50,8 +55,30 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) {
     }
 }
 
-/// The filter, and the key that names its class.
-fn read(table: &Table<'_>) -> Option<(&'static str, FilterSpec)> {
+/// Adds a table's filter to a block.
+pub(super) fn add_to_block(list: &mut FilterList, table: &Table<'_>) {
+    let before = table.source.errors();
+    let Some((_, filter)) = read(table, Some(Handle::NONE)) else {
+        return;
+    };
+    if table.source.errors() == before
+        && let Err(error) = list.put(FilterOp::Add, filter)
+    {
+        table.problem::<()>("prio", error.to_string());
+    }
+}
+
+/// The parent of a table's filter: a qdisc or class, or a hook.
+fn parent_of(table: &Table<'_>) -> Option<Handle> {
+    table.parsed("parent", HANDLE, |text| match text {
+        "ingress" => Some(Side::Ingress.parent()),
+        "egress" => Some(Side::Egress.parent()),
+        handle => handle.parse().ok(),
+    })
+}
+
+/// The filter, and the key that names its class. Its parent goes without saying where there is one.
+fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSpec)> {
     let known = |text: &str| FilterKind::NAMES.into_iter().find(|kind| *kind == text);
     let what = "a kind of filter; use flower, u32, basic, matchall or fw";
     let kind = match table.has("kind") {
@@ -66,7 +93,7 @@ fn read(table: &Table<'_>) -> Option<(&'static str, FilterSpec)> {
         _ => &[],
     };
     table.only(EVERYWHERE, kind, allowed);
-    let action = action(table);
+    let (actions, told) = actions(table);
     let class_key = match (table.has("classid"), table.has("flowid")) {
         (true, false) => "classid",
         (true, true) => table
@@ -75,9 +102,16 @@ fn read(table: &Table<'_>) -> Option<(&'static str, FilterSpec)> {
         (false, _) => "flowid",
     };
     let class = table.handle(class_key);
-    let mut parent = table.handle("parent");
+    let mut parent = of.or_else(|| parent_of(table));
     let has_class = table.has(class_key);
-    if !has_class && action == FilterAction::Pass {
+    let is_at_hook = parent.is_some_and(|parent| parent.qdisc() == Hook::HANDLE);
+    if of.is_some() {
+        if table.has("parent") {
+            table.problem::<()>("parent", "goes without saying in a block; remove it");
+        }
+    } else if is_at_hook {
+        // It decides, whatever the class.
+    } else if !has_class && !told {
         table.missing::<()>("flowid", "the class that the packets are for, like \"1:2\"");
     } else if !has_class && !table.has("parent") {
         table.missing::<()>("parent", "the qdisc whose filter it is, like \"1:\"");
@@ -100,7 +134,7 @@ fn read(table: &Table<'_>) -> Option<(&'static str, FilterSpec)> {
         prio: prio.unwrap_or_default(),
         protocol,
         handle: of_kind.unwrap_or_default(),
-        action,
+        actions,
         parent: parent?,
         class,
         ..FilterSpec::new(kind, Handle::NONE)
@@ -140,17 +174,26 @@ fn name(table: &Table<'_>, kind: &str) -> (Option<u32>, u32) {
     }
 }
 
-fn action(table: &Table<'_>) -> FilterAction {
-    let what = "an action; use pass, drop, continue, reclassify or \"goto chain 1\"";
-    let action = table.parsed("action", what, |text| {
-        let chain = || number(text.strip_prefix("goto chain ")?).map(FilterAction::Goto);
-        FilterAction::from_word(text).or_else(chain)
-    });
-    // Of a wrong one, one that needs nothing beside it.
-    action.unwrap_or_else(|| match table.has("action") {
-        true => FilterAction::Drop,
-        false => FilterAction::default(),
-    })
+/// The actions, and whether there was one.
+fn actions(table: &Table<'_>) -> (ActionList, bool) {
+    const FORM: &str = "an action in tc's words, like \"drop\" or \"skbedit mark 1\"";
+    let Some(item) = table.find("action") else {
+        return (ActionList::default(), false);
+    };
+    let read = |item: Item<'_>| {
+        let Some(text) = item.as_text() else {
+            return item.problem(format!("is {}; give {FORM}", item.is()));
+        };
+        match text.parse::<ActionSpec>() {
+            Ok(spec) => Some(Action::new(spec)),
+            Err(error) => item.problem(format!("{text:?} is not {FORM}: {error}")),
+        }
+    };
+    let items = item.as_list().unwrap_or_else(|| vec![item]);
+    if items.len() > ActionList::MAX {
+        table.problem::<()>("action", "a filter has 32 actions at most");
+    }
+    (items.into_iter().filter_map(read).collect(), true)
 }
 
 fn matches(table: &Table<'_>, kind: &str, mask: u32, protocol: u16) -> Option<FilterKind> {
@@ -190,7 +233,7 @@ fn keys(table: &Table<'_>) -> Vec<Key> {
 pub(super) mod tests {
     use super::super::parse_tree;
     use super::*;
-    use softnet_tc::{Compare, Ematch, Layer, QdiscSpec, Test, Width};
+    use softnet_tc::{Compare, Control, Ematch, Layer, QdiscSpec, Test, Width};
 
     /// The filter that a table makes, or what is said of it.
     pub(in super::super) fn read(filter: &str) -> Result<FilterSpec, String> {
@@ -251,7 +294,11 @@ pub(super) mod tests {
         let text = "kind = \"basic\"\nmatch = \"cmp(u16 at 2 layer transport mask 0xfff eq 53) and \
                     not u32(u8 1 0xff at 3) and meta(priority gt 5) and \
                     meta(nf_mark mask 3 lt 2)\"";
-        let test = |negated, test| Ematch { negated, test };
+        let test = |negated, test| Ematch {
+            negated,
+            or: false,
+            test,
+        };
         let (mask, value) = (0xff, 1);
         let expected = vec![
             test(
@@ -263,6 +310,7 @@ pub(super) mod tests {
                     mask: 0xfff,
                     compare: Compare::Eq,
                     value: 53,
+                    trans: false,
                 },
             ),
             test(true, Test::Word(Key { value, mask, at: 0 })),
@@ -288,7 +336,7 @@ pub(super) mod tests {
         assert_eq!((fw.handle, fw.kind), (6, FilterKind::Fw { mask: 0xff }));
         let goto = "kind = \"matchall\"\nparent = \"1:\"\nchain = 3\naction = \"goto chain 7\"";
         let goto = read(goto).expect("valid");
-        assert_eq!((goto.chain, goto.action), (3, FilterAction::Goto(7)));
+        assert_eq!((goto.chain, goto.actions), (3, Control::Goto(7).into()));
         assert_eq!((goto.class, goto.prio, goto.handle), (None, 49152, 1));
         for (text, part) in [
             ("action = \"drop\"", "`filter.parent`: is missing"),
@@ -303,7 +351,7 @@ pub(super) mod tests {
             ),
             (
                 "flowid = \"1:1\"\naction = \"goto chain 268435456\"",
-                "`filter.chain`: Specified chain index exceeds upper limit: 268435456",
+                "Specified chain index exceeds upper limit: 268435456",
             ),
             ("kind = \"matchall\"\nmark = 1", "matchall has no options"),
             ("flowid = \"1:1\"\ndscp = 1\nip_tos = 4", "the same field"),

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, Prefix};
+use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, FlowerField, Prefix};
 
 use super::table::Table;
 use super::words::number;
@@ -21,6 +21,33 @@ pub(super) const KEYS: &[&str] = &[
     "src_port",
     "dst_port",
     "mark",
+    "dst_mac",
+    "src_mac",
+    "num_of_vlans",
+    "cvlan_id",
+    "cvlan_prio",
+    "cvlan_ethtype",
+    "pppoe_sid",
+    "ppp_proto",
+    "mpls_lse1",
+    "mpls_lse2",
+    "mpls_lse3",
+    "mpls_lse4",
+    "mpls_lse5",
+    "mpls_lse6",
+    "mpls_lse7",
+    "ip_ttl",
+    "ip_flags",
+    "tcp_flags",
+    "src_port_masked",
+    "dst_port_masked",
+    "icmp_type",
+    "icmp_code",
+    "arp_op",
+    "arp_sip",
+    "arp_tip",
+    "arp_sha",
+    "arp_tha",
 ];
 
 /// Matches of a filter's table on headers of frames of a protocol.
@@ -50,6 +77,10 @@ pub(super) fn read(table: &Table<'_>, outer: u16) -> Option<Flower> {
     }
     let vlan_id = table.parsed("vlan_id", "a VLAN from 0 to 4095", up_to(4095));
     let vlan_prio = table.parsed("vlan_prio", "a priority from 0 to 7", up_to(7));
+    let field = |field: FlowerField| {
+        let what = "a number like \"7\" or \"0x10/0xf0\", or a MAC address";
+        table.parsed(field.name(), what, |text| field.parse(text))
+    };
     let flower = Flower {
         vlan_id: vlan_id.map(|id| id as u16),
         vlan_prio: vlan_prio.map(|prio| prio as u8),
@@ -61,6 +92,7 @@ pub(super) fn read(table: &Table<'_>, outer: u16) -> Option<Flower> {
         src_port: port("src_port"),
         dst_port: port("dst_port"),
         mark: mark(table),
+        fields: FlowerField::all().filter_map(field).collect(),
     };
     if table.source.errors() > before {
         return None;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::{Value as Json, json};
 use toml::Value;
 
 use super::table::Item;
@@ -13,12 +14,21 @@ pub(super) trait Form<V>: Sync {
 
     /// The value; `None`: it is what holds without the key, or no text.
     fn write(&self, value: &V) -> Option<Value>;
+
+    /// The value's JSON schema: a text, unless the form says another type.
+    fn schema(&self) -> Json {
+        json!({ "type": "string" })
+    }
 }
 
 /// `true` or `false`.
 pub(super) struct Flag;
 
 impl Form<bool> for Flag {
+    fn schema(&self) -> Json {
+        json!({ "type": "boolean" })
+    }
+
     fn read(&self, item: Item<'_>) -> Option<bool> {
         item.flag()
     }
@@ -32,6 +42,10 @@ impl Form<bool> for Flag {
 pub(super) struct Number(pub(super) i64, pub(super) i64);
 
 impl<V: TryFrom<i64> + TryInto<i64> + Copy> Form<V> for Number {
+    fn schema(&self) -> Json {
+        json!({ "type": "integer", "minimum": self.0, "maximum": self.1 })
+    }
+
     fn read(&self, item: Item<'_>) -> Option<V> {
         item.number(self.0, self.1)
     }
@@ -54,6 +68,10 @@ pub(super) fn ints<T: Copy + TryInto<i64>>(values: &[T]) -> Value {
 pub(super) struct Maybe<F>(pub(super) F);
 
 impl<V, F: Form<V>> Form<Option<V>> for Maybe<F> {
+    fn schema(&self) -> Json {
+        self.0.schema()
+    }
+
     fn read(&self, item: Item<'_>) -> Option<Option<V>> {
         self.0.read(item).map(Some)
     }
@@ -67,6 +85,10 @@ impl<V, F: Form<V>> Form<Option<V>> for Maybe<F> {
 pub(super) struct List<F>(pub(super) F);
 
 impl<V, F: Form<V>> Form<Vec<V>> for List<F> {
+    fn schema(&self) -> Json {
+        json!({ "type": "array", "items": Form::<V>::schema(&self.0) })
+    }
+
     fn read(&self, item: Item<'_>) -> Option<Vec<V>> {
         let values = item.list()?;
         // All of them, for all errors.
@@ -84,6 +106,10 @@ impl<V, F: Form<V>> Form<Vec<V>> for List<F> {
 pub(super) struct NotEmpty<F>(pub(super) F);
 
 impl<V, F: Form<V>> Form<Vec<V>> for NotEmpty<F> {
+    fn schema(&self) -> Json {
+        json!({ "type": "array", "minItems": 1, "items": Form::<V>::schema(&self.0) })
+    }
+
     fn read(&self, item: Item<'_>) -> Option<Vec<V>> {
         if item.is_empty_list() {
             return item
@@ -98,6 +124,10 @@ impl<V, F: Form<V>> Form<Vec<V>> for NotEmpty<F> {
 }
 
 impl<V, F: Form<V>> Form<V> for &F {
+    fn schema(&self) -> Json {
+        (**self).schema()
+    }
+
     fn read(&self, item: Item<'_>) -> Option<V> {
         (**self).read(item)
     }
@@ -133,6 +163,11 @@ pub(super) struct Word<V: 'static>(
 );
 
 impl<V: Clone + PartialEq + Sync> Form<V> for Word<V> {
+    fn schema(&self) -> Json {
+        let words: Vec<&str> = self.0.iter().map(|(word, _)| *word).collect();
+        json!({ "enum": words })
+    }
+
     fn read(&self, item: Item<'_>) -> Option<V> {
         let text = item.text()?;
         match self.0.iter().find(|(word, _)| *word == text) {

@@ -1,6 +1,7 @@
 //! Keys of tables, each described once. From the description follow the reader, the writer, the
 //! known keys in errors and the reference (`docs/configuration.md`).
 
+use serde_json::Value as Json;
 use softnet_tc::Unset;
 use toml::Value;
 
@@ -11,8 +12,7 @@ use super::write::Writer;
 /// A key of a table that describes a `T`.
 pub(super) struct Key<T: 'static> {
     pub(super) name: &'static str,
-    /// A sentence for the reference.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the reference"))]
+    /// A sentence for the reference and the schema.
     pub(super) about: &'static str,
     /// Value if the key is not given.
     pub(super) unset: Unset,
@@ -31,6 +31,9 @@ pub(super) trait Field<T> {
     fn read(&self, target: &mut T, item: Item<'_>) -> bool;
 
     fn write(&self, of: &T) -> Option<Value>;
+
+    /// The value's JSON schema.
+    fn schema(&self) -> Json;
 }
 
 /// A place in a `T`, and the form of its value.
@@ -53,6 +56,10 @@ impl<T: Clone, V, F: Form<V>> Field<T> for At<T, V, F> {
     fn write(&self, of: &T) -> Option<Value> {
         let mut of = of.clone();
         (self.place)(&mut of).and_then(|value| self.form.write(value))
+    }
+
+    fn schema(&self) -> Json {
+        self.form.schema()
     }
 }
 

@@ -6,8 +6,10 @@
 //! that its value has; [`check`] reads all tables, [`model`] is the result, [`units`] tc's units.
 
 mod address;
+mod block;
 mod bridge;
 mod check;
+mod class;
 mod control;
 mod egress;
 mod ematch;
@@ -18,14 +20,18 @@ mod fdb;
 mod filter;
 mod flower;
 mod form;
-mod htb;
+mod include;
 mod key;
 mod link;
 mod model;
 mod mqprio;
+mod netem;
+mod place;
 mod port;
 mod qdisc;
 mod rate_group;
+mod red;
+mod schema;
 mod source;
 mod table;
 mod tree;
@@ -42,10 +48,14 @@ use std::path::Path;
 use softnet_tc::QdiscSpec;
 
 pub(crate) use error::ConfigError;
+use include::Text;
 pub(crate) use model::{Config, ControlConfig};
+pub(crate) use place::Place;
+pub(crate) use schema::{has_list, schema};
 use source::Source;
+use table::Table;
 pub(crate) use warning::Warning;
-pub(crate) use write::write;
+pub(crate) use write::{write, write_port};
 
 /// Reads and checks a file. Where it does not say how many workers there are, there are `workers`;
 /// without that, one for each CPU of this process.
@@ -53,8 +63,13 @@ pub(crate) fn load(
     path: &Path,
     workers: Option<usize>,
 ) -> Result<(Config, Vec<Warning>), ConfigError> {
-    let (file, text) = read(path)?;
-    checked(&file, &text, workers)
+    let Text { text, parts } = include::gather(path)?;
+    let file = path.display().to_string();
+    let read = Source::read_parts(&file, &text, &parts, |root| whole(root, workers));
+    read.map(|(mut config, warnings)| {
+        config.hash = include::hash(&text);
+        (config, warnings)
+    })
 }
 
 /// Reads and checks a file that has a tree of qdiscs: `qdisc` and `filter` as a port has
@@ -79,14 +94,16 @@ pub(crate) fn checked(
     text: &str,
     workers: Option<usize>,
 ) -> Result<(Config, Vec<Warning>), ConfigError> {
-    Source::read(file, text, |root| {
-        let config = check::config(root, workers);
-        let warnings = match root.source.errors() {
-            0 => warning::of_file(root, &config),
-            _ => Vec::new(),
-        };
-        (config, warnings)
-    })
+    Source::read(file, text, |root| whole(root, workers))
+}
+
+fn whole(root: &Table<'_>, workers: Option<usize>) -> (Config, Vec<Warning>) {
+    let config = check::config(root, workers);
+    let warnings = match root.source.errors() {
+        0 => warning::of_file(root, &config),
+        _ => Vec::new(),
+    };
+    (config, warnings)
 }
 
 /// Checks the text of a file with a tree.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use softnet_engine::{EngineConfig, Spec};
 use softnet_io::{DeviceSpec, Scheduling};
 
-use super::error::Place;
+use super::error;
+use super::place::Place;
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +28,13 @@ pub(crate) struct Config {
     /// Ports, bridges and rate groups.
     pub links: Spec<DeviceSpec>,
     /// Where each port is named in the file.
-    pub places: Vec<Place>,
+    pub places: Vec<error::Place>,
+    /// File in which the running state outlives the daemon.
+    pub state: Option<PathBuf>,
+    /// Place where metrics are to be had.
+    pub metrics: Option<Place>,
+    /// Hash of the text, if it is of files.
+    pub hash: String,
 }
 
 impl Default for Config {
@@ -48,11 +55,24 @@ impl Default for Config {
             },
             links: Spec::default(),
             places: Vec::new(),
+            state: None,
+            metrics: None,
+            hash: String::new(),
         }
     }
 }
 
 impl Config {
+    /// The part that a reload does not change.
+    pub(crate) fn of_engine(&self) -> Config {
+        Config {
+            links: Spec::default(),
+            places: Vec::new(),
+            hash: String::new(),
+            ..self.clone()
+        }
+    }
+
     /// `2 ports, 1 bridge, 4 workers, 65536 buffers`.
     pub(crate) fn summary(&self) -> String {
         let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });

@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use softnet::tx::ServedBy;
 use softnet_engine::forward::{BridgePortOptions, MAX_MACS, McastRouter, StormLimits};
 use softnet_engine::rx::Rfs;
-use softnet_engine::{MemberSpec, PortOptions, PortSpec};
-use softnet_io::vhost_user::{GuestSpec, MAX_QUEUES, SocketSpec, VhostUserSpec};
-use softnet_io::{DeviceSpec, ETHERNET_MTUS, NullSpec, TapSpec};
+use softnet_engine::{MemberSpec, PortOptions, PortSpec, Settings, Virtual, VlanTag};
+use softnet_io::pcap::Pace;
+use softnet_io::vhost_user::{MAX_QUEUES, SocketSpec, VhostUserSpec};
+use softnet_io::{
+    AfPacketSpec, DeviceSpec, DgramSpec, ETHERNET_MTUS, NullSpec, PcapSpec, StreamSpec, TapSpec,
+    Uplink, VirtualSpec,
+};
 use softnet_tc::Unset::{Required, Value, Words};
 use softnet_tc::rate::GroupSpec;
 use softnet_tc::{LinkDefaults, QdiscSpec};
 
-use super::address::{INTERFACE, MAC, NETNS, PREFIX};
-use super::control::{GROUP, MODE, PATH, default_mode};
+use super::address::{INTERFACE, INTERFACE_NAME, MAC, NETNS, PREFIX, ROUTE, ROUTER};
+use super::control::{FILE, GROUP, MODE, PATH, default_mode};
 use super::form::{Flag, Form, List, Maybe, NotEmpty, Number, Size, Text, Word, int, ints};
 use super::key::{self, Key, keys, names};
 use super::link::{self, LINK, Names};
@@ -25,8 +29,10 @@ use super::{egress, tree, write_tree};
 pub(super) type Port = PortSpec<DeviceSpec>;
 
 /// Drivers that the format names and this version does not have.
-const LATER_DRIVERS: &[&str] = &["af_packet", "af_xdp", "pcap"];
-const DRIVERS: &str = "tap, vhost_user or null";
+const LATER_DRIVERS: &[&str] = &["af_xdp"];
+const DRIVERS: &str = "tap, af_packet, vhost_user, stream, dgram, pcap, null, ifb or vlan";
+const ETH_P_8021Q: u16 = 0x8100;
+const ETH_P_8021AD: u16 = 0x88a8;
 const MEMORY_MIN: u64 = 1 << 20;
 const MEMORY_MAX: u64 = 1 << 50;
 
@@ -35,23 +41,49 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// and bridges
     "name": Required("it", "\"p\""), "\"a/b\"";
     /// `"tap"` makes a kernel TAP device; `"vhost_user"` is the network device of a virtual machine
-    /// ([how, and its limits](../crates/softnet-io/src/vhost_user/README.md)); `"null"` discards
-    /// what is sent and receives nothing
+    /// ([how, and its limits](../crates/softnet-io/src/vhost_user/README.md)); `"af_packet"` uses
+    /// an interface that is there, a NIC or one end of a veth, which stays the kernel's and as it
+    /// is ([ways to the Internet](uplink.md)); `"stream"` and `"dgram"` exchange frames with a
+    /// process through a Unix socket (QEMU's `-netdev stream` and `dgram`, passt, gvproxy), a
+    /// stream with four bytes of length in front of each; `"pcap"` receives the packets of a file,
+    /// and writes one; `"null"` discards what is sent and receives nothing; `"ifb"` sends what
+    /// filters redirect to it, as its qdiscs say, and gives it back where it came from; `"vlan"`
+    /// is a VLAN of another port
     "driver": Required("it", "\"tap\""), "\"tun\"";
-    /// path of the socket where the virtual machine's front end is met (`vhost_user`; required
-    /// there)
+    /// name of the port whose VLAN it is, which is described before (`vlan`; required there)
+    "link": Words("none"), "\"\"", needs "parent"
+        => Text(parent, |text| Some(text.clone())), |p| vlan(p).map(|(parent, _)| parent);
+    /// number of the VLAN, 1 to 4094 (`vlan`; required there)
+    "id": Words("none"), "4095", needs "parent"
+        => Number(1, 4094), |p| vlan(p).map(|(_, tag)| &mut tag.id);
+    /// protocol of the VLAN's tags (`vlan`)
+    "protocol": Value, "\"802.1x\"", needs "parent"
+        => Word(&[("802.1q", ETH_P_8021Q), ("802.1ad", ETH_P_8021AD)], |other| {
+            format!("there are no VLANs of {other:?}; use 802.1q or 802.1ad")
+        }),
+        |p| vlan(p).map(|(_, tag)| &mut tag.proto);
+    /// path of the socket where the virtual machine's front end or the other process is met
+    /// (`vhost_user`, `stream`, `dgram`; required there)
     "socket": Words("none"), "\"\"", needs "socket"
-        => PATH, |p| guest(p).map(|guest| &mut guest.socket.path);
-    /// whether Softnet makes the socket and the front end connects to it; `false`: the other way
-    /// round, and Softnet tries again until the front end is there (`vhost_user`)
+        => PATH, |p| socket(p).map(|socket| &mut socket.path);
+    /// whether Softnet makes the socket and the other side connects to it; `false`: the other way
+    /// round, and Softnet tries again until the other side is there (`vhost_user`, `stream`,
+    /// `dgram`)
     "server": Value, "\"no\"", needs "socket"
-        => Flag, |p| guest(p).map(|guest| &mut guest.socket.server);
-    /// who may connect to the socket that Softnet makes (`vhost_user`)
+        => Flag, |p| socket(p).map(|socket| &mut socket.server);
+    /// who may connect to the socket that Softnet makes (`vhost_user`, `stream`, `dgram`)
     "socket_mode": Words("`\"0600\"`; `\"0660\"` with a group"), "\"rw\"", needs "socket"
-        => MODE, |p| guest(p).map(|guest| &mut guest.socket.mode);
-    /// group of that socket, by name or number (`vhost_user`)
+        => MODE, |p| socket(p).map(|socket| &mut socket.mode);
+    /// group of that socket, by name or number (`vhost_user`, `stream`, `dgram`)
     "socket_group": Words("that of the process"), "\"\"", needs "socket"
-        => Maybe(GROUP), |p| guest(p).map(|guest| &mut guest.socket.group);
+        => Maybe(GROUP), |p| socket(p).map(|socket| &mut socket.group);
+    /// a program that is started and is the other process: `"passt"`, a way to the Internet for one
+    /// station ([how](uplink.md#passt-without-root)); there is no `socket` then (`stream`)
+    "uplink": Words("none"), "\"slirp\"", needs "stream"
+        => Maybe(UPLINK), |p| match &mut p.options.device {
+            DeviceSpec::Stream(StreamSpec { uplink, .. }) => Some(uplink),
+            _ => None,
+        };
     /// the most memory that the virtual machine may share, with unit, 1 MiB to 1 PiB
     /// (`vhost_user`). Give it what the machine has: memory that its front end has not touched is
     /// charged to Softnet when a packet touches it, so let the front end touch all of it first
@@ -72,16 +104,60 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// program, or Windows without RSC (`vhost_user`)
     "guest_offloads": Value, "1", needs "socket"
         => Flag, |p| guest(p).map(|guest| &mut guest.guest.offloads);
-    /// name of the network namespace that the device is put into (`tap`)
+    /// name of the kernel's interface: the one that is used (`af_packet`) or made (`tap`)
+    "interface": Words("the name of the port"), "\"a/b\"", needs "network device"
+        => INTERFACE_NAME, |p| interface(p);
+    /// whether the device is there, made by somebody else (`ip tuntap add`), and stays as it is:
+    /// its address, MTU and state are its own, and it goes on when Softnet ends if it is persistent
+    /// (`tap`)
+    "attach": Value, "1", needs "TAP device"
+        => Flag, |p| tap(p).map(|tap| &mut tap.attach);
+    /// number of a file that Softnet was started with and that is a queue of a TAP device, opened
+    /// with `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR`; as with `attach` (`tap`)
+    "fd": Words("none"), "2", needs "TAP device"
+        => Maybe(Number(3, i32::MAX as i64)), |p| tap(p).map(|tap| &mut tap.file);
+    /// file whose packets are received: pcap or pcapng, of Ethernet, Linux cooked captures or raw
+    /// IP, also compressed by gzip; `"-"` is standard input (`pcap`)
+    "read": Words("none; nothing is received"), "\"\"", needs "file"
+        => Maybe(FILE), |p| pcap(p).map(|pcap| &mut pcap.read);
+    /// file that is written with what is sent, a pcap file, in the place of one that is there
+    /// (`pcap`)
+    "write": Words("none; what is sent is discarded"), "\"\"", needs "file"
+        => Maybe(FILE), |p| pcap(p).map(|pcap| &mut pcap.write);
+    /// when packets of the file are received: `"captured"`, as far apart as they were captured, or
+    /// `"fast"`, one after the other (`pcap`)
+    "pace": Value, "\"slow\"", needs "file"
+        => Word(&[("captured", Pace::Captured), ("fast", Pace::Fast)], |other| {
+            format!("there is no pace {other:?}; use captured or fast")
+        }),
+        |p| pcap(p).map(|pcap| &mut pcap.pace);
+    /// network namespace that the device is put into (`tap`), or that it is in (`af_packet`): a
+    /// name that `ip netns list` shows, the path of a file that stands for it, or `{ pid = N }`
+    /// for that of a process, such as a container's
     "netns": Words("the one that Softnet runs in"), "\"a/b\"", needs "network device"
         => Maybe(NETNS), |p| match &mut p.options.device {
-            DeviceSpec::Tap(TapSpec { netns, .. }) => Some(netns),
+            DeviceSpec::Tap(TapSpec { netns, .. })
+            | DeviceSpec::AfPacket(AfPacketSpec { netns, .. }) => Some(netns),
             _ => None,
         };
     /// list of IP addresses of the device, with prefix length (`tap`)
     "address": Words("`[]`"), "[\"10.0.0.1\"]", needs "network device"
         => List(INTERFACE), |p| match &mut p.options.device {
             DeviceSpec::Tap(TapSpec { addresses, .. }) => Some(addresses),
+            _ => None,
+        };
+    /// list of routers, each the next hop of the default route of its family in the device's
+    /// namespace (`tap`)
+    "gateway": Words("`[]`"), "[\"10.0.0.1/24\"]", needs "network device"
+        => List(ROUTER), |p| match &mut p.options.device {
+            DeviceSpec::Tap(TapSpec { gateways, .. }) => Some(gateways),
+            _ => None,
+        };
+    /// list of other routes through the device: `"10.1.0.0/16 via 10.9.0.7"`, or `"10.1.0.0/16"`
+    /// for a network that is reached directly (`tap`)
+    "routes": Words("`[]`"), "[\"10.0.0.1\"]", needs "network device"
+        => List(ROUTE), |p| match &mut p.options.device {
+            DeviceSpec::Tap(TapSpec { routes, .. }) => Some(routes),
             _ => None,
         };
     /// Ethernet address of the link, as `ip link` shows it; with `tap` the device's, too
@@ -178,7 +254,7 @@ pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions 
     "hairpin": Value, "true" => Flag, |m| Some(&mut m.hairpin);
     /// whether multicast routers are behind the port (bridge(8)): 0 never, 1 as long as one is
     /// heard, 2 always
-    "mcast_router": Value, "3" => ROUTER, |m| Some(&mut m.multicast.router);
+    "mcast_router": Value, "3" => MCAST_ROUTER, |m| Some(&mut m.multicast.router);
     /// whether a host that leaves a group was the only member behind the port (bridge(8))
     "fastleave": Value, "true" => Flag, |m| Some(&mut m.multicast.fastleave);
     /// groups that the port may be a member of; 0: as many as an eighth of the bridge's
@@ -197,9 +273,13 @@ pub(super) static STORM: &[Key<StormLimits>] = keys! { StormLimits =>
 };
 
 /// A [`McastRouter`] that lasts.
-struct RouterForm;
+struct McastRouterForm;
 
-impl Form<McastRouter> for RouterForm {
+impl Form<McastRouter> for McastRouterForm {
+    fn schema(&self) -> serde_json::Value {
+        Form::<i64>::schema(&Number(0, 2))
+    }
+
     fn read(&self, item: Item<'_>) -> Option<McastRouter> {
         McastRouter::of(Number(0, 2).read(item)?)
     }
@@ -214,14 +294,64 @@ impl Form<McastRouter> for RouterForm {
     }
 }
 
-const ROUTER: RouterForm = RouterForm;
+const MCAST_ROUTER: McastRouterForm = McastRouterForm;
 
 const LIMIT: Maybe<Number> = Maybe(Number(0, u32::MAX as i64));
+
+const UPLINK: Word<Uplink> = Word(&[("passt", Uplink::Passt)], |other| {
+    format!("there is no uplink {other:?}; use passt")
+});
 
 fn guest(port: &mut Port) -> Option<&mut VhostUserSpec> {
     match &mut port.options.device {
         DeviceSpec::VhostUser(spec) => Some(spec),
         _ => None,
+    }
+}
+
+fn socket(port: &mut Port) -> Option<&mut SocketSpec> {
+    match &mut port.options.device {
+        DeviceSpec::VhostUser(VhostUserSpec { socket, .. })
+        | DeviceSpec::Stream(StreamSpec { socket, .. })
+        | DeviceSpec::Dgram(DgramSpec { socket }) => Some(socket),
+        _ => None,
+    }
+}
+
+fn tap(port: &mut Port) -> Option<&mut TapSpec> {
+    match &mut port.options.device {
+        DeviceSpec::Tap(tap) => Some(tap),
+        _ => None,
+    }
+}
+
+fn pcap(port: &mut Port) -> Option<&mut PcapSpec> {
+    match &mut port.options.device {
+        DeviceSpec::Pcap(pcap) => Some(pcap),
+        _ => None,
+    }
+}
+
+/// The parent and the tag of a VLAN.
+fn vlan(port: &mut Port) -> Option<(&mut String, &mut VlanTag)> {
+    match &mut port.options.device {
+        DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { parent, tag })) => Some((parent, tag)),
+        _ => None,
+    }
+}
+
+fn interface(port: &mut Port) -> Option<&mut String> {
+    match &mut port.options.device {
+        DeviceSpec::Tap(TapSpec { interface, .. })
+        | DeviceSpec::AfPacket(AfPacketSpec { interface, .. }) => Some(interface),
+        _ => None,
+    }
+}
+
+fn parent(text: &str) -> Result<String, String> {
+    match Settings::wrong_name(text) {
+        Some(why) => Err(format!("{text:?} {why}; name a port")),
+        None => Ok(text.to_owned()),
     }
 }
 
@@ -233,22 +363,32 @@ pub(super) fn key_names() -> Vec<&'static str> {
 
 /// A port whose table has its driver alone.
 pub(super) fn blank(driver: &str) -> Option<Port> {
+    let socket = SocketSpec {
+        path: "".into(),
+        server: true,
+        mode: default_mode(None),
+        group: None,
+    };
     let device = match driver {
-        "tap" => DeviceSpec::Tap(TapSpec {
-            interface: String::new(),
-            netns: None,
-            addresses: Vec::new(),
-        }),
-        "vhost_user" => DeviceSpec::VhostUser(VhostUserSpec {
-            socket: SocketSpec {
-                path: "".into(),
-                server: true,
-                mode: default_mode(None),
-                group: None,
-            },
-            guest: GuestSpec::default(),
-        }),
+        "tap" => TapSpec::new("").into(),
+        "vhost_user" => VhostUserSpec::from(socket).into(),
+        "stream" => {
+            let uplink = None;
+            StreamSpec { socket, uplink }.into()
+        }
+        "dgram" => DgramSpec { socket }.into(),
+        "pcap" => PcapSpec::default().into(),
+        "af_packet" => AfPacketSpec::new("").into(),
         "null" => DeviceSpec::Null(NullSpec),
+        "ifb" => VirtualSpec(Virtual::Ifb).into(),
+        "vlan" => VirtualSpec(Virtual::Vlan {
+            parent: String::new(),
+            tag: VlanTag {
+                proto: ETH_P_8021Q,
+                id: 0,
+            },
+        })
+        .into(),
         _ => return None,
     };
     Some(PortSpec {
@@ -294,6 +434,11 @@ pub(super) fn read<'a>(
             let text = format!("driver \"vhost_user\" has 1 to {MAX_QUEUES} queues");
             table.problem::<()>("queues", text);
         }
+        if let Some(driver @ ("stream" | "dgram" | "pcap")) = driver
+            && queues != 1
+        {
+            table.problem::<()>("queues", format!("driver {driver:?} has 1 queue"));
+        }
     }
     rps(table, workers, &mut port);
     let security = &mut port.options.security;
@@ -330,18 +475,52 @@ fn driver<'t>(table: &'t Table<'_>) -> Option<&'t str> {
 
 /// Completes the device.
 fn device(table: &Table<'_>, port: &mut Port) {
-    match &mut port.options.device {
-        DeviceSpec::Tap(TapSpec { interface, .. }) => interface.clone_from(&port.settings.name),
-        DeviceSpec::VhostUser(VhostUserSpec { socket, .. }) => {
-            if !table.has("socket") {
-                let text = "driver \"vhost_user\" needs the path of a socket; add one";
-                table.problem_at::<()>(table.span_of("driver"), "socket", text);
-            }
-            if !table.has("socket_mode") {
-                socket.mode = default_mode(socket.group.as_ref());
+    if !table.has("interface") {
+        let name = port.settings.name.clone();
+        if let Some(interface) = interface(port) {
+            *interface = name;
+        }
+    }
+    let starts = match &port.options.device {
+        DeviceSpec::Stream(StreamSpec { uplink, .. }) => uplink.is_some(),
+        _ => false,
+    };
+    if starts && table.has("socket") {
+        let text = "the port's peer is started, and has no path; remove this or `uplink`";
+        table.problem::<()>("socket", text);
+    }
+    if let Some(socket) = socket(port) {
+        if !table.has("socket") && !starts {
+            let driver = table.find("driver").and_then(|item| item.text());
+            let driver = driver.unwrap_or_default();
+            let text = format!("driver {driver:?} needs the path of a socket; add one");
+            table.problem_at::<()>(table.span_of("driver"), "socket", text);
+        }
+        if !table.has("socket_mode") {
+            socket.mode = default_mode(socket.group.as_ref());
+        }
+    }
+    if let Some(tap) = tap(port)
+        && (tap.attach || tap.file.is_some())
+    {
+        let text = "the interface is somebody else's and stays as it is; remove this or `attach`";
+        for (key, is_empty) in [
+            ("address", tap.addresses.is_empty()),
+            ("gateway", tap.gateways.is_empty()),
+            ("routes", tap.routes.is_empty()),
+        ] {
+            if !is_empty {
+                table.problem::<()>(key, text);
             }
         }
-        DeviceSpec::Null(NullSpec) => {}
+    }
+    if let DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { .. })) = &port.options.device {
+        for (key, what) in [("link", "name of a port"), ("id", "number of the VLAN")] {
+            if !table.has(key) {
+                let text = format!("driver \"vlan\" needs the {what}; add one");
+                table.problem_at::<()>(table.span_of("driver"), key, text);
+            }
+        }
     }
 }
 
@@ -372,6 +551,7 @@ fn qdisc(table: &Table<'_>, port: &Port, before: usize) -> QdiscSpec {
     let device = LinkDefaults {
         mtu: port.settings.mtu,
         tx_queue_len: port.settings.tx_queue_len,
+        queues: u16::try_from(port.options.queues).unwrap_or(u16::MAX),
     };
     if !table.has("qdisc") {
         let mut is_default = true;
@@ -432,16 +612,29 @@ pub(super) fn write(w: &mut Writer, port: &Port) {
     w.put("name", settings.name.as_str());
     let driver = match &options.device {
         DeviceSpec::Null(NullSpec) => "null",
-        DeviceSpec::VhostUser(spec) => {
-            w.check_path(Some(&spec.socket.path));
-            "vhost_user"
-        }
+        DeviceSpec::VhostUser(_) => "vhost_user",
         DeviceSpec::Tap(_) => "tap",
+        DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { .. })) => "vlan",
+        DeviceSpec::Virtual(_) => "ifb",
+        DeviceSpec::AfPacket(_) => "af_packet",
+        DeviceSpec::Stream(_) => "stream",
+        DeviceSpec::Dgram(_) => "dgram",
+        DeviceSpec::Pcap(_) => "pcap",
     };
     w.put("driver", driver);
     let mut default = blank(driver).unwrap_or_default();
-    if let (Some(default), DeviceSpec::VhostUser(spec)) = (guest(&mut default), &options.device) {
-        default.socket.mode = default_mode(spec.socket.group.as_ref());
+    let mut of = port.clone();
+    if let (Some(default), Some(socket)) = (socket(&mut default), socket(&mut of)) {
+        w.check_path(Some(&socket.path));
+        default.mode = default_mode(socket.group.as_ref());
+    }
+    if let Some(pcap) = pcap(&mut of) {
+        for path in [&pcap.read, &pcap.write].into_iter().flatten() {
+            w.check_path(Some(path));
+        }
+    }
+    if let Some(interface) = interface(&mut default) {
+        interface.clone_from(&settings.name);
     }
     key::write(w, PORT, port, Some(&default));
     key::write(w, LINK, settings, Some(&default.settings));

@@ -2,12 +2,14 @@
 //! [`QdiscSpec`].
 
 use softnet_tc::{
-    AqmSpec, CodelSpec, Field, Form, FqCodelSpec, LinkDefaults, PrioSpec, QDISC_KINDS, QdiscKind,
-    QdiscSpec, SpecError, SpecOption, TbfSpec, Unset,
+    AqmSpec, CodelSpec, DualPi2Spec, EtsSpec, Field, Form, FqCodelSpec, LinkDefaults, PrioSpec,
+    QDISC_KINDS, QdiscKind, QdiscSpec, SpecError, SpecOption, TbfSpec, Unset,
 };
 
-use super::htb;
+use super::class;
 use super::mqprio;
+use super::netem;
+use super::red;
 use super::table::{Item, Table};
 use super::units;
 
@@ -41,7 +43,7 @@ pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
     for option in kind.options {
         read(table, option, &mut spec);
     }
-    by_hand(table, &mut spec);
+    by_hand(table, &mut spec, &link);
     if table.source.errors() > before {
         return None;
     }
@@ -83,6 +85,7 @@ pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S) {
         Form::Size => table.quantity(name, units::size),
         Form::Rate => table.quantity(name, units::rate),
         Form::Time => table.quantity(name, units::time),
+        Form::Percent => table.quantity(name, units::percent),
         Form::Flag => table.find(name).and_then(|item| item.flag()).map(u64::from),
         Form::Number(what, least, most) => ranged(what, least, most, |_| true),
         Form::PowerOf2(what, least, most) => ranged(what, least, most, |n| n.is_power_of_two()),
@@ -91,6 +94,15 @@ pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S) {
             None => text.parse::<u32>().ok().map(u64::from),
         }),
         Form::List(what) => return list(table, name, what, field),
+        Form::Word(words) => {
+            let what = format!("one of {}", words.join(", "));
+            table.parsed(name, &what, |text| {
+                words
+                    .iter()
+                    .position(|word| *word == text)
+                    .map(|at| at as u64)
+            })
+        }
         Form::Own => None,
     };
     if let Some(number) = number
@@ -102,9 +114,16 @@ pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S) {
 
 /// A list of numbers, or a text with them.
 fn list(table: &Table<'_>, key: &str, what: &str, field: Field<'_>) {
-    let Some(item) = table.find(key) else { return };
-    let text = item.as_text();
-    let numbers: Option<Vec<u32>> = match (text, item.as_list()) {
+    if let Some(numbers) = numbers(table, key, what)
+        && !field.set_list(&numbers)
+    {
+        table.problem::<()>(key, format!("is not a list of {what}"));
+    }
+}
+
+fn numbers(table: &Table<'_>, key: &str, what: &str) -> Option<Vec<u32>> {
+    let item = table.find(key)?;
+    let numbers: Option<Vec<u32>> = match (item.as_text(), item.as_list()) {
         (Some(text), _) => text.split_whitespace().map(|n| n.parse().ok()).collect(),
         (_, Some(list)) => {
             let number = |item: &Item<'_>| u32::try_from(item.as_integer()?).ok();
@@ -112,13 +131,11 @@ fn list(table: &Table<'_>, key: &str, what: &str, field: Field<'_>) {
         }
         _ => None,
     };
-    if !numbers.is_some_and(|numbers| field.set_list(&numbers)) {
-        item.problem::<()>(format!("is not a list of {what}"));
-    }
+    numbers.or_else(|| item.problem(format!("is not a list of {what}")))
 }
 
 /// Options that no form says, and how those of one kind depend on each other.
-fn by_hand(table: &Table<'_>, spec: &mut QdiscSpec) {
+fn by_hand(table: &Table<'_>, spec: &mut QdiscSpec, link: &LinkDefaults) {
     match spec {
         QdiscSpec::Prio(prio) => {
             let default = PrioSpec::default().bands;
@@ -135,10 +152,53 @@ fn by_hand(table: &Table<'_>, spec: &mut QdiscSpec) {
         QdiscSpec::Codel(CodelSpec { aqm, .. }) | QdiscSpec::FqCodel(FqCodelSpec { aqm, .. }) => {
             selector(table, aqm);
         }
-        QdiscSpec::Htb(htb) => htb.default = htb::minor(table).unwrap_or(htb.default),
+        QdiscSpec::Htb(htb) => htb.default = class::minor(table).unwrap_or(htb.default),
+        QdiscSpec::Hfsc(hfsc) => hfsc.default = class::minor(table).unwrap_or(hfsc.default),
+        QdiscSpec::Ets(ets) => *ets = self::ets(table, ets.clone(), link),
+        QdiscSpec::Red(spec) => red::red(table, spec),
+        QdiscSpec::Sfq(spec) => red::sfq(table, spec),
+        QdiscSpec::DualPi2(spec) => dualpi2(table, spec),
+        QdiscSpec::Netem(spec) => netem::read(table, spec),
         QdiscSpec::Mqprio(map) => *map = mqprio::map(table).unwrap_or_default(),
+        QdiscSpec::Cake(cake) | QdiscSpec::CakeMq(cake) => {
+            let what = "a number of bytes from -64 to 256";
+            cake.overhead = table.parsed("overhead", what, |text| {
+                let number = text.parse().ok()?;
+                (-64..=256).contains(&number).then_some(number)
+            });
+        }
         _ => {}
     }
+}
+
+/// `quanta` and `priomap`, which may be shorter than there are bands and priorities.
+fn ets(table: &Table<'_>, mut spec: EtsSpec, link: &LinkDefaults) -> EtsSpec {
+    let (bands, strict) = (spec.bands, spec.strict.min(spec.bands));
+    spec.priomap = [bands.saturating_sub(1) as u8; 16];
+    if let Some(map) = numbers(table, "priomap", "bands, one for each priority") {
+        let known = map.iter().all(|&band| band < u32::from(bands));
+        if !known || map.len() > spec.priomap.len() {
+            let last = bands.saturating_sub(1);
+            let text = format!("is not a list of at most 16 bands, which are 0 to {last}");
+            table.problem::<()>("priomap", text);
+        }
+        for (place, band) in spec.priomap.iter_mut().zip(map) {
+            *place = u8::try_from(band).unwrap_or(0);
+        }
+    }
+    let quanta = numbers(table, "quanta", "quanta in bytes").unwrap_or_default();
+    if quanta.len() > usize::from(bands - strict) {
+        let text = "has more values than there are bands that are not strict";
+        table.problem::<()>("quanta", text);
+    }
+    if quanta
+        .iter()
+        .any(|&quantum| EtsSpec::quantum(quantum) != quantum)
+    {
+        let text = "is not a list of quanta between 256 and 1048576 bytes";
+        table.problem::<()>("quanta", text);
+    }
+    spec.with_quanta(&quanta, link)
 }
 
 /// `limit` or `latency`, `peakrate` with `mtu`, and what a packet costs on the link.
@@ -178,6 +238,18 @@ fn tbf(table: &Table<'_>, spec: &mut TbfSpec) {
         }
     }
     spec.link = table.link_cost();
+}
+
+/// Numbers of 8 bits.
+fn dualpi2(table: &Table<'_>, spec: &mut DualPi2Spec) {
+    let byte = |key: &str, least: u8, most: u8, field: &mut u8| {
+        let what = format!("a number from {least} to {most}");
+        let read = |text: &str| text.parse().ok().filter(|n| (least..=most).contains(n));
+        *field = table.parsed(key, &what, read).unwrap_or(*field);
+    };
+    byte("coupling_factor", 1, 255, &mut spec.coupling_factor);
+    byte("classic_protection", 0, 100, &mut spec.classic_protection);
+    byte("ecn_mask", 1, 3, &mut spec.ecn_mask);
 }
 
 fn selector(table: &Table<'_>, aqm: &mut AqmSpec) {
@@ -372,7 +444,7 @@ mod tests {
     fn errors_name_the_option() {
         for (text, key, part) in [
             (r#"rate = "1mbit""#, "kind", "is missing"),
-            (r#"kind = "cake""#, "kind", "not a qdisc"),
+            (r#"kind = "choke""#, "kind", "not a qdisc"),
             (r#"kind = 7"#, "kind", "the number 7"),
             (
                 r#"kind = "pfifo", limit = "10p""#,

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 
 use softnet_engine::forward::MirredDir;
 use softnet_tc::{
-    ClassSpec, Form, HtbClassSpec, LinkDefaults, QDISC_KINDS, QdiscKind, SpecOption, Unset,
+    ClassSpec, Form, HfscSpec, HtbClassSpec, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec,
+    SpecOption, Unset,
 };
 
 use super::error::ConfigError;
 use super::key::Key;
 use super::{Config, parse};
 use super::{
-    bridge, egress, engine, fdb, filter, link, port, qdisc, rate_group, vlans, write_tree,
+    block, bridge, egress, engine, fdb, filter, link, port, qdisc, rate_group, vlans, write_tree,
 };
 
 /// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
@@ -139,6 +140,11 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             of_keys(fdb::FDB),
             "",
         ),
+        "[[block]]" => (
+            a_port.to_owned() + "[port.qdisc]\nkind = \"ingress\"\ningress_block = 7\n[[block]]",
+            of_keys(block::BLOCK),
+            "",
+        ),
         "[[rate_group]]" => (
             a_port.to_owned() + "[[rate_group]]",
             [
@@ -170,6 +176,13 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
             .concat(),
             "",
         ),
+        "class of drr" | "class of qfq" | "class of hfsc" => {
+            let kind = &table["class of ".len()..];
+            let before = format!(
+                "{a_port}[[port.qdisc]]\nkind = {kind:?}\nhandle = \"1:\"\n[[port.class]]"
+            );
+            (before, vec![("classid", "\"1:10\"")], "")
+        }
         "filter" | "flower" => filter("\"flower\""),
         "u32" => filter("\"u32\""),
         "basic" => filter("\"basic\""),
@@ -198,6 +211,23 @@ fn file_with(table: &str, key: &str, value: Option<&str>) -> String {
     if table == "[[port]]" && of_socket && (key, value) != ("socket", None) {
         own[1] = ("driver", "\"vhost_user\"");
         own.push(("socket", "\"vm.sock\""));
+    }
+    // One of them is needed, and sc is both.
+    if table == "class of hfsc" && (key != "sc" || value.is_none()) {
+        let curve = "{ m2 = \"1mbit\" }";
+        own.extend([("rt", curve), ("ls", curve)]);
+    }
+    if table == "[[port]]" && ["read", "write", "pace"].contains(&key) {
+        own[1] = ("driver", "\"pcap\"");
+    }
+    if table == "[[port]]" && key == "uplink" {
+        own[1] = ("driver", "\"stream\"");
+        own.push(("socket", "\"vm.sock\""));
+    }
+    let of_vlan = ["link", "id", "protocol"].contains(&key);
+    if table == "[[port]]" && of_vlan && (key == "protocol" || value.is_some()) {
+        own[1] = ("driver", "\"vlan\"");
+        own.extend([("link", "\"p0\""), ("id", "5")]);
     }
     let mut text = format!("{before}\n");
     for (name, value) in own.iter().filter(|(name, _)| *name != key) {
@@ -283,7 +313,8 @@ fn every_key_of_the_parser_is_there() {
     // The tables themselves.
     let said = read("no_such_table = 1\n").expect_err("a table");
     let (_, known) = said.split_once("known here: ").expect("a list");
-    for table in known.split(", ") {
+    // One is no table, but a list of files.
+    for table in known.split(", ").filter(|table| *table != "include") {
         let named = |section: &Section| section.table.trim_matches(['[', ']']) == table;
         assert!(sections.iter().any(named), "{table} is not there");
     }
@@ -355,7 +386,7 @@ fn options<S>(table: &str, options: &[SpecOption<S>], mut default: S) -> String 
         let wrong = match (option.wrong, option.form) {
             ("", Form::Size) => "\"10p\"",
             ("", Form::Rate) => "\"50%\"",
-            ("", Form::Time | Form::Mask(_)) => "\"x\"",
+            ("", Form::Time | Form::Mask(_) | Form::Percent) => "\"x\"",
             ("", Form::Flag) => "1",
             ("", _) => "-1",
             (wrong, _) => wrong,
@@ -370,7 +401,16 @@ fn options<S>(table: &str, options: &[SpecOption<S>], mut default: S) -> String 
 
 /// All generated parts, by what their first line calls them.
 fn generated() -> Vec<(String, String)> {
-    let drivers = ["null", "tap", "vhost_user"].map(|name| port::blank(name).expect(name));
+    let drivers = [
+        "null",
+        "tap",
+        "vhost_user",
+        "stream",
+        "af_packet",
+        "pcap",
+        "vlan",
+    ]
+    .map(|name| port::blank(name).expect(name));
     let link = |table| keys(table, link::LINK, &[Default::default()]);
     let vlans = |table| keys(table, vlans::VLANS, &[]);
     let mirred = |table| keys(table, egress::MIRRED, &[MirredDir::Egress]);
@@ -392,6 +432,7 @@ fn generated() -> Vec<(String, String)> {
         ),
         ("[[port]]", of_port.concat()),
         ("storm", keys("storm", port::STORM, &[])),
+        ("[[block]]", keys("[[block]]", block::BLOCK, &[])),
         ("mirror", mirred("mirror")),
         ("redirect", mirred("redirect")),
         (
@@ -409,11 +450,22 @@ fn generated() -> Vec<(String, String)> {
     });
     let class = ClassSpec::Htb(HtbClassSpec::new(0));
     let class = ("class", options("class", HtbClassSpec::OPTIONS, class));
-    let kinds = kinds.chain([class]);
+    let of = |table, kind: QdiscSpec| {
+        let classes = kind.added_classes().expect(table);
+        let default = (classes.default)(&LinkDefaults::default());
+        (table, options(table, classes.options, default))
+    };
+    let classes = [
+        class,
+        of("class of drr", QdiscSpec::Drr),
+        of("class of qfq", QdiscSpec::Qfq),
+        of("class of hfsc", QdiscSpec::Hfsc(HfscSpec::default())),
+    ];
+    let kinds = kinds.chain(classes);
     let kinds = kinds.map(|(table, text)| (format!("options of {table}"), text));
     let (required, never) = (Unset::Required("", ""), || unreachable!("it is required"));
     let about = "one of the kinds below";
-    let kind = entry_lines("qdisc", "kind", about, required, "\"cake\"", never);
+    let kind = entry_lines("qdisc", "kind", about, required, "\"choke\"", never);
     let kind = [("kind of qdisc".to_owned(), kind)];
     tables.into_iter().chain(kind).chain(kinds).collect()
 }

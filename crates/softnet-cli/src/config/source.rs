@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue, Error};
 
@@ -18,6 +19,8 @@ const BLOCK: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
+    /// Files that the text is of: the line where each starts, from 0, and its name.
+    parts: Vec<(usize, Arc<str>)>,
     text: &'a str,
     /// Where each line starts.
     lines: Vec<usize>,
@@ -41,11 +44,27 @@ impl<'a> Source<'a> {
         text: &'a str,
         read: impl FnOnce(&Table<'_>) -> T,
     ) -> Result<T, ConfigError> {
+        Source::read_parts(file, text, &[(0, file.to_owned())], read)
+    }
+
+    /// Reads a text of several files, of which each starts a line: their offsets and names.
+    pub(super) fn read_parts<T>(
+        file: &'a str,
+        text: &'a str,
+        parts: &[(usize, String)],
+        read: impl FnOnce(&Table<'_>) -> T,
+    ) -> Result<T, ConfigError> {
         let ends = text.match_indices('\n').map(|(end, _)| end + 1);
+        let lines: Vec<usize> = std::iter::once(0).chain(ends).collect();
+        let line = |start: usize| lines.partition_point(|&other| other < start);
+        let named = parts
+            .iter()
+            .map(|(start, name)| (line(*start), name.as_str().into()));
         let source = Source {
             file,
             text,
-            lines: std::iter::once(0).chain(ends).collect(),
+            parts: named.collect(),
+            lines,
             characters: characters(text),
             found: RefCell::default(),
         };
@@ -86,8 +105,11 @@ impl<'a> Source<'a> {
         }
         let line = self.lines.partition_point(|&start| start <= end);
         let start = self.lines[line - 1];
+        let part = self.parts.partition_point(|&(first, _)| first < line);
+        let (first, file) = &self.parts[part - 1];
         Place {
-            line,
+            file: file.clone(),
+            line: line - first,
             column: self.characters_before(end) - self.characters_before(start) + 1,
         }
     }

@@ -14,7 +14,7 @@ use super::units::UnitError;
 /// The reader of a quantity's text.
 pub(super) type Read = fn(&str) -> Result<u64, UnitError>;
 
-const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
+pub(super) const HANDLE: &str = "a handle; write a qdisc's like \"1:\" and a class's like \"1:2\"";
 
 /// A table of the file.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Whole files: what they become, and the exact line printed for what is wrong.
 
 use softnet_engine::{BridgeSpec, PortSpec, Settings};
-use softnet_io::{DeviceSpec, TapSpec};
+use softnet_io::{DeviceSpec, NetnsSpec, TapSpec};
 use softnet_tc::TbfSpec;
 
 use softnet::wire::EthernetAddress;
@@ -58,14 +58,18 @@ ports = ["sink", "web"]
         interface,
         netns,
         addresses,
+        gateways,
+        routes,
+        ..
     }) = &web.options.device
     else {
         panic!("{web:?}")
     };
     assert_eq!(interface, "web");
-    assert_eq!(netns.as_deref(), Some("host-a"));
+    assert_eq!(*netns, Some(NetnsSpec::Name("host-a".into())));
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["10.9.0.1/24", "fd00:9::1/64"]);
+    assert!(gateways.is_empty() && routes.is_empty());
     let mac = EthernetAddress([2, 0, 0, 0, 0x0a, 1]);
     assert_eq!(web.settings.address, Some(mac));
     let plain = PortSpec {
@@ -114,16 +118,15 @@ fn unknown_missing_and_mistyped_keys() {
     let known = "is unknown; known here: ";
     assert_eq!(
         error("[engine]\nworker = 2\n"),
-        "x.toml:2:1: key `engine.worker`: is unknown; did you mean `workers`? known here: workers, \
-         cpus, buffers, max_backlog, busy_poll, scheduling, socket, socket_mode, socket_group, \
-         monitor_socket, monitor_group"
+        "x.toml:2:1: key `engine.worker`: is unknown; did you mean `workers`?"
     );
     assert_eq!(
         error("[[port]]\nname = \"a\"\ndriver = \"null\"\n  colour = \"red\"\n"),
         format!(
-            "x.toml:4:3: key `port.colour`: {known}name, driver, socket, server, \
-             socket_mode, socket_group, memory, memory_kind, guest_offloads, netns, address, mac, \
-             queues, num_tc, map, parallel, rps, rfs, served_by, burst, qdisc, class, filter, \
+            "x.toml:4:3: key `port.colour`: {known}name, driver, link, id, protocol, socket, server, \
+             socket_mode, socket_group, uplink, memory, memory_kind, guest_offloads, interface, \
+             attach, fd, read, write, pace, netns, address, gateway, routes, mac, queues, num_tc, map, \
+             parallel, rps, rfs, served_by, burst, qdisc, class, filter, \
              allowed_macs, allowed_ips, max_macs, storm, rate_group, mirror, redirect, mtu, \
              txqueuelen, alias, group, up, isolated, locked, learning, flood, mcast_flood, \
              bcast_flood, hairpin, mcast_router, fastleave, mcast_max_groups, pvid, vlans, \
@@ -145,7 +148,8 @@ fn unknown_missing_and_mistyped_keys() {
     assert_eq!(
         error("[egine]\n"),
         format!(
-            "x.toml:1:2: key `egine`: is unknown; did you mean `engine`? known here: engine, port, rate_group, bridge, fdb"
+            "x.toml:1:2: key `egine`: is unknown; did you mean `engine`? known here: include, engine, \
+             port, block, rate_group, bridge, fdb"
         )
     );
     assert_eq!(
@@ -176,7 +180,8 @@ fn unknown_missing_and_mistyped_keys() {
         ),
         (
             "[[qdisc]]\nkind = \"prio\"\n",
-            "x.toml:1:3: key `qdisc`: is unknown; known here: engine, port, rate_group, bridge, fdb \
+            "x.toml:1:3: key `qdisc`: is unknown; known here: include, engine, port, block, rate_group, \
+             bridge, fdb \
              (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
              [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),
@@ -358,12 +363,13 @@ fn drivers() {
             "[[port]]\nname = \"a\"\ndriver = {driver:?}\n{more}\n"
         ))
     };
-    for driver in ["af_packet", "af_xdp", "pcap"] {
+    {
+        let driver = "af_xdp";
         assert_eq!(
             port(driver, ""),
             format!(
                 "x.toml:3:10: key `port.driver`: driver {driver:?} is not available in this \
-                 version; use tap, vhost_user or null"
+                 version; use tap, af_packet, vhost_user, stream, dgram, pcap, null, ifb or vlan"
             )
         );
     }
@@ -388,6 +394,26 @@ fn drivers() {
             "vhost_user",
             "socket = 's'\nqueues = 129",
             "5:10: key `port.queues`: driver",
+        ),
+        (
+            "stream",
+            "",
+            "3:10: key `port.socket`: driver \"stream\" needs",
+        ),
+        (
+            "dgram",
+            "socket = 's'\nqueues = 2",
+            "5:10: key `port.queues`: driver \"dgram\" has 1 queue",
+        ),
+        (
+            "pcap",
+            "attach = true",
+            "4:10: key `port.attach`: driver \"pcap\" makes no TAP device",
+        ),
+        (
+            "tap",
+            "attach = true\naddress = [\"10.0.0.1/8\"]",
+            "5:11: key `port.address`: the interface is somebody else's",
         ),
         (
             "tap",

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use softnet_tc::{Handle, LinkDefaults, QdiscSpec, SpecError, TreeError, TreeSpec};
+use softnet_tc::{
+    Handle, Hook, HookKind, LinkDefaults, QdiscSpec, Side, SpecError, TreeError, TreeSpec,
+};
 
+use super::class;
 use super::extras;
 use super::filter;
-use super::htb;
 use super::qdisc;
 use super::table::Table;
 
@@ -53,6 +55,7 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec>
         && filters.is_empty()
         && classes.is_empty()
         && of_tree.iter().all(|key| !one.has(key))
+        && hook_kind(one).is_none()
     {
         return qdisc::spec(one, device);
     }
@@ -61,21 +64,69 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec>
         ..Building::default()
     };
     let mut classes = classes.iter().peekable();
+    let (hooks, qdiscs): (Vec<_>, Vec<_>) =
+        qdiscs.iter().partition(|table| hook_kind(table).is_some());
+    for table in hooks {
+        add_hook(&mut building, table);
+    }
     // In the order of the file: a class is there for the qdiscs and classes after it.
     for (index, qdisc) in qdiscs.iter().enumerate() {
         while let Some(class) = classes.next_if(|c| c.span.start < qdisc.span.start) {
-            htb::add_class(&mut building, class);
+            class::add(&mut building, class, device);
         }
         // As the first table's, the root goes without saying.
         let root = (index == 0).then_some(Handle::ROOT);
         add_qdisc(&mut building, qdisc, root, device);
     }
-    classes.for_each(|class| htb::add_class(&mut building, class));
+    classes.for_each(|class| class::add(&mut building, class, device));
     for table in &filters {
         filter::add(&mut building, table);
     }
     let is_sound = table.source.errors() == before;
     is_sound.then_some(QdiscSpec::Tree(building.tree))
+}
+
+/// The kind of a table's qdisc, if that is at the hooks.
+fn hook_kind(table: &Table<'_>) -> Option<HookKind> {
+    table
+        .find("kind")
+        .and_then(|kind| HookKind::find(kind.text()?))
+}
+
+/// Adds `ingress` or `clsact`.
+fn add_hook(building: &mut Building, table: &Table<'_>) {
+    let before = table.source.errors();
+    let Some(kind) = hook_kind(table) else {
+        return;
+    };
+    let blocks = match kind {
+        HookKind::Ingress => &["ingress_block"][..],
+        HookKind::Clsact => &["ingress_block", "egress_block"],
+    };
+    table.only(&["kind"], kind.name(), blocks);
+    let mut hook = Hook::new(kind);
+    for (key, side) in [
+        ("ingress_block", Side::Ingress),
+        ("egress_block", Side::Egress),
+    ] {
+        if let Some(item) = table.find(key)
+            && let Some(block) = item.number(1, i64::from(u32::MAX))
+        {
+            hook.side_mut(side).block = block;
+        }
+    }
+    if building.tree.hook().is_some() {
+        table.problem::<()>(
+            "kind",
+            "is the second qdisc at the hooks; remove one of both",
+        );
+    }
+    if table.source.errors() > before {
+        return building.lose(Some(Hook::HANDLE));
+    }
+    if let Err(error) = building.tree.set_hook(Some(hook)) {
+        table.problem::<()>("kind", error.to_string());
+    }
 }
 
 /// The table of each qdisc.

@@ -17,15 +17,22 @@ use super::{tree, units};
 /// Prints as `FILE:LINE:COL: warning: where: what is likely wrong; what to do`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
-    file: String,
     place: Place,
     text: String,
 }
 
+impl Warning {
+    /// As an object: `file`, `line`, `column`, `text`.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let mut object = self.place.json();
+        object["text"] = self.text.clone().into();
+        object
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { line, column } = self.place;
-        write!(f, "{}:{line}:{column}: warning: ", self.file)?;
+        write!(f, "{}: warning: ", self.place)?;
         one_line(f, &self.text)
     }
 }
@@ -94,7 +101,6 @@ impl Found {
     fn finish(mut self, source: &Source<'_>) -> Vec<Warning> {
         self.0.sort_by_key(|(span, _)| span.start);
         let warning = |(span, text): (Range<usize>, String)| Warning {
-            file: source.file.to_owned(),
             place: source.place(span.start),
             text,
         };

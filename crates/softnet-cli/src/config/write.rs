@@ -9,7 +9,7 @@ use softnet_engine::Spec;
 use toml::Value;
 
 use super::model::Config;
-use super::{bridge, engine, fdb, port, rate_group};
+use super::{block, bridge, engine, fdb, port, rate_group};
 
 /// Tables with their keys.
 #[derive(Debug, Default)]
@@ -52,8 +52,12 @@ pub(crate) fn write(config: &Config) -> String {
         ports,
         bridges,
         rate_groups,
+        blocks,
     } = &config.links;
     ports.iter().for_each(|port| port::write(&mut w, port));
+    for (&index, list) in blocks {
+        block::write(&mut w, index, list);
+    }
     for (name, group) in rate_groups {
         rate_group::write(&mut w, name, group);
     }
@@ -63,6 +67,13 @@ pub(crate) fn write(config: &Config) -> String {
     ports.iter().for_each(|port| fdb::write(&mut w, port));
     let remarks = w.remarks.iter().map(|remark| format!("# {remark}\n"));
     remarks.collect::<String>() + &w.text
+}
+
+/// The tables of a port by itself.
+pub(crate) fn write_port(port: &super::port::Port) -> String {
+    let mut w = Writer::default();
+    port::write(&mut w, port);
+    w.text
 }
 
 /// The file of a tree by itself.

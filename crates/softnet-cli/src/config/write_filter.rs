@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use softnet_tc::{
-    Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterAction, FilterKind, FilterSpec,
-    Flower, Key, Layer, Test, TreeSpec, Width,
+    Action, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterKind, FilterList, FilterSpec,
+    Flower, Handle, Key, Layer, MetaId, Side, Test, TreeSpec, Width,
 };
 use toml::Value;
 
@@ -13,7 +13,15 @@ use super::write::Writer;
 
 /// All filters of a tree, in an order in which they are tried again as they are.
 pub(super) fn filters(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
-    let filters: Vec<&FilterSpec> = tree.filters().collect();
+    all(w, prefix, tree.filters().collect());
+}
+
+/// All filters of a block.
+pub(super) fn of_block(w: &mut Writer, list: &FilterList) {
+    all(w, "block.", list.iter().collect());
+}
+
+fn all(w: &mut Writer, prefix: &str, filters: Vec<&FilterSpec>) {
     let is_same = |a: &&FilterSpec, b: &&FilterSpec| {
         (a.parent, a.chain, a.prio) == (b.parent, b.chain, b.prio)
     };
@@ -37,7 +45,12 @@ pub(super) fn filters(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
 }
 
 fn filter(w: &mut Writer, filter: &FilterSpec) {
-    w.put("parent", filter.parent.to_string());
+    match filter.parent {
+        parent if parent == Handle::NONE => {}
+        parent if parent == Side::Ingress.parent() => w.put("parent", "ingress"),
+        parent if parent == Side::Egress.parent() => w.put("parent", "egress"),
+        parent => w.put("parent", parent.to_string()),
+    }
     if filter.chain != 0 {
         w.put("chain", int(filter.chain));
     }
@@ -63,8 +76,7 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
         FilterKind::Basic(ematches) => {
             w.put("handle", int(handle));
             if !ematches.is_empty() {
-                let ematches: Vec<String> = ematches.iter().map(ematch).collect();
-                w.put("match", ematches.join(" and "));
+                w.put("match", self::ematches(ematches));
             }
         }
         FilterKind::Matchall => w.put("handle", int(handle)),
@@ -76,14 +88,26 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
     match own {
         Some(class) => w.put("flowid", class.to_string()),
         // It leads nowhere, and so does the qdisc itself.
-        None if filter.action == FilterAction::Pass => {
+        None if filter.actions.is_empty() => {
             w.put("flowid", filter.parent.qdisc().to_string());
         }
         None => {}
     }
-    if filter.action != FilterAction::Pass {
-        w.put("action", filter.action.to_string());
+    let actions: Vec<String> = filter.actions.as_slice().iter().map(action).collect();
+    match &actions[..] {
+        [] => {}
+        [one] => w.put("action", one.as_str()),
+        _ => w.put("action", actions),
     }
+}
+
+/// One that several filters have needs its index.
+fn action(action: &Action) -> String {
+    let mut spec = action.spec().clone();
+    if action.references() > 1 {
+        spec.index = action.index();
+    }
+    spec.to_string()
 }
 
 fn protocol(protocol: u16) -> Value {
@@ -135,10 +159,32 @@ fn flower(w: &mut Writer, flower: &Flower) {
             w.put(key, value);
         }
     }
+    for of in &flower.fields {
+        w.put(of.field.name(), of.to_string());
+    }
 }
 
 fn key(key: &Key) -> String {
     format!("u32 {:#x} {:#x} at {}", key.value, key.mask, key.at)
+}
+
+fn ematches(list: &[Ematch]) -> String {
+    let mut text = String::new();
+    for (n, ematch) in list.iter().enumerate() {
+        text.push_str(&self::ematch(ematch));
+        if n + 1 < list.len() {
+            text.push_str(if ematch.or { " or " } else { " and " });
+        }
+    }
+    text
+}
+
+fn layer(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Link => "link",
+        Layer::Network => "network",
+        Layer::Transport => "transport",
+    }
 }
 
 fn ematch(ematch: &Ematch) -> String {
@@ -151,25 +197,47 @@ fn ematch(ematch: &Ematch) -> String {
             mask,
             compare,
             value,
+            trans,
         } => {
             let width = match width {
                 Width::One => "u8",
                 Width::Two => "u16",
                 Width::Four => "u32",
             };
-            let layer = match layer {
-                Layer::Link => "link",
-                Layer::Network => "network",
-                Layer::Transport => "transport",
-            };
+            let layer = self::layer(*layer);
+            let trans = if *trans { " trans" } else { "" };
             let mask = match mask {
                 0 => String::new(),
                 mask => format!(" mask {mask:#x}"),
             };
             format!(
-                "cmp({width} at {at} layer {layer}{mask} {} {value})",
+                "cmp({width} at {at} layer {layer}{mask}{trans} {} {value})",
                 word(*compare)
             )
+        }
+        Test::Bytes { at, layer, needle } => {
+            let digits: String = needle.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("nbyte(0x{digits} at {at} layer {})", self::layer(*layer))
+        }
+        Test::Group(inner) => format!("({})", ematches(inner)),
+        Test::Meta {
+            id,
+            shift,
+            mask,
+            compare,
+            value,
+        } => {
+            let known = MetaId::ALL.iter().find(|(of, ..)| of == id);
+            let name = known.map_or("", |(.., name)| name);
+            let shift = match shift {
+                0 => String::new(),
+                shift => format!(" shift {shift}"),
+            };
+            let mask = match mask {
+                0 => String::new(),
+                mask => format!(" mask {mask:#x}"),
+            };
+            format!("meta({name}{shift}{mask} {} {value})", word(*compare))
         }
         Test::Word(word) => format!("u32({})", key(word)),
         Test::Priority(compare, value) => format!("meta(priority {} {value})", word(*compare)),

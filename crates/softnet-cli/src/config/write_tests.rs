@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use softnet_tc::{
-    AqmSpec, ClassSpec, CodelSpec, Compare, ETH_P_ALL, Ematch, EstimatorSpec, FilterAction,
-    FilterKind, FilterOp, FilterSpec, Flower, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec,
-    Key, Layer, LinkCost, LinkLayer, Prefix, PrioSpec, QdiscSpec, SizeOptions, SizeTable, TbfSpec,
-    Test, TreeSpec, U32, Width,
+    Action, ActionSpec, AqmSpec, ClassSpec, CodelSpec, Compare, Control, DrrClassSpec, ETH_P_ALL,
+    Ematch, EstimatorSpec, EtsSpec, FieldMatch, FilterKind, FilterOp, FilterSpec, Flower,
+    FlowerField, FqCodelSpec, FqSpec, Handle, HfscClassSpec, HfscSpec, HtbClassSpec, HtbSpec, Key,
+    Layer, LinkCost, LinkDefaults, LinkLayer, MetaId, Prefix, PrioSpec, QdiscSpec, QfqClassSpec,
+    ServiceCurve, SizeOptions, SizeTable, TbfSpec, Test, TreeSpec, U32, Width,
 };
 
 use softnet_tc::units::MAX_RATE;
@@ -45,6 +46,30 @@ fn every_example_is_written_as_it_is_read() {
         }
     }
     assert!(seen > 0, "no example");
+}
+
+/// Numbers of RED are written as they are used, and read as they are written.
+#[test]
+fn queues_with_aqm_are_written_as_they_are_read() {
+    for options in [
+        r#"kind = "red", limit = "400k""#,
+        r#"kind = "red", limit = 400000, min = 30000, max = 90000, avpkt = 1000, burst = 55,
+            bandwidth = "100mbit", probability = "0.1", ecn = true, nodrop = true"#,
+        r#"kind = "red", limit = 9, min = 3, max = 5, wlog = 4, plog = 18, probability = "0",
+            idle_table = "10 0x13 1x243", adaptive = true, harddrop = true"#,
+        r#"kind = "sfq""#,
+        r#"kind = "sfq", limit = 99, quantum = 3000, perturb = "10s", flows = 64, divisor = 64,
+            depth = 9, headdrop = true, redflowlimit = "100k", ecn = true, harddrop = true"#,
+        r#"kind = "pie", target = "20ms", alpha = 5, bytemode = true, dq_rate_estimator = true"#,
+        r#"kind = "fq_pie", flows = 9, quantum = 300, memory_limit = "1m", ecn_prob = 20"#,
+        r#"kind = "dualpi2", memlimit = "1m", step_packets = 7, coupling_factor = 3,
+            classic_protection = 40, ecn_mask = 3, drop_enqueue = true, split_gso = false"#,
+    ] {
+        let options = options.replace('\n', " ");
+        assert_same(&format!(
+            "[engine]\nworkers = 1\n[[port]]\nname = \"p\"\ndriver = \"null\"\nqdisc = {{ {options} }}\n"
+        ));
+    }
 }
 
 #[test]
@@ -239,6 +264,20 @@ fn fq_codel() -> impl Strategy<Value = QdiscSpec> {
     )
 }
 
+fn ets() -> impl Strategy<Value = QdiscSpec> {
+    let quanta = prop::collection::vec(256..=1_u32 << 20, 0..16);
+    let map = prop::array::uniform16(any::<u8>());
+    (1..=16_u16, any::<u16>(), quanta, map).prop_map(|(bands, strict, quanta, map)| {
+        let ets = EtsSpec {
+            bands,
+            strict: strict % (bands + 1),
+            priomap: map.map(|band| (u16::from(band) % bands) as u8),
+            ..EtsSpec::default()
+        };
+        QdiscSpec::Ets(ets.with_quanta(&quanta, &LinkDefaults::default()))
+    })
+}
+
 fn spec() -> impl Strategy<Value = QdiscSpec> {
     let prio = (2..=16_u16, prop::array::uniform16(any::<u8>())).prop_map(|(bands, map)| {
         let priomap = map.map(|band| (u16::from(band) % bands) as u8);
@@ -266,6 +305,10 @@ fn spec() -> impl Strategy<Value = QdiscSpec> {
         4 => simple,
         3 => prio,
         6 => htb,
+        2 => Just(QdiscSpec::Drr),
+        2 => Just(QdiscSpec::Qfq),
+        3 => any::<u16>().prop_map(|default| QdiscSpec::Hfsc(HfscSpec { default })),
+        2 => ets(),
         1 => tbf(),
         1 => codel,
         1 => fq_codel(),
@@ -273,7 +316,25 @@ fn spec() -> impl Strategy<Value = QdiscSpec> {
     ]
 }
 
+/// A class of any kind; the tree refuses those of another kind than its qdisc.
 fn class() -> impl Strategy<Value = ClassSpec> {
+    let drr = (256..=1_u32 << 20).prop_map(|quantum| ClassSpec::Drr(DrrClassSpec { quantum }));
+    let qfq = (1..=1024_u32, 512..=65_536_u32);
+    let qfq = qfq.prop_map(|(weight, maxpkt)| ClassSpec::Qfq(QfqClassSpec { weight, maxpkt }));
+    let curve = || {
+        let fields = (any::<u32>(), any::<u32>(), any::<u32>());
+        prop::option::of(fields.prop_map(|(m1, d, m2)| ServiceCurve { m1, d, m2 }))
+    };
+    let hfsc = (curve(), curve(), curve());
+    let hfsc = hfsc.prop_map(|(rt, ls, ul)| {
+        // What has no effect cannot be written.
+        let ul = ul.filter(|_| ls.is_some());
+        ClassSpec::Hfsc(HfscClassSpec { rt, ls, ul })
+    });
+    prop_oneof![3 => htb_class(), 1 => drr, 1 => qfq, 3 => hfsc]
+}
+
+fn htb_class() -> impl Strategy<Value = ClassSpec> {
     let burst = || any::<u32>().prop_map(u64::from);
     let quantum = prop::option::of(number());
     (rate(), rate(), burst(), burst(), 0..8_u32, quantum, link()).prop_map(
@@ -314,6 +375,7 @@ fn ematch() -> impl Strategy<Value = Ematch> {
             mask: numbers.1,
             compare,
             value: numbers.2,
+            trans: numbers.2 % 3 == 0,
         }
     });
     let mark = (number(), compare(), number());
@@ -328,7 +390,41 @@ fn ematch() -> impl Strategy<Value = Ematch> {
         (compare(), number()).prop_map(|(compare, value)| Test::Priority(compare, value)),
         mark,
     ];
-    (any::<bool>(), test).prop_map(|(negated, test)| Ematch { negated, test })
+    let bytes = prop::collection::vec(any::<u8>(), 1..5);
+    let bytes = (any::<u16>(), bytes).prop_map(|(at, needle)| Test::Bytes {
+        at,
+        layer: Layer::Transport,
+        needle,
+    });
+    let id = prop::sample::select(MetaId::ALL.to_vec());
+    let meta = (id, 0..32_u8, number(), compare(), number());
+    let meta = meta.prop_map(|((id, ..), shift, mask, compare, value)| Test::Meta {
+        id,
+        shift,
+        mask,
+        compare,
+        value,
+    });
+    let test = prop_oneof![3 => test, 1 => bytes, 1 => meta];
+    let one = (any::<bool>(), any::<bool>(), test);
+    let one = one.prop_map(|(negated, or, test)| Ematch { negated, or, test });
+    let group = |inner| {
+        let inner = prop::collection::vec(inner, 1..3);
+        (any::<bool>(), any::<bool>(), inner).prop_map(|(negated, or, inner)| Ematch {
+            negated,
+            or,
+            test: Test::Group(joined(inner)),
+        })
+    };
+    one.prop_recursive(3, 12, 3, group)
+}
+
+/// The last of a list is joined to nothing.
+fn joined(mut list: Vec<Ematch>) -> Vec<Ematch> {
+    if let Some(last) = list.last_mut() {
+        last.or = false;
+    }
+    list
 }
 
 fn flower() -> impl Strategy<Value = Flower> {
@@ -354,6 +450,10 @@ fn flower() -> impl Strategy<Value = Flower> {
             src_port: src,
             dst_port: dst,
             mark,
+            fields: FlowerField::all()
+                .filter(|field| u64::from(vlan.0.unwrap_or(7)) & field.ones() & 5 == 1)
+                .map(|field| FieldMatch::new(field, 0x1234_5678_9abc, 0xff_00ff))
+                .collect(),
         }
     })
 }
@@ -365,17 +465,32 @@ fn filter() -> impl Strategy<Value = FilterSpec> {
     let kind = prop_oneof![
         2 => flower().prop_map(FilterKind::Flower),
         2 => u32,
-        2 => prop::collection::vec(ematch(), 0..3).prop_map(FilterKind::Basic),
+        2 => prop::collection::vec(ematch(), 0..3)
+            .prop_map(|list| FilterKind::Basic(joined(list))),
         1 => Just(FilterKind::Matchall),
         1 => (1..4_u32).prop_map(|mask| FilterKind::Fw { mask }),
     ];
-    let action = prop_oneof![
-        Just(FilterAction::Pass),
-        Just(FilterAction::Drop),
-        Just(FilterAction::Continue),
-        Just(FilterAction::Reclassify),
-        (0..4_u32).prop_map(FilterAction::Goto),
+    let words = [
+        "skbedit mark 3/0xf0 priority 1:2",
+        "mirred egress redirect dev a",
+        "police rate 1mbit burst 10k conform-exceed drop/pipe",
+        "vlan push id 5",
+        "csum ip4h tcp pipe",
+        "pedit ex munge ip offset 8 set 0x3f000000/0xffffff",
+        "simple sdata \"a b\" cookie a1",
     ];
+    let control = prop_oneof![
+        Just(Control::Pass),
+        Just(Control::Drop),
+        Just(Control::Continue),
+        Just(Control::Reclassify),
+        (0..4_u32).prop_map(Control::Goto),
+    ];
+    let action = prop_oneof![
+        control.prop_map(ActionSpec::from),
+        prop::sample::select(words.to_vec()).prop_map(|text| text.parse().expect("an action")),
+    ];
+    let action = prop::collection::vec(action, 0..4);
     let protocol = prop_oneof![Just(ETH_P_ALL), Just(0x8100), Just(0x88a8)];
     let number = (0..3_u32, 0..6_u16, 0..20_u32, 0..6_u16);
     (kind, action, protocol, number).prop_map(|(kind, action, protocol, number)| {
@@ -388,7 +503,7 @@ fn filter() -> impl Strategy<Value = FilterSpec> {
             prio: number.1,
             protocol,
             handle,
-            action,
+            actions: action.into_iter().map(Action::new).collect(),
             ..FilterSpec::new(kind, Handle::new(1, number.3))
         }
     })
@@ -422,7 +537,7 @@ fn step() -> impl Strategy<Value = Step> {
     });
     prop_oneof![
         4 => (index(), spec()).prop_map(|(at, spec)| Step::Qdisc(at, spec)),
-        4 => (index(), 1..40_u16, class()).prop_map(|(at, n, spec)| Step::Class(at, n, spec)),
+        6 => (index(), 1..40_u16, class()).prop_map(|(at, n, spec)| Step::Class(at, n, spec)),
         4 => (index(), filter()).prop_map(|(at, filter)| Step::Filter(at, filter)),
         1 => stab,
         1 => (index(), -2..=3_i8, 1..30_u8).prop_map(|(at, i, log)| Step::Estimator(at, i, log)),

@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use softnet_tc::units::percent_text;
 use softnet_tc::{
-    ClassNode, ClassSpec, CodelSpec, EstimatorSpec, Field, Form, FqCodelSpec, Handle,
-    HtbClassSpec, LinkCost, LinkLayer, Node, QdiscKind, QdiscSpec, SizeOptions, SizeTable,
+    ClassNode, ClassSpec, CodelSpec, EstimatorSpec, Field, Form, FqCodelSpec, Handle, LinkCost,
+    LinkLayer, Node, QdiscKind, QdiscSpec, RedCurve, ServiceCurve, Side, SizeOptions, SizeTable,
     SpecOption, TreeSpec,
 };
 use toml::Value;
 
 use super::egress::write_classes;
 use super::form::{int, ints, time};
+use super::netem;
+use super::red;
 use super::write::Writer;
 use super::write_filter;
 
@@ -59,13 +62,36 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
             w.table(&format!("[[{prefix}class]]"));
             w.put("parent", class.parent.to_string());
             w.put("classid", name.to_string());
-            described(w, HtbClassSpec::OPTIONS, &mut class.spec.clone());
-            let ClassSpec::Htb(spec) = &class.spec;
-            link_cost(w, &spec.link);
+            let kind = node.qdisc.added_classes();
+            described(
+                w,
+                kind.map_or(&[], |kind| kind.options),
+                &mut class.spec.clone(),
+            );
+            match &class.spec {
+                ClassSpec::Htb(spec) => link_cost(w, &spec.link),
+                ClassSpec::Hfsc(spec) => {
+                    for (key, curve) in [("rt", spec.rt), ("ls", spec.ls), ("ul", spec.ul)] {
+                        put(w, key, curve.map(|curve| self::curve(&curve)));
+                    }
+                }
+                ClassSpec::Drr(_) | ClassSpec::Qfq(_) => {}
+            }
             estimator(w, tree, name);
             below.extend(classes.get(&name).into_iter().flatten().rev());
         }
         left.extend(children(&node.handle).into_iter().rev());
+    }
+    if let Some(hook) = tree.hook() {
+        w.table(&format!("[[{prefix}qdisc]]"));
+        w.put("kind", hook.kind.name());
+        for (key, side) in [
+            ("ingress_block", Side::Ingress),
+            ("egress_block", Side::Egress),
+        ] {
+            let block = hook.side(side).block;
+            put(w, key, (block != 0).then(|| int(block)));
+        }
     }
     write_filter::filters(w, prefix, tree);
 }
@@ -88,7 +114,30 @@ fn options(w: &mut Writer, qdisc: &QdiscSpec) {
                 w.put("ce_threshold_selector", format!("{value:#04x}/{mask:#04x}"));
             }
         }
+        QdiscSpec::Red(spec) => {
+            red_curve(w, &spec.curve);
+            w.put("idle_table", red::idle_table(spec));
+        }
+        QdiscSpec::Sfq(spec) => spec.red.iter().for_each(|curve| red_curve(w, curve)),
+        QdiscSpec::DualPi2(spec) => {
+            w.put("coupling_factor", int(spec.coupling_factor));
+            w.put("classic_protection", int(spec.classic_protection));
+            w.put("ecn_mask", int(spec.ecn_mask));
+        }
+        QdiscSpec::Netem(spec) => netem::write(w, spec),
         QdiscSpec::Htb(spec) => w.put("default", format!("{:x}", spec.default)),
+        QdiscSpec::Hfsc(spec) => w.put("default", format!("{:x}", spec.default)),
+        QdiscSpec::Ets(spec) => {
+            if !spec.shared().is_empty() {
+                w.put("quanta", ints(spec.shared()));
+            }
+            w.put("priomap", ints(&spec.priomap));
+        }
+        QdiscSpec::Cake(spec) | QdiscSpec::CakeMq(spec) => {
+            if let Some(overhead) = spec.overhead {
+                w.put("overhead", int(overhead));
+            }
+        }
         QdiscSpec::Custom(_) => {
             let remark = format!(
                 "{} is of a kind that the format does not have",
@@ -98,6 +147,16 @@ fn options(w: &mut Writer, qdisc: &QdiscSpec) {
         }
         _ => {}
     }
+}
+
+/// The numbers of RED, from which nothing is computed any more.
+fn red_curve(w: &mut Writer, curve: &RedCurve) {
+    w.put("min", int(curve.min));
+    w.put("max", int(curve.max));
+    let probability = f64::from(curve.max_p) / 2_f64.powi(32);
+    w.put("probability", probability.to_string());
+    w.put("wlog", int(curve.wlog));
+    w.put("plog", int(curve.plog));
 }
 
 fn described<S>(w: &mut Writer, options: &[SpecOption<S>], spec: &mut S) {
@@ -119,8 +178,10 @@ pub(super) fn value(form: Form, field: &Field<'_>) -> Option<Value> {
     let number = field.number()?;
     Some(match form {
         Form::Rate => rate(number),
+        Form::Percent => percent_text(number).into(),
         Form::Time => time(Duration::from_nanos(number)),
         Form::Flag => (number != 0).into(),
+        Form::Word(words) => (*words.get(usize::try_from(number).ok()?)?).into(),
         _ => int(number),
     })
 }
@@ -129,6 +190,18 @@ fn put(w: &mut Writer, key: &str, value: Option<Value>) {
     if let Some(value) = value {
         w.put(key, value);
     }
+}
+
+/// A service curve.
+fn curve(curve: &ServiceCurve) -> Value {
+    let mut keys = toml::Table::new();
+    if curve.m1 > 0 || curve.d > 0 {
+        let d = Duration::from_micros(curve.d.into());
+        keys.insert("m1".into(), rate(curve.m1.into()));
+        keys.insert("d".into(), time(d));
+    }
+    keys.insert("m2".into(), rate(curve.m2.into()));
+    keys.into()
 }
 
 /// Bits a second.

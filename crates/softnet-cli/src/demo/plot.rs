@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::traffic::trace::Trace;
 
 /// Characters of a panel.
-const WIDTH: usize = 30;
+const WIDTH: usize = 22;
 const HEIGHT: usize = 8;
 /// Parts of a character, from the bottom.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -99,16 +99,16 @@ mod tests {
         );
         let axis = "─".repeat(WIDTH);
         let expected = format!(
-            "    200 ms ┤█                             ┤
-           │█                             │
-           │█                             │
-           │█                             │
-       100 ┤█         █                   ┤
-           │█         █                   │
-           │█         █                  █│
-         0 ┤█         █                  █┤               ▁
+            "    200 ms ┤█                     ┤
+           │█                     │
+           │█                     │
+           │█                     │
+       100 ┤█      █              ┤
+           │█      █              │
+           │█      █             █│
+         0 ┤█      █             █┤           ▁
            └{axis}┴{axis}
-           0         pfifo          3.0 s 0        fq_codel        3.0 s
+           0     pfifo      3.0 s 0    fq_codel    3.0 s
 "
         );
         assert_eq!(text, expected, "\n{text}");

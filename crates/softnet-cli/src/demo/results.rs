@@ -60,6 +60,7 @@ pub(super) struct Bufferbloat {
     pub(super) length: Duration,
     pub(super) pfifo: Bloat,
     pub(super) fq_codel: Bloat,
+    pub(super) cake: Bloat,
 }
 
 /// Round trips with one qdisc.
@@ -72,10 +73,11 @@ pub(super) struct Bloat {
 
 impl Bufferbloat {
     /// The traces with their names.
-    pub(super) fn traces(&self) -> [(&'static str, &Trace); 2] {
+    pub(super) fn traces(&self) -> [(&'static str, &Trace); 3] {
         [
             ("pfifo", &self.pfifo.trace),
             ("fq_codel", &self.fq_codel.trace),
+            ("cake", &self.cake.trace),
         ]
     }
 }
@@ -157,6 +159,7 @@ impl Results {
                 "rate_mbps": m.bufferbloat.rate as f64 * 8.0 / 1e6,
                 "pfifo": ping_json(&m.bufferbloat.pfifo.ping),
                 "fq_codel": ping_json(&m.bufferbloat.fq_codel.ping),
+                "cake": ping_json(&m.bufferbloat.cake.ping),
             },
             "conservation": {
                 "rx": c.rx,
@@ -212,9 +215,10 @@ impl Results {
             ),
             row("ping, beside TCP", &ping_text(&s.ping)),
             String::new(),
-            "bufferbloat: ping beside bulk TCP (htb rate 50mbit burst 32k)".to_owned(),
+            "bufferbloat: ping beside bulk TCP (rate 50mbit)".to_owned(),
             row("pfifo limit 1000", &ping_text(&b.pfifo.ping)),
             row("fq_codel", &ping_text(&b.fq_codel.ping)),
+            row("cake", &ping_text(&b.cake.ping)),
             String::new(),
             plot::draw(&b.traces(), b.length),
             "packets".to_owned(),

@@ -9,7 +9,7 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
 /// Around the lines: left, top, right and bottom.
 const MARGINS: [f64; 4] = [92.0, 40.0, 90.0, 48.0];
-const COLOURS: [&str; 2] = ["#c0392b", "#1f618d"];
+const COLOURS: [&str; 3] = ["#c0392b", "#1f618d", "#1e8449"];
 
 /// Draws the traces, which took `length` each.
 pub(super) fn draw(title: &str, traces: &[(&str, &Trace)], length: Duration) -> String {

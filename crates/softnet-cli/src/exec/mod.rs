@@ -2,17 +2,21 @@
 //!
 //! It becomes the program, with the preload library before its other libraries. So it first makes
 //! sure of what the program could not report: that a daemon listens, and that the dynamic loader
-//! will take the library. Whatever misses the library (a static program that a script starts, one
-//! that clears its environment) finds an empty network namespace, never the host's devices.
+//! will take the library. A program that makes system calls by itself (a static one, Go) runs below
+//! a supervisor instead. Whatever misses both (a static program that a dynamic one starts, one that
+//! clears its environment) finds an empty network namespace, never the host's devices.
 
 mod elf;
 mod program;
 
 use std::env;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+use program::Way;
 
 use crate::client;
 use crate::failure::{Exit, Failure};
@@ -20,7 +24,8 @@ use crate::failure::{Exit, Failure};
 pub(crate) const HELP: &str = "\
 All that the program starts goes to the daemon, too. It runs in an empty network namespace: what
 does not reach the daemon finds no device of the host, neither in /sys. A program that cannot be
-preloaded (statically linked, written in Go, set-user-ID) is refused.
+preloaded (statically linked, written in Go) runs below a supervisor, which its system calls wait
+for (seccomp user notification); one that gains privileges (set-user-ID) is refused.
 
 Exit codes: the program's, or
   2    the command line is wrong
@@ -68,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return Err(Failure::new(Exit::NotFound, "no program is given"));
     };
     let file = program::find(name)?;
-    program::check(&file)?;
+    let way = program::way(&file)?;
     let path = options.socket.clone();
     let path = path.unwrap_or_else(crate::socket::default_path);
     // From the root: the program may change its directory.
@@ -80,12 +85,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     command
         .arg0(name)
         .args(arguments)
-        .env("LD_PRELOAD", preloaded(&library, env::var_os("LD_PRELOAD")))
-        .env(softnet_shim::SOCKET_VARIABLE, socket);
+        .env(softnet_shim::SOCKET_VARIABLE, &socket);
     if options.host_network {
         command.env(softnet_shim::HOST_NETWORK_VARIABLE, "1");
     } else {
         command.env_remove(softnet_shim::HOST_NETWORK_VARIABLE);
+    }
+    if way == Way::Preloaded {
+        command.env("LD_PRELOAD", preloaded(&library, env::var_os("LD_PRELOAD")));
+    } else {
+        return supervised(command, &socket, options, &file);
     }
     let error = command.exec();
     Err(Failure::because(
@@ -93,6 +102,30 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         format_args!("cannot run {}", file.display()),
         &error,
     ))
+}
+
+/// Runs the program below a supervisor, and ends as it ends.
+fn supervised(
+    command: Command,
+    socket: &Path,
+    options: &Options,
+    file: &Path,
+) -> Result<(), Failure> {
+    // Those of the terminal are the program's.
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGQUIT] {
+        let ignored = signal_hook::flag::register(signal, Arc::default());
+        ignored.map_err(|why| Failure::because(Exit::ExecFailed, "cannot take signals", &why))?;
+    }
+    let status = softnet_io::supervise(command, socket, options.host_network);
+    let status = status.map_err(|why| {
+        let what = format_args!("cannot run {}", file.display());
+        Failure::because(Exit::CannotExecute, what, &why)
+    })?;
+    // As a shell says it.
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    std::process::exit(code.unwrap_or(1))
 }
 
 /// Confines this process and puts the library where what it becomes finds it.

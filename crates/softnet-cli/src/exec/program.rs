@@ -52,8 +52,20 @@ fn candidates(name: &OsStr) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Fails if the preload library would not be loaded into the program.
-pub(super) fn check(file: &Path) -> Result<(), Failure> {
+/// The way in which a program reaches the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The preload library makes its calls.
+    Preloaded,
+    /// A supervisor answers its system calls.
+    Supervised,
+}
+
+/// The way for a program.
+///
+/// # Errors
+/// If there is none.
+pub(super) fn way(file: &Path) -> Result<Way, Failure> {
     let own = Path::new("/proc/self/exe");
     let own = File::open(own)
         .and_then(|file| Elf::read(&file))
@@ -65,13 +77,18 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
         let status = opened.metadata().map_err(failed)?;
         if start.starts_with(elf::MAGIC) {
             let elf = Elf::read(&opened).map_err(failed)?;
-            return match obstacle(&elf, &own).or_else(|| privilege(&opened, &status)) {
-                None => Ok(()),
-                Some(why) => Err(Failure::new(
-                    Exit::CannotExecute,
-                    format!("{} cannot be preloaded: {why}", file.display()),
-                )),
+            let why = match obstacle(&elf, &own) {
+                Some(Obstacle::Machine) => "it is made for another machine than softnet".into(),
+                obstacle => match privilege(&opened, &status) {
+                    Some(why) => why,
+                    None if obstacle.is_none() => return Ok(Way::Preloaded),
+                    None => return Ok(Way::Supervised),
+                },
             };
+            return Err(Failure::new(
+                Exit::CannotExecute,
+                format!("{} cannot be preloaded: {why}", file.display()),
+            ));
         }
         match interpreter(&start) {
             Some(next) => file = next,
@@ -108,23 +125,26 @@ fn interpreter(start: &[u8]) -> Option<PathBuf> {
     Some(OsString::from_vec(words.next()?.to_vec()).into())
 }
 
+/// Reason for which a program cannot load the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// It is made for another machine.
+    Machine,
+    /// System calls are not the C library's: a Go program, one that is statically linked, or
+    /// with another C library.
+    OwnCalls,
+}
+
 /// Why a program of this kind cannot load the library; `own` is Softnet's own program, for whose
 /// machine and C library it is made.
-fn obstacle(elf: &Elf, own: &Elf) -> Option<String> {
+fn obstacle(elf: &Elf, own: &Elf) -> Option<Obstacle> {
     let name = |loader: &str| loader.rsplit('/').next().map(str::to_owned);
     if elf.machine != own.machine {
-        return Some("it is made for another machine than softnet".to_owned());
+        return Some(Obstacle::Machine);
     }
-    if elf.is_go {
-        return Some("it is a Go program, which makes system calls by itself".to_owned());
-    }
-    let Some(loader) = &elf.loader else {
-        return Some("it is statically linked".to_owned());
-    };
-    match &own.loader {
-        Some(own) if name(own) == name(loader) => None,
-        _ => Some(format!("its C library is another (loader {loader})")),
-    }
+    let loaders = (&elf.loader, &own.loader);
+    let same = matches!(loaders, (Some(one), Some(own)) if name(one) == name(own));
+    (elf.is_go || !same).then_some(Obstacle::OwnCalls)
 }
 
 /// Why the loader would ignore libraries that the environment names: the program gains privileges.
@@ -169,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_without_the_c_library_are_refused() {
+    fn programs_without_the_c_library_have_an_obstacle() {
         let own = Elf::read(&File::open("/proc/self/exe").expect("ourselves")).expect("an ELF");
         assert_eq!(obstacle(&own, &own), None);
         let elf = |change: &dyn Fn(&mut Elf)| {
@@ -177,10 +197,11 @@ mod tests {
             change(&mut elf);
             obstacle(&elf, &own).expect("refused")
         };
-        assert!(elf(&|elf| elf.loader = None).contains("statically"));
-        assert!(elf(&|elf| elf.is_go = true).contains("Go"));
+        assert_eq!(elf(&|elf| elf.loader = None), Obstacle::OwnCalls);
+        assert_eq!(elf(&|elf| elf.is_go = true), Obstacle::OwnCalls);
         let musl = "/lib/ld-musl-x86_64.so.1";
-        assert!(elf(&|elf| elf.loader = Some(musl.to_owned())).contains(musl));
+        let other = elf(&|elf| elf.loader = Some(musl.to_owned()));
+        assert_eq!(other, Obstacle::OwnCalls);
         // The same loader elsewhere.
         let mut moved = own.clone();
         moved.loader = own

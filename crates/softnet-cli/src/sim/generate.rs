@@ -1,15 +1,50 @@
-//! `--generate KEY=VALUE,…`: a flow in words.
+//! `--generate KEY=VALUE,…`: a flow, or TCP connections, in words.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use softnet::time::Time;
+use softnet_tc::sim::tcp::Algorithm;
 use softnet_tc::sim::{Flow, Pattern};
 
 use crate::config::units;
 
+/// Flows or connections to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Generated {
+    /// Their name in results and expectations.
+    pub name: String,
+    /// Addresses, rate and times.
+    pub flow: Flow,
+    /// Connections, if they are such.
+    pub tcp: Option<Tcp>,
+    /// The source port was given: connections count from it.
+    pub has_port: bool,
+}
+
+/// TCP connections.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tcp {
+    pub count: u16,
+    pub algorithm: Algorithm,
+    pub rtt: u64,
+    pub ecn: bool,
+    pub bytes: Option<u64>,
+}
+
+const KEYS: &str = "name, rate, for, size, start, pattern, src, dst, sport, dport, dscp, prio, \
+                    mark, seed; of connections tcp, cc, rtt, ecn, bytes";
+
 /// Reads a flow.
-pub(super) fn flow(text: &str) -> Result<Flow, String> {
+pub(super) fn flow(text: &str) -> Result<Generated, String> {
+    let mut name = String::new();
+    let mut tcp = Tcp {
+        count: 0,
+        algorithm: Algorithm::Cubic,
+        rtt: 20_000_000,
+        ecn: false,
+        bytes: None,
+    };
     let mut flow = Flow {
         rate: 0,
         size: 1514..=1514,
@@ -49,6 +84,28 @@ pub(super) fn flow(text: &str) -> Result<Flow, String> {
                 flow.pattern =
                     pattern(value).ok_or_else(|| number("constant, poisson or bursts:N"))?;
             }
+            "name" if value.is_empty() => return Err("the name is empty".to_owned()),
+            "name" => name = value.to_owned(),
+            "tcp" => {
+                let count = value.parse().ok().filter(|n| (1..=10_000).contains(n));
+                tcp.count = count.ok_or_else(|| number("a number from 1 to 10000"))?;
+            }
+            "cc" => {
+                let known = Algorithm::named(value);
+                tcp.algorithm = known.ok_or_else(|| number("reno, cubic, dctcp or bbr"))?;
+            }
+            "rtt" => tcp.rtt = units::time(value).map_err(|error| format!("rtt: {error}"))?,
+            "ecn" => {
+                tcp.ecn = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(number("on or off")),
+                }
+            }
+            "bytes" => {
+                let bytes = units::size(value).map_err(|error| format!("bytes: {error}"))?;
+                tcp.bytes = Some(bytes);
+            }
             "seed" => flow.seed = value.parse().map_err(|_| number("a number"))?,
             "src" => flow.source.0 = value.parse::<IpAddr>().map_err(|_| number("an address"))?,
             "dst" => {
@@ -59,15 +116,31 @@ pub(super) fn flow(text: &str) -> Result<Flow, String> {
             "dscp" => flow.dscp = value.parse().map_err(|_| number("a code point"))?,
             "prio" => flow.priority = value.parse().map_err(|_| number("a priority"))?,
             "mark" => flow.mark = value.parse().map_err(|_| number("a mark"))?,
-            _ => {
-                let keys = "rate, for, size, start, pattern, src, dst, sport, dport, dscp, prio, \
-                            mark, seed";
-                return Err(format!("{key:?} is unknown; known: {keys}"));
-            }
+            _ => return Err(format!("{key:?} is unknown; known: {KEYS}")),
         }
     }
+    let has = |key| seen.contains(&key);
+    let is_tcp = has("tcp");
+    for key in ["cc", "rtt", "ecn", "bytes"] {
+        if has(key) && !is_tcp {
+            return Err(format!("{key} is of connections; add tcp=1"));
+        }
+    }
+    if is_tcp {
+        for key in ["rate", "size", "pattern"] {
+            if has(key) {
+                return Err(format!(
+                    "{key} is not for connections: they send what they may"
+                ));
+            }
+        }
+        // DCTCP is nothing without marks.
+        tcp.ecn |= tcp.algorithm == Algorithm::Dctcp;
+        (flow.rate, flow.destination.1) = (1, if has("dport") { flow.destination.1 } else { 80 });
+    }
     for key in ["rate", "for"] {
-        if !seen.contains(&key) {
+        let is_needed = key != "rate" || !is_tcp;
+        if is_needed && !has(key) {
             return Err(format!(
                 "`{key}` is missing; a flow is written like rate=8mbit,for=10s"
             ));
@@ -75,7 +148,12 @@ pub(super) fn flow(text: &str) -> Result<Flow, String> {
     }
     // What the flow itself knows better.
     flow.arrivals().map_err(|error| error.to_string())?;
-    Ok(flow)
+    Ok(Generated {
+        name,
+        has_port: has("sport"),
+        tcp: is_tcp.then_some(tcp),
+        flow,
+    })
 }
 
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -100,14 +178,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn connections_in_words() {
+        let two = flow("name=web,tcp=2,cc=bbr,rtt=30ms,for=5s,bytes=1m").expect("connections");
+        let tcp = two.tcp.expect("connections");
+        assert_eq!(
+            (two.name.as_str(), tcp.count, tcp.algorithm),
+            ("web", 2, Algorithm::Bbr)
+        );
+        assert_eq!(
+            (tcp.rtt, tcp.bytes, tcp.ecn),
+            (30_000_000, Some(1 << 20), false)
+        );
+        let dctcp = flow("tcp=1,cc=dctcp,for=1s").expect("a connection").tcp;
+        assert!(dctcp.expect("a connection").ecn);
+    }
+
+    #[test]
     fn flows_in_words() {
-        let plain = flow("rate=8mbit,for=10s").expect("a flow");
+        let plain = flow("rate=8mbit,for=10s").expect("a flow").flow;
         assert_eq!((plain.rate, plain.duration), (1_000_000, 10_000_000_000));
         let all = flow(
             "rate=1mbit,for=1s,size=64-1500,start=5ms,pattern=bursts:8,src=fd00::1,dst=fd00::2,\
              sport=1,dport=53,dscp=46,prio=6,mark=7,seed=9",
         )
-        .expect("a flow");
+        .expect("a flow")
+        .flow;
         assert_eq!(
             (all.size, all.start, all.pattern),
             (64..=1500, Time(5_000_000), Pattern::Bursts(8))
@@ -133,7 +228,13 @@ mod tests {
             ("rate=1mbit,for=1s,pattern=bursts:0", "at least one"),
             ("rate=1mbit,for=1s,pattern=jazz", "constant, poisson"),
             ("rate=1mbit,for=1s,src=::1", "both be IPv4 or both"),
-            ("rate=1mbit,for=1s,colour=red", "known: rate, for"),
+            ("rate=1mbit,for=1s,colour=red", "known: name, rate, for"),
+            ("rate=1mbit,for=1s,cc=reno", "cc is of connections"),
+            ("tcp=2,for=1s,rate=1mbit", "rate is not for connections"),
+            ("tcp=0,for=1s", "a number from 1 to 10000"),
+            ("tcp=1,for=1s,cc=vegas", "reno, cubic, dctcp or bbr"),
+            ("tcp=1", "`for` is missing"),
+            ("tcp=1,for=1s,ecn=1", "on or off"),
         ] {
             let error = flow(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

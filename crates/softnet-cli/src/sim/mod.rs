@@ -1,20 +1,23 @@
-//! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture or by generated flows.
-//! Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes pcap files, [`generate`]
-//! reads flows, [`output`] prints.
+//! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture, by flows, or by connections
+//! that react. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes pcap files,
+//! [`generate`] reads flows, [`script`] runs a script for its tree, [`expect`] holds results
+//! against bounds, [`output`] prints.
 
 mod capture;
+mod expect;
 mod generate;
 mod output;
 mod outside;
+mod script;
 
-use std::iter::Peekable;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::{Value, json};
 use softnet::mem::{Packet, Pool, PoolConfig};
 use softnet::time::Time;
 use softnet::wire::Network;
-use softnet_tc::sim::{Arrivals, Flow, Report, SimLink, Simulator};
+use softnet_tc::sim::{Connection, FlowReport, Report, SimLink, Simulator, World};
 use softnet_tc::{QdiscEnv, QdiscSpec, Tree};
 
 use crate::config::{self, units};
@@ -22,6 +25,8 @@ use crate::failure::{Exit, Failure};
 use crate::report::{note, print};
 
 use capture::{CaptureReader, CaptureWriter};
+use expect::Expectation;
+use generate::Generated;
 use outside::Outside;
 
 pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
@@ -54,23 +59,71 @@ A flow to generate is a list of KEY=VALUE with tc's units:
   src, dst, sport, dport addresses and ports
   dscp, prio, mark       of its packets
   seed                   of what is random in it
+  name                   what results and expectations call it
+
+TCP connections, which react to loss, marks and delay, are a list, too:
+
+  tcp, for               how many, and for how long; both are needed
+  cc                     cubic (the default), reno, dctcp or bbr
+  rtt                    round-trip time without queues; 20ms by default
+  ecn                    on or off (the default; dctcp always has it)
+  bytes                  what each sends at most
+  name, start, src, ...  as above
+
+An expectation is a subject, a figure and a bound:
+
+  root | CLASS | PORT | a flow's name
+  rate | loss | drops | marks | fair | sojourn [p99] | rtt [p99]
+  < VALUE, <= VALUE, > VALUE, >= VALUE, = VALUE or VALUE..VALUE
+  (of times mean, p50, p90, p99, p999 or max; p99 where none is named)
 
   softnet sim --tree tree.toml --generate rate=8mbit,for=10s \\
       --generate rate=1mbit,for=10s,size=100,dport=53
+  softnet sim --script shape.sh --dev eth0 --link 100mbit \\
+      --generate tcp=8,rtt=20ms,for=10s \\
+      --generate name=voip,rate=100kbit,size=200,dscp=46,for=10s \\
+      --expect 'voip sojourn p99 < 5ms' --expect 'root rate > 45mbit'
 
 Exit codes:
   0    success
   1    it failed: a capture cannot be read or written
-  2    the command line or the tree is wrong";
+  2    the command line, the policy or an expectation is wrong
+  3    an expectation failed";
 
 #[derive(Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true)
+    group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true),
+    group = clap::ArgGroup::new("policy").args(["tree", "config", "script"]).required(true)
 )]
 pub(crate) struct Options {
     /// The tree of qdiscs (TOML)
     #[arg(long, value_name = "FILE")]
-    tree: PathBuf,
+    tree: Option<PathBuf>,
+    /// The configuration whose port's tree it is
+    #[arg(long, value_name = "FILE", requires = "port")]
+    config: Option<PathBuf>,
+    /// The port
+    #[arg(long, value_name = "NAME", requires = "config")]
+    port: Option<String>,
+    /// A script of tc, ip and bridge that makes the tree; it sees devices that nothing is behind,
+    /// and no other network
+    #[arg(long, value_name = "SH", requires = "dev")]
+    script: Option<PathBuf>,
+    /// The device at which the script leaves the tree; it is there before
+    #[arg(long, value_name = "NAME", requires = "script")]
+    dev: Option<String>,
+    /// Another tree (TOML), for the same packets; both results are printed
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// A bound that the results must keep, such as 'root rate > 45mbit'; may be given several times
+    #[arg(long, value_name = "EXPR")]
+    expect: Vec<Expectation>,
+    /// Write what came of the expectations in JUnit's format
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Seed of what is random in flows, instead of their own
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Capture whose packets arrive, at its times (pcap, Ethernet)
     #[arg(long, value_name = "IN")]
     pcap: Option<PathBuf>,
@@ -79,7 +132,7 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
     /// A flow to generate; may be given several times
     #[arg(long, value_name = "FLOW", value_parser = generate::flow)]
-    generate: Vec<Flow>,
+    generate: Vec<Generated>,
     /// Rate of the link behind the tree; without it, the link takes all that the tree lets pass
     #[arg(long, value_name = "RATE", value_parser = link_rate)]
     link: Option<u64>,
@@ -106,21 +159,107 @@ fn link_rate(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Runs the policy, and another beside it if one is named, and holds the results against what is
+/// expected.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let (spec, warnings) = config::load_tree(&options.tree)
-        .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
-    warnings.iter().for_each(note);
-    let (report, outside) = simulate(options, spec)?;
-    let text = if options.json {
-        output::json(&report, outside)
-    } else {
-        output::table(&report, outside)
+    let mut results = vec![of(options, policy(options)?)?];
+    if let Some(path) = &options.compare {
+        results.push(of(options, tree_file(path)?)?);
+    }
+    let port = options.port.as_deref().or(options.dev.as_deref());
+    let check = |(report, flows, _): &Simulated| {
+        let expected = options.expect.iter();
+        let outcomes = expected.map(|expected| expected.check(report, flows, port));
+        outcomes
+            .map(|outcome| (outcome.holds(), outcome.json(), outcome.to_string()))
+            .collect()
+    };
+    let outcomes: Vec<Vec<(bool, Value, String)>> = results.iter().map(check).collect();
+    let failed = outcomes
+        .iter()
+        .flatten()
+        .filter(|(holds, ..)| !holds)
+        .count();
+    let told = |(report, flows, outside): &Simulated, outcomes: &[(bool, Value, String)]| {
+        let mut object = output::json(report, flows, *outside);
+        object["expectations"] = outcomes.iter().map(|(_, json, _)| json.clone()).collect();
+        object
+    };
+    let text = match (options.json, results.as_slice(), outcomes.as_slice()) {
+        (true, [one], [of]) => format!("{:#}\n", told(one, of)),
+        (true, ..) => {
+            let all = results.iter().zip(&outcomes).map(|(one, of)| told(one, of));
+            format!("{:#}\n", json!({ "compared": all.collect::<Vec<_>>() }))
+        }
+        (false, ..) => {
+            let all = results.iter().zip(&outcomes).enumerate();
+            let texts = all.map(|(place, ((report, flows, outside), of))| {
+                let head = match (results.len(), place, &options.compare) {
+                    (1, ..) | (.., None) => String::new(),
+                    (_, 0, _) => "the policy\n".to_owned(),
+                    (.., Some(other)) => format!("\n{}\n", other.display()),
+                };
+                let lines: String = of.iter().map(|(.., text)| format!("{text}\n")).collect();
+                head + &output::table(report, flows, *outside) + &lines
+            });
+            texts.collect()
+        }
     };
     print(&text)
-        .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))
+        .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))?;
+    if let Some(path) = &options.junit {
+        let (report, flows, _) = &results[0];
+        let expected = options.expect.iter();
+        let outcomes: Vec<_> = expected
+            .map(|expected| expected.check(report, flows, port))
+            .collect();
+        std::fs::write(path, expect::junit(&outcomes)).map_err(|error| {
+            Failure::because(Exit::Failure, path.display().to_string(), &error)
+        })?;
+    }
+    match failed {
+        0 => Ok(()),
+        failed => {
+            let all = outcomes.iter().map(Vec::len).sum::<usize>();
+            let text = format!("{failed} of {all} expectations failed");
+            Err(Failure::new(Exit::Warnings, text))
+        }
+    }
 }
 
-fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Failure> {
+/// The tree that the command line names.
+fn policy(options: &Options) -> Result<QdiscSpec, Failure> {
+    let config = |text: String| Failure::new(Exit::Config, text);
+    if let Some(path) = &options.tree {
+        return tree_file(path);
+    }
+    if let (Some(script), Some(dev)) = (&options.script, &options.dev) {
+        return script::tree(script, dev);
+    }
+    let (Some(path), Some(name)) = (&options.config, &options.port) else {
+        return Err(config(
+            "name a policy: --tree, --config and --port, or --script".to_owned(),
+        ));
+    };
+    let (file, warnings) = config::load(path, None).map_err(|error| config(error.to_string()))?;
+    warnings.iter().for_each(note);
+    let mut ports = file.links.ports.into_iter();
+    let port = ports.find(|port| port.settings.name == *name);
+    let port = port.ok_or_else(|| config(format!("{}: there is no port {name:?}", file.file)))?;
+    Ok(port.qdisc)
+}
+
+fn tree_file(path: &Path) -> Result<QdiscSpec, Failure> {
+    let (spec, warnings) =
+        config::load_tree(path).map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    warnings.iter().for_each(note);
+    Ok(spec)
+}
+
+/// Result of a simulation.
+type Simulated = (Report, Vec<FlowReport>, Outside);
+
+fn of(options: &Options, spec: QdiscSpec) -> Result<Simulated, Failure> {
     let failed =
         |what: &str, error: &dyn std::error::Error| Failure::because(Exit::Failure, what, error);
     let pool = Pool::new(PoolConfig {
@@ -149,64 +288,83 @@ fn simulate(options: &Options, spec: QdiscSpec) -> Result<(Report, Outside), Fai
         rate: options.link,
         ..SimLink::default()
     };
-    let mut simulator = Simulator::new(tree, link);
-    let mut flows = flows(&options.generate)?;
+    let mut world = World::new(Simulator::new(tree, link), &pool);
+    senders(options, &mut world)?;
     let mut outside = Outside::default();
-    loop {
-        // The earliest; of those at the same time the capture's, then the flows' in their order.
-        let captured = match &mut capture {
-            Some(capture) => capture.next_time()?,
-            None => None,
+    while let Some(capture) = &mut capture {
+        let Some(time) = capture.next_time()? else {
+            break;
         };
-        let generated = flows
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, (_, arrivals))| arrivals.peek().map(|&(time, _)| (time, index)))
-            .min();
-        let (time, packet) = match (&mut capture, captured, generated) {
-            (Some(capture), Some(time), generated)
-                if generated.is_none_or(|(at, _)| time <= at) =>
-            {
-                let mut packet = capture.take(&pool, &mut outside);
-                if options.tos_priority {
-                    packet.iter_mut().for_each(prioritize);
-                }
-                (time, packet)
+        // Of what happens at the same time the capture's packets come before senders'.
+        while world.due().is_some_and(|next| next < time) {
+            world.step(&mut depart)?;
+        }
+        if let Some(mut packet) = capture.take(&pool, &mut outside) {
+            if options.tos_priority {
+                prioritize(&mut packet);
             }
-            (_, _, Some((time, index))) => {
-                let (flow, arrivals) = &mut flows[index];
-                let len = arrivals.next().map_or(0, |(_, len)| len);
-                let packet = flow.packet(len, &pool);
-                outside.no_buffer += u64::from(packet.is_none());
-                (time, packet)
-            }
-            _ => break,
-        };
-        if let Some(packet) = packet {
-            simulator.arrive(packet, time, &mut depart)?;
-        } else {
-            // What leaves until then gives its buffers back.
-            simulator.run_until(time, &mut depart)?;
+            world.arrive(packet, time, &mut depart)?;
         }
     }
-    let report = simulator.finish(&mut depart)?;
+    while world.due().is_some() {
+        world.step(&mut depart)?;
+    }
+    outside.no_buffer += world.no_buffer;
+    let (report, flows) = world.finish(&mut depart)?;
     if let Some(out) = out {
         out.finish()?;
     }
-    Ok((report, outside))
+    Ok((report, flows, outside))
 }
 
-type FlowArrivals<'a> = (&'a Flow, Peekable<Arrivals>);
-
-fn flows(flows: &[Flow]) -> Result<Vec<FlowArrivals<'_>>, Failure> {
-    let arrivals = |flow: &Flow| flow.arrivals().map(Iterator::peekable);
-    let all: Result<Vec<_>, _> = flows
-        .iter()
-        .map(|flow| Ok((flow, arrivals(flow)?)))
-        .collect();
-    all.map_err(|error: softnet_tc::sim::FlowError| {
+/// Adds what is to be generated.
+fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
+    let wrong = |error: softnet_tc::sim::FlowError| {
         Failure::because(Exit::Config, "cannot generate a flow", &error)
-    })
+    };
+    // Connections have ports of their own, unless they are told others.
+    let mut port = 20_000_u16;
+    for (place, generated) in options.generate.iter().enumerate() {
+        let Generated {
+            name,
+            flow,
+            tcp,
+            has_port,
+        } = generated;
+        let mut flow = flow.clone();
+        if let Some(seed) = options.seed {
+            flow.seed = seed.wrapping_add(place as u64);
+        }
+        let Some(tcp) = tcp else {
+            if !name.is_empty() && !has_port {
+                flow.source.1 = port;
+                port = port.wrapping_add(1);
+            }
+            world.add_flow(name, flow).map_err(wrong)?;
+            continue;
+        };
+        for _ in 0..tcp.count {
+            if !has_port {
+                flow.source.1 = port;
+                port = port.wrapping_add(1);
+            }
+            let connection = Connection {
+                algorithm: tcp.algorithm,
+                ecn: tcp.ecn,
+                rtt: tcp.rtt,
+                start: flow.start,
+                duration: flow.duration,
+                bytes: tcp.bytes,
+                flow: flow.clone(),
+            };
+            let name = if name.is_empty() { "tcp" } else { name };
+            world.add_connection(name, connection).map_err(wrong)?;
+            if *has_port {
+                flow.source.1 = flow.source.1.wrapping_add(1);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Linux's `rt_tos2priority`: low delay is interactive (6), with high throughput as well

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use softnet::stats::DropReason;
 use softnet_tc::Handle;
-use softnet_tc::sim::Report;
+use softnet_tc::sim::{FlowReport, Report, Sojourn};
 
 use super::outside::Outside;
 use crate::{classes, report};
 
 /// `12.3 Mbit/s`.
-fn rate(bits: u64) -> String {
+pub(super) fn rate(bits: u64) -> String {
     let (scale, unit) = match bits {
         0..1_000 => return format!("{bits} bit/s"),
         1_000..1_000_000 => (1e3, "kbit/s"),
@@ -22,7 +22,7 @@ fn rate(bits: u64) -> String {
 }
 
 /// `1.234 ms`.
-fn time(nanos: u64) -> String {
+pub(super) fn time(nanos: u64) -> String {
     match nanos {
         0..1_000 => format!("{nanos} ns"),
         1_000..1_000_000 => format!("{:.3} µs", nanos as f64 / 1e3),
@@ -52,7 +52,7 @@ fn arrived(report: &Report, outside: Outside) -> u64 {
 }
 
 /// A table with a line for each class.
-pub(super) fn table(report: &Report, outside: Outside) -> String {
+pub(super) fn table(report: &Report, flows: &[FlowReport], outside: Outside) -> String {
     let head = [
         "class",
         "qdisc",
@@ -99,6 +99,7 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
         let name = format!("{} {qdisc}", class.class);
         text += &classes::xstats(&name, class.xstats.iter().copied());
     }
+    text += &flow_table(flows);
     let root = report.root();
     let drops = all_drops(report, outside);
     text + &format!(
@@ -111,6 +112,52 @@ pub(super) fn table(report: &Report, outside: Outside) -> String {
     )
 }
 
+/// A line for each flow that has a name.
+fn flow_table(flows: &[FlowReport]) -> String {
+    let head = [
+        "flow",
+        "sent",
+        "delivered",
+        "rate",
+        "marked",
+        "sent again",
+        "stay p50",
+        "stay p99",
+        "rtt p50",
+        "rtt p99",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for flow in flows.iter().filter(|flow| !flow.name.is_empty()) {
+        let of = |times: &Sojourn, nanos: u64| match times.frames {
+            0 => "-".to_owned(),
+            _ => time(nanos),
+        };
+        rows.push([
+            flow.name.clone(),
+            flow.sent.to_string(),
+            flow.delivered.to_string(),
+            rate(flow.rate),
+            flow.marked.to_string(),
+            flow.again.to_string(),
+            of(&flow.sojourn, flow.sojourn.p50),
+            of(&flow.sojourn, flow.sojourn.p99),
+            of(&flow.rtt, flow.rtt.p50),
+            of(&flow.rtt, flow.rtt.p99),
+        ]);
+    }
+    match rows.len() {
+        1 => String::new(),
+        _ => report::table(&rows, &[0]),
+    }
+}
+
+fn times(s: &Sojourn) -> Value {
+    json!({
+        "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,
+        "p99": s.p99, "p999": s.p999, "max": s.max,
+    })
+}
+
 fn reasons(drops: &[(DropReason, u64)]) -> Value {
     drops
         .iter()
@@ -120,12 +167,11 @@ fn reasons(drops: &[(DropReason, u64)]) -> Value {
 }
 
 /// One JSON object.
-pub(super) fn json(report: &Report, outside: Outside) -> String {
+pub(super) fn json(report: &Report, flows: &[FlowReport], outside: Outside) -> Value {
     let classes: Vec<Value> = report
         .classes
         .iter()
         .map(|class| {
-            let s = &class.sojourn;
             let class_json = json!({
                 "class": class.class.to_string(),
                 "qdisc": (class.qdisc != Handle::NONE).then(|| class.qdisc.to_string()),
@@ -134,24 +180,39 @@ pub(super) fn json(report: &Report, outside: Outside) -> String {
                 "htb": classes::htb_json(class.htb),
                 "drop_reasons": reasons(&class.drops),
                 "xstats": class.xstats.iter().copied().collect::<BTreeMap<_, _>>(),
-                "sojourn_ns": {
-                    "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,
-                    "p99": s.p99, "p999": s.p999, "max": s.max,
-                },
+                "fair": class.fair,
+                "marked": class.marked,
+                "sojourn_ns": times(&class.sojourn),
             });
             classes::with_stats(class_json, &class.stats)
         })
         .collect();
+    let flows: Vec<Value> = flows
+        .iter()
+        .map(|flow| {
+            json!({
+                "name": flow.name,
+                "sent": flow.sent,
+                "delivered": flow.delivered,
+                "bytes": flow.bytes,
+                "rate_bps": flow.rate,
+                "marked": flow.marked,
+                "sent_again": flow.again,
+                "sojourn_ns": times(&flow.sojourn),
+                "rtt_ns": times(&flow.rtt),
+            })
+        })
+        .collect();
     let root = report.root();
-    let value = json!({
+    json!({
         "span_ns": report.span,
         "arrived": arrived(report, outside),
         "sent": root.packets,
         "queued": root.queued,
         "dropped": reasons(&all_drops(report, outside)),
         "classes": classes,
-    });
-    format!("{value:#}\n")
+        "flows": flows,
+    })
 }
 
 #[cfg(test)]

@@ -158,7 +158,8 @@ fn softnet_answers_as_linux_7_2_did() {
     assert_eq!(linux.len(), ours.len());
     let (wrong, seen) = compare(&linux, &ours);
     assert_eq!(wrong, "");
-    for (number, difference) in differences().iter().enumerate() {
-        assert!(seen.contains(&number), "no difference now: {difference:?}");
-    }
+    let mut known = differences();
+    let mut number = 0..;
+    known.retain(|_| !number.next().is_some_and(|number| seen.contains(&number)));
+    assert!(known.is_empty(), "no difference now: {known:#?}");
 }

@@ -43,6 +43,20 @@ fn a_program_without_the_library_finds_no_device() {
     assert_eq!(names(&shown), [INTERFACE], "{shown}");
 }
 
+/// A program that makes its system calls by itself, and what it starts.
+#[test]
+fn a_static_program_is_supervised() {
+    if !has_program("busybox") {
+        return;
+    }
+    let bench = Bench::new("static");
+    let shown = bench.run(&["busybox", "ip", "-o", "link"]);
+    assert_eq!(names(&shown), [INTERFACE], "{shown}");
+    let shown = bench.run(&["busybox", "sh", "-c", "busybox ip -o link"]);
+    assert_eq!(names(&shown), [INTERFACE], "{shown}");
+    assert_eq!(bench.run(&["busybox", "ls", "/sys/class/net"]), "lo\n");
+}
+
 #[test]
 fn the_host_network_is_reached_where_asked_for() {
     if !has_program("ip") {

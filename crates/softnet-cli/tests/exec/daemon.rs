@@ -39,7 +39,7 @@ const ENOPROTOOPT: i32 = 92;
 /// Requests and options that were received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Types of requests, by the port they came from.
+    /// Types of requests, by the port they came from, or 0.
     pub(crate) requests: BTreeMap<u32, Vec<u16>>,
     /// Options that were set: port, option, value.
     pub(crate) options: Vec<(u32, u32, u32)>,
@@ -120,7 +120,10 @@ fn note(connection: &OwnedFd, request: &[u8], kind: u16, asked: &mut Asked) {
         let numbers = [16, 20, 24].map(|at| u32_at(request, at));
         asked.options.push(numbers.into());
     } else {
-        let port = port(connection).expect("the client's address has its port");
+        // A supervisor asks for one link by itself, and its address has none.
+        let of_supervisor = kind == GET_LINK && u16_at(request, 6) & DUMP != DUMP;
+        let port = port(connection).or_else(|| of_supervisor.then_some(0));
+        let port = port.expect("the client's address has its port");
         asked.requests.entry(port).or_default().push(kind);
     }
 }

@@ -9,6 +9,7 @@ mod file;
 mod life;
 mod ports;
 mod rates;
+mod run_time;
 
 use std::fs;
 use std::io::Write;

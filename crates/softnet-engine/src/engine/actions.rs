@@ -8,9 +8,9 @@ use super::info::LinkKind;
 use super::life::Engine;
 use super::spec::ActionSpec;
 use super::state::State;
-use crate::forward::{Actions, Mirred};
+use crate::forward::{Actions, Departure, Mirred};
 use softnet::tx::Egress;
-use softnet_tc::AnyQdisc;
+use softnet_tc::{AnyQdisc, Side};
 
 impl<D: Devices> Engine<D> {
     /// As [`set_actions`](Engine::set_actions), with the targets' names. What a port has already
@@ -60,26 +60,38 @@ impl<D: Devices> Engine<D> {
 
 impl<D: Devices> State<D> {
     /// Attaches the actions of a port that has another device, and those that send there.
-    pub(super) fn apply_actions(&self, number: u16) {
+    pub(super) fn apply_actions(&mut self, number: u16) {
         let index = self.slot(number).index;
-        for link in self.links.values().filter(|link| !link.is_bridge()) {
+        let links = self.links.clone();
+        for link in links.values().filter(|link| !link.is_bridge()) {
             if link.index == index || link.actions().iter().any(|action| action.to == index) {
                 self.attach_actions(link.number);
             }
         }
     }
 
-    fn attach_actions(&self, number: u16) {
+    fn attach_actions(&mut self, number: u16) {
         let actions = self.link_at(number).map_or(&[][..], |link| link.actions());
         let action = |action: &ActionSpec<u32>| {
             // Nothing, if it was removed: what is redirected there is dropped.
             let to = self.port(action.to);
             let to = to.map_or_else(|_| Weak::new(), |to| Arc::downgrade(&to.device));
-            Mirred::new(action.mode, action.dir, to)
+            Mirred::new(action.mode, action.dir, number, to)
         };
         let actions: Vec<_> = actions.iter().map(action).collect();
-        let egress = (!actions.is_empty())
-            .then(|| Box::new(Actions::new(actions)) as Box<dyn Egress<D::Tx, AnyQdisc>>);
-        self.slot(number).device.set_egress(egress);
+        self.slot_mut(number).actions = Arc::new(Actions::new(actions));
+        self.attach_departure(number);
+    }
+
+    /// Attaches the egress hook of a port, if it has filters, and its actions, if it has some.
+    pub(super) fn attach_departure(&self, number: u16) {
+        let port = self.slot(number);
+        let actions = port.actions.clone();
+        let hooks = port.hooks.clone();
+        let hooks = hooks.filter(|hooks| hooks.is_active(Side::Egress));
+        let is_any = hooks.is_some() || !actions.is_empty();
+        let departure =
+            || -> Box<dyn Egress<D::Tx, AnyQdisc>> { Box::new(Departure { hooks, actions }) };
+        port.device.set_egress(is_any.then(departure));
     }
 }

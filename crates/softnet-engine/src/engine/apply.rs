@@ -15,6 +15,7 @@ use super::links::random_address;
 use super::spec::{
     ActionSpec, BridgeSpec, FdbSpec, MemberSpec, PortSpec, Settings, Spec, vlans_beside,
 };
+use crate::forward::Virtual;
 use softnet_tc::{QdiscSpec, TreeSpec};
 
 /// A specification was not applied.
@@ -69,10 +70,17 @@ impl<D: Devices> Engine<D> {
             rate_groups: self.rate_groups(),
             ..Spec::default()
         };
+        for number in self.blocks() {
+            let list = self.read_block(number, |block| block.list().clone())?;
+            spec.blocks.insert(number, list);
+        }
         let mut stations = self.fixed_stations()?;
         let links = self.links();
         for link in links.values() {
             let settings = link.settings.clone();
+            if self.is_loopback(link) {
+                continue;
+            }
             let Some(options) = link.options() else {
                 let bridge = self.bridge(link.index)?;
                 spec.bridges.push(BridgeSpec {
@@ -103,7 +111,7 @@ impl<D: Devices> Engine<D> {
             spec.ports.push(PortSpec {
                 settings,
                 options: options.clone(),
-                qdisc: match tree.is_empty() {
+                qdisc: match tree == TreeSpec::new() {
                     true => QdiscSpec::Default,
                     false => QdiscSpec::Tree(tree),
                 },
@@ -143,6 +151,15 @@ impl<D: Devices> Engine<D> {
             Some((self.link_named(name).ok()?.index, why))
         };
         Ok(missing.into_iter().filter_map(index).collect())
+    }
+}
+
+impl<D: Devices> Engine<D> {
+    /// A link is `lo`, which is part of no specification.
+    fn is_loopback(&self, link: &LinkInfo<D::Spec>) -> bool {
+        let device = link.device();
+        let link = device.and_then(|device| self.devices.virtual_link(device));
+        link == Some(Virtual::Loopback)
     }
 }
 
@@ -186,6 +203,7 @@ impl<S: Clone + PartialEq> Plan<S> {
         let links = engine.links();
         let (bridges, ports) = links
             .values()
+            .filter(|link| !engine.is_loopback(link))
             .partition::<Vec<_>, _>(|link| link.is_bridge());
         let number = |link: &std::sync::Arc<LinkInfo<S>>| Some(link.index);
         Ok(Plan {
@@ -263,6 +281,7 @@ impl<S: Clone + PartialEq> Plan<S> {
             ports,
             bridges,
             rate_groups,
+            blocks,
         } = &self.spec;
         self.free_names(engine)?;
         for (name, &group) in rate_groups {
@@ -301,13 +320,18 @@ impl<S: Clone + PartialEq> Plan<S> {
             link.and_then(|index| engine.set_action_specs(index, &port.actions))
                 .map_err(self.failed(place, "changed"))?;
         }
+        for number in engine.blocks() {
+            let list = blocks.get(&number).cloned().unwrap_or_default();
+            let set = engine.set_block(number, &list);
+            set.map_err(ApplyError::new(format!("block {number}"), "changed"))?;
+        }
         let named = ports.iter().map(|port| &port.settings.name);
         let named = named.chain(bridges.iter().map(|bridge| &bridge.settings.name));
         let named: HashSet<&String> = named.collect();
         let links = engine.links();
         let surplus = links
             .values()
-            .filter(|link| !named.contains(&link.settings.name));
+            .filter(|link| !named.contains(&link.settings.name) && !engine.is_loopback(link));
         let surplus: Vec<u32> = surplus.map(|link| link.index).collect();
         let failed = ApplyError::new("what is not in it".into(), "removed");
         engine.delete_all(&surplus).map_err(failed)?;

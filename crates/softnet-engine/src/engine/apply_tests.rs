@@ -85,6 +85,7 @@ fn spec() -> Spec<&'static str> {
         packets: None,
     };
     Spec {
+        blocks: Default::default(),
         ports: vec![a, b],
         bridges: vec![bridge],
         rate_groups: [("tenant".to_owned(), group)].into(),

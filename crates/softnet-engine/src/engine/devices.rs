@@ -5,6 +5,7 @@ use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
 use super::spec::Settings;
+use crate::forward::{Virtual, VlanTag};
 use crate::rx::RxQueue;
 use softnet::tx::{Features, TxRing};
 
@@ -82,6 +83,19 @@ pub trait Devices: Debug + Send + 'static {
 
     /// Smallest and largest MTU.
     fn mtus(&self, spec: &Self::Spec) -> (u32, u32);
+
+    /// The link without a device that a driver stands for.
+    fn virtual_link(&self, _spec: &Self::Spec) -> Option<Virtual> {
+        None
+    }
+
+    /// The driver behind a VLAN of the link of a name.
+    fn vlan(&self, _parent: &str, _tag: VlanTag) -> Option<Self::Spec> {
+        None
+    }
+
+    /// The link below a VLAN link has another name.
+    fn rename_parent(&self, _spec: &mut Self::Spec, _name: &str) {}
 }
 
 /// Devices of a program that opens its queues itself, and adds ports

@@ -118,6 +118,18 @@ pub enum EngineError {
     /// The bridge does not look at membership.
     #[error("multicast snooping is off")]
     NoSnooping,
+    /// `lo` has no VLANs.
+    #[error("VLANs not supported on device")]
+    NoVlans,
+    /// The VLAN has a link.
+    #[error("VLAN device already exists")]
+    VlanExists,
+    /// VLANs of VLANs.
+    #[error("Device is already at maximum lower nest level")]
+    TooDeep,
+    /// `lo` is there for as long as the engine is.
+    #[error("the link `{0}` cannot be deleted")]
+    Stays(String),
     /// There are as many ports as there are numbers for them.
     #[error("an engine has at most {MAX_PORTS} ports")]
     TooManyPorts,

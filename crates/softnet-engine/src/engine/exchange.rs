@@ -22,10 +22,13 @@ use super::losses::sum;
 use super::spec::{PortOptions, PortSpec, Settings};
 use super::state::{State, TxEvent, WorkerHandle};
 use crate::Device;
+use crate::forward::{GiveBack, OfQueues, Role};
 use crate::link::{Link, LinkCell};
 use crate::rx::{Backlog, Command, Napi, NapiPlace, RxQueue, TxPort};
-use softnet::mem::{PacketList, Pool};
-use softnet::tx::{DeviceConfig, DeviceStats, Ingress, Notifier, Qdiscs, QueueMap, TxPolicy};
+use softnet::mem::{PacketList, Pool, Turn};
+use softnet::tx::{
+    DeviceConfig, DeviceStats, Ingress, Notifier, Outlet, Qdiscs, QueueMap, TxPolicy, TxRing,
+};
 use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, TreeSpec};
 
 /// A device in place of another, with what goes by its queues.
@@ -36,6 +39,7 @@ struct Exchange<D: Devices> {
     map: QueueMap,
     /// The default qdisc is `noqueue`.
     no_queue: bool,
+    role: Role,
 }
 
 /// A device, and the events of its transmit queues.
@@ -69,7 +73,10 @@ pub(crate) struct ToBacklog {
 
 impl Ingress for ToBacklog {
     fn receive_later(&self, packets: &mut PacketList) {
-        packets.for_each_mut(|packet| packet.set_port(self.port));
+        packets.for_each_mut(|packet| {
+            packet.set_port(self.port);
+            packet.set_turn(Turn::None);
+        });
         *packets = self.backlog.push(packets.take());
         self.notifier.wake();
     }
@@ -130,7 +137,12 @@ impl<D: Devices> Engine<D> {
     /// If there is no such port, its qdisc or its queue map does not fit so many queues, there are
     /// too many, or a worker cannot watch a receive queue. Nothing is changed then, and the new
     /// queues are closed.
-    pub fn replace(&self, index: u32, rx: Vec<D::Rx>, tx: Vec<D::Tx>) -> Result<(), EngineError> {
+    pub fn replace(
+        &self,
+        index: u32,
+        rx: Vec<D::Rx>,
+        mut tx: Vec<D::Tx>,
+    ) -> Result<(), EngineError> {
         let mut guard = self.control()?;
         let state = &mut *guard;
         let number = state.number(index)?;
@@ -145,6 +157,8 @@ impl<D: Devices> Engine<D> {
             return Err(error);
         }
         let down = tx.is_empty();
+        let known = state.slot(number);
+        state.connect(&mut tx, &known.events, (number, known.role));
         std::mem::swap(&mut state.slot_mut(number).files, &mut files);
         let link = state.known_mut(index);
         link.open = !down;
@@ -197,6 +211,7 @@ impl<D: Devices> Engine<D> {
             policy: to.options.policy.clone(),
             map: to.options.map.clone(),
             no_queue: self.devices.no_queue(&to.options.device),
+            role: state.role(self.devices.virtual_link(&to.options.device))?,
         };
         state.exchange(number, exchange)?;
         let link = state.known_mut(index);
@@ -229,6 +244,7 @@ impl<D: Devices> State<D> {
             policy: self.policy(number),
             map: port.device.queue_map(),
             no_queue: port.tree.env().no_queue,
+            role: port.role,
         };
         self.exchange(number, to)
     }
@@ -248,6 +264,7 @@ impl<D: Devices> State<D> {
             policy,
             map,
             no_queue,
+            role,
         } = to;
         let config = DeviceConfig {
             name: before.name().to_string(),
@@ -262,8 +279,9 @@ impl<D: Devices> State<D> {
         let (tree, qdiscs) = DeviceTree::new(qdisc, tx.len(), &env)?;
         map.check(tx.len())?;
         let (events, mut files) = self.attach(&config.name, &tx, first, tx.len())?;
-        let device = self.make_device(config, tx, qdiscs, &events, number);
+        let device = self.make_device(config, tx, qdiscs, &events, (number, role));
         device.set_queue_map(&map)?;
+        self.set_outlet(&device, index);
         if let Err(error) = self.open(number, Some(&device), rx) {
             self.detach(&events, files);
             return Err(error);
@@ -276,11 +294,14 @@ impl<D: Devices> State<D> {
         }
         let port = self.slot_mut(number);
         port.device = device;
+        port.role = role;
         port.tree = tree;
         port.features = features;
         let served = std::mem::replace(&mut port.events, events);
         std::mem::swap(&mut port.files, &mut files);
         self.unwatch_rings(files);
+        self.slot_mut(number).hooks = None;
+        self.follow_hook(number);
         self.apply_actions(number);
         self.close(&[old]);
         self.publish();
@@ -296,16 +317,17 @@ impl<D: Devices> State<D> {
     pub(super) fn make_device(
         &self,
         config: DeviceConfig,
-        rings: Vec<D::Tx>,
+        mut rings: Vec<D::Tx>,
         qdiscs: Qdiscs<AnyQdisc>,
         events: &[TxEvent],
-        port: u16,
+        (port, role): (u16, Role),
     ) -> Arc<Device<D::Tx>> {
         let notifier = |&(worker, event): &TxEvent| {
             let notifier: &Arc<_> = &self.workers[worker].shared.notifier;
             (notifier.clone(), event)
         };
         let workers: Vec<_> = events.iter().map(notifier).collect();
+        self.connect(&mut rings, events, (port, role));
         let device = Device::new(config, rings, qdiscs, &self.pool, &workers);
         let receiver = &self.workers[events[0].0].shared;
         device.set_ingress(Box::new(ToBacklog {
@@ -315,6 +337,32 @@ impl<D: Devices> State<D> {
         }));
         device.measure(self.clock.clone());
         Arc::new(device)
+    }
+
+    /// Has what actions of a device's qdiscs send to other links go there.
+    pub(super) fn set_outlet(&self, device: &Arc<Device<D::Tx>>, index: u32) {
+        let outlet: Arc<dyn Outlet> = Arc::new(OfQueues {
+            device: Arc::downgrade(device),
+            index,
+            links: self.targets.clone(),
+        });
+        device.set_outlet(&outlet);
+    }
+
+    /// Has the rings of a link without a device give back what they send.
+    fn connect(&self, rings: &mut [D::Tx], events: &[TxEvent], (port, role): (u16, Role)) {
+        if role == Role::Device {
+            return;
+        }
+        for (ring, &(worker, _)) in rings.iter_mut().zip(events) {
+            let shared = &self.workers[worker].shared;
+            ring.connect(Arc::new(GiveBack {
+                role,
+                port,
+                backlog: shared.backlog.clone(),
+                notifier: shared.notifier.clone(),
+            }));
+        }
     }
 
     /// Spreads receive queues over the workers, from the port's first one on, in place of those

@@ -9,7 +9,8 @@ use super::error::EngineError;
 use super::info::{LinkInfo, LinkKind, Links};
 use super::life::Engine;
 use super::spec::Settings;
-use super::state::State;
+use super::state::{PortOf, State};
+use crate::forward::{Role, Virtual};
 use softnet::tx::{DeviceStats, Features};
 use softnet::wire::EthernetAddress;
 
@@ -77,9 +78,16 @@ impl<D: Devices> Engine<D> {
     pub fn delete_all(&self, indices: &[u32]) -> Result<Vec<DeviceStats>, EngineError> {
         let mut guard = self.control()?;
         let state = &mut *guard;
+        let with_vlans = state.with_vlans(indices);
+        let indices = &with_vlans[..];
         let mut links = Vec::with_capacity(indices.len());
         for (place, &index) in indices.iter().enumerate() {
             let link = state.link(index)?;
+            if let Ok(port) = state.port(index)
+                && port.role == Role::Loopback
+            {
+                return Err(EngineError::Stays(link.settings.name.clone()));
+            }
             if indices[..place].contains(&index) {
                 return Err(EngineError::NoLink(index));
             }
@@ -102,6 +110,7 @@ impl<D: Devices> Engine<D> {
                 state.changes.note(Change::Left { port, name, bridge });
             }
             let name = link.settings.name.clone();
+            state.actions.link_gone(port);
             state.changes.note(Change::LinkGone(port, name));
         }
         Ok(counted)
@@ -156,6 +165,15 @@ impl<D: Devices> Engine<D> {
         if before.name != after.name {
             state.names.remove(&before.name);
             state.names.insert(after.name.clone(), index);
+            for vlan in state.with_vlans(&[index]).into_iter().skip(1) {
+                let number = link.number;
+                let is_child = |p: &PortOf<D>| matches!(p.role, Role::Vlan(of, _) if of == number);
+                if state.port(vlan).is_ok_and(is_child)
+                    && let Some(options) = state.known_mut(vlan).options_mut()
+                {
+                    self.devices.rename_parent(&mut options.device, &after.name);
+                }
+            }
         }
         let up = after.up;
         let known = state.known_mut(index);
@@ -183,7 +201,11 @@ impl<D: Devices> Engine<D> {
         if renamed && state.names.contains_key(&settings.name) {
             return Err(EngineError::Exists(settings.name.clone()));
         }
-        let bad = |address: EthernetAddress| address.is_multicast() || address.is_zero();
+        let link = device.and_then(|device| self.devices.virtual_link(device));
+        let bad = |address: EthernetAddress| match link {
+            Some(Virtual::Loopback) => address.is_multicast(),
+            _ => address.is_multicast() || address.is_zero(),
+        };
         if settings.address.is_some_and(bad) {
             return Err(EngineError::BadAddress);
         }

@@ -4,6 +4,7 @@
 //! Control calls are carried out one at a time, block for some of the workers' rounds, and change
 //! all or nothing; packets go on flowing meanwhile.
 
+mod action_table;
 mod actions;
 mod apply;
 mod bridges;
@@ -14,6 +15,7 @@ mod events;
 pub(crate) mod exchange;
 mod fdb;
 mod hang;
+mod hooks;
 mod info;
 mod life;
 mod links;
@@ -52,6 +54,8 @@ mod caller_tests;
 #[cfg(all(test, not(miri)))]
 mod flood_tests;
 #[cfg(all(test, not(miri)))]
+mod hook_tests;
+#[cfg(all(test, not(miri)))]
 mod life_tests;
 #[cfg(all(test, not(miri)))]
 mod link_tests;
@@ -69,3 +73,5 @@ mod replace_tests;
 mod steering_tests;
 #[cfg(all(test, not(miri)))]
 mod tests;
+#[cfg(all(test, not(miri)))]
+mod virtual_link_tests;

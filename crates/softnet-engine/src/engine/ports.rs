@@ -10,7 +10,8 @@ use super::links::random_address;
 use super::losses::{Losses, sum};
 use super::spec::{PortOptions, PortSpec};
 use super::state::{Port, State};
-use crate::forward::{Bridge, Guard, Member};
+use super::stats::passed_on;
+use crate::forward::{Bridge, Guard, MAX_HOPS, Member, Role, Virtual};
 use crate::link::LinkCell;
 use crate::rx::{Command, SteeringSpec};
 use softnet::tx::{DeviceConfig, DeviceStats, Features};
@@ -277,6 +278,7 @@ impl<D: Devices> State<D> {
         if queues == 0 {
             return Err(EngineError::NoQueue(settings.name.clone()));
         }
+        let role = self.role(devices.virtual_link(&options.device))?;
         self.check_steering(&options.steering)?;
         options.map.check(queues)?;
         let limits = self.limits(options.rate_group.as_deref())?;
@@ -290,6 +292,7 @@ impl<D: Devices> State<D> {
             no_queue: devices.no_queue(&options.device),
             parallel: options.parallel,
             group: limits.map(|limits| limits.to.clone()),
+            hook_copies: self.workers.len(),
             ..QdiscEnv::new(&self.pool)
         };
         let (tree, qdiscs) = DeviceTree::new(new.qdisc.clone(), queues, &env)?;
@@ -300,7 +303,7 @@ impl<D: Devices> State<D> {
         };
         let (number, first) = (self.free_number()?, self.next_worker);
         let (events, files) = self.attach(&config.name, &tx, first, queues)?;
-        let device = self.make_device(config, tx, qdiscs, &events, number);
+        let device = self.make_device(config, tx, qdiscs, &events, (number, role));
         device.set_queue_map(&options.map)?;
         if !is_open || !settings.up {
             device.deactivate()?;
@@ -314,6 +317,7 @@ impl<D: Devices> State<D> {
             actions: Vec::new(),
         };
         let index = self.insert(settings.clone(), kind, (number, queues), is_open);
+        self.set_outlet(&device, index);
         self.ports[place] = Some(Port {
             index,
             device: device.clone(),
@@ -329,9 +333,13 @@ impl<D: Devices> State<D> {
             guard: Guard::new(&new.options.security).map(Arc::new),
             features,
             tree,
+            role,
+            hooks: None,
+            actions: Arc::default(),
             losses: Losses::default(),
             before: DeviceStats::default(),
         });
+        self.follow_hook(number);
         self.next_worker = (first + queues.max(rx.len())) % self.workers.len();
         self.serve(number, &device, &events);
         self.publish_soon();
@@ -352,6 +360,7 @@ impl<D: Devices> State<D> {
         let mut bridges: Vec<Arc<Bridge>> = Vec::new();
         let mut counted = Vec::with_capacity(numbers.len());
         let mut gone = Vec::with_capacity(numbers.len());
+        let mut roles = Vec::with_capacity(numbers.len());
         for &number in numbers {
             let left = self.unlist(number);
             let is_known = |left: &Arc<Bridge>| bridges.iter().any(|b| Arc::ptr_eq(b, left));
@@ -360,6 +369,7 @@ impl<D: Devices> State<D> {
             let removed = removed.expect("the port of a number in use");
             self.strike(removed.index);
             self.unwatch_rings(removed.files);
+            roles.push(removed.role);
             counted.push(removed.before);
             gone.push((removed.device, removed.events));
         }
@@ -369,12 +379,84 @@ impl<D: Devices> State<D> {
         for bridge in bridges {
             bridge.fdb().forget_ports(numbers);
         }
-        for (counted, last) in counted.iter_mut().zip(&retired) {
+        let virtuals = roles.iter().map(|&role| role != Role::Device);
+        for ((counted, last), is_virtual) in counted.iter_mut().zip(&retired).zip(virtuals) {
             sum(counted, last);
-            sum(&mut self.removed, counted);
+            match is_virtual {
+                true => sum(&mut self.removed, &passed_on(counted)),
+                false => sum(&mut self.removed, counted),
+            }
         }
+        self.hold_numbers(numbers);
+        self.forget_blocks();
         self.publish();
         Ok(counted)
+    }
+
+    /// The part that a new port has in forwarding.
+    pub(super) fn role(&self, link: Option<Virtual>) -> Result<Role, EngineError> {
+        Ok(match link {
+            None => Role::Device,
+            Some(Virtual::Ifb) => Role::Ifb,
+            Some(Virtual::Loopback) => Role::Loopback,
+            Some(Virtual::Vlan { parent, tag }) => {
+                let index = self.names.get(&parent).copied();
+                let index = index.ok_or(EngineError::NoLinkNamed(parent))?;
+                let number = self.number(index)?;
+                let role = Role::Vlan(number, tag);
+                if self.slot(number).role == Role::Loopback {
+                    return Err(EngineError::NoVlans);
+                }
+                if self.ports.iter().flatten().any(|port| port.role == role) {
+                    return Err(EngineError::VlanExists);
+                }
+                if self.depth(number) >= usize::from(MAX_HOPS) {
+                    return Err(EngineError::TooDeep);
+                }
+                role
+            }
+        })
+    }
+
+    /// VLAN links from a port down, itself included.
+    fn depth(&self, number: u16) -> usize {
+        let below = |&number: &u16| match self.slot(number).role {
+            Role::Vlan(parent, _) => Some(parent),
+            _ => None,
+        };
+        std::iter::successors(below(&number), below).count()
+    }
+
+    /// The links that go with these: the VLANs of their ports, and so on.
+    pub(super) fn with_vlans(&self, indices: &[u32]) -> Vec<u32> {
+        let mut all = indices.to_vec();
+        let mut at = 0;
+        while let Some(&index) = all.get(at) {
+            at += 1;
+            let Ok(number) = self.number(index) else {
+                continue;
+            };
+            let above = self.ports.iter().flatten();
+            let above = above
+                .filter(|port| matches!(port.role, Role::Vlan(parent, _) if parent == number));
+            let new: Vec<u32> = above.map(|port| port.index).collect();
+            all.extend(new.into_iter().filter(|index| !indices.contains(index)));
+        }
+        all
+    }
+
+    /// Keeps numbers of removed ports from new ones for as long as an `ifb` may give back packets
+    /// that were redirected by the old ones.
+    fn hold_numbers(&mut self, numbers: &[u16]) {
+        match self
+            .ports
+            .iter()
+            .flatten()
+            .any(|port| port.role == Role::Ifb)
+        {
+            true => self.held_numbers.extend(numbers),
+            false => self.held_numbers.clear(),
+        }
     }
 
     /// Checks that the workers are there to which packets are to be steered.

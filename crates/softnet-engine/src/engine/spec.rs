@@ -12,8 +12,8 @@ use crate::forward::{
 use crate::rx::SteeringSpec;
 use softnet::tx::{QueueMap, TxPolicy};
 use softnet::wire::EthernetAddress;
-use softnet_tc::QdiscSpec;
 use softnet_tc::rate::GroupSpec;
+use softnet_tc::{FilterList, QdiscSpec};
 
 /// Longest name of a link in bytes (`IFNAMSIZ` without its terminator).
 pub const NAME_MAX: usize = 15;
@@ -29,6 +29,8 @@ pub struct Spec<D> {
     pub bridges: Vec<BridgeSpec>,
     /// Rates that ports share, by the group's name.
     pub rate_groups: BTreeMap<String, GroupSpec>,
+    /// Filters that hooks of ports share, by the number of the block; of each that a hook has.
+    pub blocks: BTreeMap<u32, FilterList>,
 }
 
 /// A port.

@@ -16,7 +16,10 @@ use super::info::{LinkInfo, Links};
 use super::losses::Losses;
 use super::spec::BridgeOptions;
 use crate::Device;
-use crate::forward::{Bridge, Entry, Forwarder, Guard, Joined, Member, Members, PortVlans};
+use crate::forward::{
+    Actions, Arrival, Bridge, Entry, Forwarder, Guard, Hooks, Joined, LinkTable, Member, Members,
+    PortVlans, Role, VlanTag,
+};
 use crate::link::LinkCell;
 use crate::rx::{COMMANDS, Command, Event, FlowTable, Napi, View, WorkerShared};
 use softnet::mem::Pool;
@@ -27,7 +30,7 @@ use softnet::time::Clock;
 use softnet::tx::{ControlError, DeviceStats, Features, RingFile, TxRing};
 use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateGroup};
-use softnet_tc::{ClassStats, DeviceTree, FilterSpec, FilterStats};
+use softnet_tc::{ActionTable, Block, ClassStats, DeviceTree, FilterSpec, FilterStats};
 
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
@@ -82,6 +85,12 @@ pub(super) struct Port<Q, R> {
     /// Features that another device of the port is made with.
     pub(super) features: Features,
     pub(super) tree: DeviceTree,
+    /// Part in forwarding.
+    pub(super) role: Role,
+    /// Hooks, if they have a qdisc.
+    pub(super) hooks: Option<Arc<Hooks<R>>>,
+    /// Actions of its own on what leaves it.
+    pub(super) actions: Arc<Actions<R>>,
     /// Drops by its driver.
     pub(super) losses: Losses,
     /// Counted by the devices that it had before.
@@ -168,6 +177,12 @@ pub(super) struct State<D: Devices> {
     /// By link.
     pub(super) bridges: BTreeMap<u32, BridgeState>,
     pub(super) rate_groups: RateGroups,
+    /// Filters that links share, by the blocks' numbers.
+    pub(super) filter_blocks: BTreeMap<u32, Block>,
+    /// The links that actions send to.
+    pub(super) targets: Arc<LinkTable<D::Tx>>,
+    /// Actions of filters.
+    pub(super) actions: ActionTable,
     /// The number of the last link.
     pub(super) last: u32,
     /// The last handle that was chosen for a qdisc.
@@ -180,6 +195,8 @@ pub(super) struct State<D: Devices> {
     serial: u32,
     /// Reports of the workers.
     pub(super) reports: Receiver<Event>,
+    /// Numbers of ports that were removed while an `ifb` may have held packets of theirs.
+    pub(super) held_numbers: BTreeSet<u16>,
     /// Counted by ports that were removed.
     pub(super) removed: DeviceStats,
     pub(super) held: Held,
@@ -220,7 +237,10 @@ impl<D: Devices> State<D> {
             names: HashMap::new(),
             ports: Vec::new(),
             bridges: BTreeMap::new(),
+            actions: ActionTable::default(),
             rate_groups: RateGroups::default(),
+            filter_blocks: BTreeMap::new(),
+            targets: Arc::new(LinkTable::new()),
             last: 0,
             chosen: 0x8000,
             generation: 0,
@@ -228,6 +248,7 @@ impl<D: Devices> State<D> {
             next_worker: 0,
             serial: 0,
             reports,
+            held_numbers: BTreeSet::new(),
             removed: DeviceStats::default(),
             held: Held::default(),
             pool,
@@ -329,7 +350,11 @@ impl<D: Devices> State<D> {
 
     /// The number of the next port: the first that is free.
     pub(super) fn free_number(&self) -> Result<u16, EngineError> {
-        let free = self.ports.iter().position(Option::is_none);
+        let mut ports = self.ports.iter().zip(0..);
+        let free = |&(port, number): &(&Option<_>, u16)| {
+            Option::is_none(port) && !self.held_numbers.contains(&number)
+        };
+        let free = ports.find(free).map(|(_, number)| usize::from(number));
         check_number(free.unwrap_or(self.ports.len()))
     }
 
@@ -414,6 +439,22 @@ impl<D: Devices> State<D> {
         link.map_or_else(EthernetAddress::default, |link| link.address())
     }
 
+    /// The VLAN links that are up, by the link below them.
+    fn vlans_of(&self) -> HashMap<u32, Vec<(VlanTag, u16)>> {
+        let mut of: HashMap<u32, Vec<_>> = HashMap::new();
+        for port in self.ports.iter().flatten() {
+            if let Role::Vlan(parent, tag) = port.role
+                && let Some(link) = self.links.get(&port.index)
+                && link.settings.up
+            {
+                let parent = self.slot(parent).index;
+                of.entry(parent).or_default().push((tag, link.number));
+            }
+        }
+        of.values_mut().for_each(|vlans| vlans.sort_unstable());
+        of
+    }
+
     /// View that the workers forward by.
     pub(super) fn view(&self) -> Arc<View<D::Rx, D::Tx>> {
         let bridges = self.members();
@@ -422,16 +463,26 @@ impl<D: Devices> State<D> {
             let master = link.filter(|link| link.settings.up)?.master?;
             bridges.get(&master).cloned()
         };
+        let vlans = self.vlans_of();
+        let arrival = |port: &PortOf<D>| {
+            let vlans = vlans.get(&port.index).cloned().unwrap_or_default();
+            let hooks = port.hooks.clone();
+            let is_any = hooks.is_some() || !vlans.is_empty();
+            is_any.then(|| Box::new(Arrival { hooks, vlans }))
+        };
         let entry = |port: &PortOf<D>| Entry {
             device: port.device.clone(),
             bridge: entry(port),
             link: port.link.clone(),
             guard: port.guard.clone(),
+            role: port.role,
+            arrival: arrival(port),
         };
         let ports = self.ports.iter();
         Arc::new(View {
             forwarder: Forwarder {
                 ports: ports.clone().map(|p| p.as_ref().map(entry)).collect(),
+                links: self.targets.clone(),
                 bridges: bridges.values().cloned().collect(),
                 pool: self.pool.clone(),
                 copied: self.copied.clone(),
@@ -475,6 +526,7 @@ impl<D: Devices> State<D> {
         self.held.unsynced |= self.held.stale;
         self.held.stale = !self.held.lost_vlans.is_empty();
         self.held.published += 1;
+        self.set_targets();
         let view = self.view();
         // All devices together get half of the smaller pool: the other half is for what waits to
         // be enqueued, and for what is in flight.

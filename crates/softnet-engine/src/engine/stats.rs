@@ -2,6 +2,7 @@
 
 use super::losses::{sum, sum_drops};
 use super::state::Port;
+use crate::forward::Role;
 use crate::link::{DeviceDrops, LinkState};
 use crate::rx::WorkerStats;
 use softnet::mem::PoolStats;
@@ -16,6 +17,8 @@ pub struct PortStats {
     pub name: String,
     /// Counters, with those of other queues that it had before.
     pub device: DeviceStats,
+    /// It has no device: what it receives and sends is another port's, too.
+    pub is_virtual: bool,
     /// Drops by the device behind the driver. Not among the packets received or sent
     /// here, so no part of the conservation either.
     pub device_drops: DeviceDrops,
@@ -38,12 +41,26 @@ impl PortStats {
         PortStats {
             name: port.device.name().to_string(),
             device,
+            is_virtual: port.role != Role::Device,
             device_drops: port.losses.total(),
             link: port.link.get(),
             status: port.losses.status(),
             classes: Vec::new(),
             filters: Vec::new(),
         }
+    }
+}
+
+/// Counters of a removed port without a device, as part of those of all removed ones: what it sent
+/// went through backlogs.
+pub(super) fn passed_on(counted: &DeviceStats) -> DeviceStats {
+    DeviceStats {
+        rx_packets: 0,
+        rx_bytes: 0,
+        tx_packets: 0,
+        tx_bytes: 0,
+        deferred: counted.deferred.wrapping_add(counted.tx_packets),
+        ..counted.clone()
     }
 }
 
@@ -105,6 +122,9 @@ impl EngineStats {
         };
         // The counters wrap. Read while packets move, the second may be ahead of the first.
         let deferred: u64 = self.devices().map(|device| device.deferred).sum();
+        let virtuals = self.ports.iter().filter(|port| port.is_virtual);
+        let given_back: u64 = virtuals.map(|port| port.device.tx_packets).sum();
+        let deferred = deferred.wrapping_add(given_back);
         let put = sum(|w| w.handed_over).wrapping_add(deferred);
         let waiting = put.wrapping_sub(sum(|w| w.taken_over)) as i64;
         waiting.max(0) as u64
@@ -113,10 +133,14 @@ impl EngineStats {
     /// Sums over all ports and workers.
     pub fn conservation(&self) -> Conservation {
         let sum = |f: fn(&DeviceStats) -> u64| self.devices().map(f).sum();
+        let of_devices = |f: fn(&DeviceStats) -> u64| {
+            let ports = self.ports.iter().filter(|port| !port.is_virtual);
+            ports.map(|port| f(&port.device)).sum::<u64>() + f(&self.removed)
+        };
         Conservation {
-            rx: sum(|d| d.rx_packets),
+            rx: of_devices(|d| d.rx_packets),
             copied: self.copied,
-            tx: sum(|d| d.tx_packets),
+            tx: of_devices(|d| d.tx_packets),
             dropped: sum(DeviceStats::dropped),
             queued: sum(|d| d.queued) + self.in_backlogs(),
         }

@@ -34,6 +34,8 @@ impl<D: Devices> Engine<D> {
             let link = state.known_mut(index);
             link.has_default = link.settings.up;
         }
+        let number = state.number(index)?;
+        state.follow_hook(number);
         Ok(result)
     }
 
@@ -43,7 +45,13 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If there is no such port or the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, index: u32, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        self.edit_tree(index, |tree| tree.set(qdisc.clone()))
+        let mut qdisc = qdisc.clone();
+        if let QdiscSpec::Tree(tree) = &mut qdisc {
+            *tree = self.state().adopt_actions(tree);
+        }
+        self.edit_tree(index, |tree| tree.set(qdisc))?;
+        self.state().resolve_actions();
+        Ok(())
     }
 
     /// Gives the qdisc at a port's root other parameters of its kind. The caller tells those who
@@ -68,8 +76,11 @@ impl<D: Devices> Engine<D> {
             (tree.spec() != spec).then(|| tree.spec().clone())
         })?;
         if let Some(before) = before {
-            self.edit_tree(index, |tree| tree.apply(spec))?;
-            self.state().changes.note_tree(index, before);
+            let spec = self.state().adopt_actions(spec);
+            self.edit_tree(index, |tree| tree.apply(&spec))?;
+            let mut state = self.state();
+            state.resolve_actions();
+            state.changes.note_tree(index, before);
         }
         Ok(())
     }

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use super::bridge::{Members, Verdict};
 use super::by_rules::forward_by_rules;
+use super::elsewhere::LinkTable;
 use super::guard::Guard;
 use super::multicast::Scope;
 use super::pending::{Begun, Pending};
+use super::virtual_link::{Arrival, Role};
 use crate::Device;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -28,6 +30,9 @@ pub(crate) struct Entry<R> {
     pub(crate) link: Arc<LinkCell>,
     /// The check of what it received; `None`: all may pass.
     pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) role: Role,
+    /// Takes its part of what it received, before its bridge does.
+    pub(crate) arrival: Option<Box<Arrival<R>>>,
 }
 
 /// Ports and bridges as they are at one time.
@@ -35,6 +40,8 @@ pub(crate) struct Entry<R> {
 pub(crate) struct Forwarder<R> {
     /// By port number.
     pub(crate) ports: Vec<Option<Entry<R>>>,
+    /// The links that actions may send to.
+    pub(crate) links: Arc<LinkTable<R>>,
     /// The bridges that are up.
     pub(crate) bridges: Vec<Arc<Members>>,
     /// Buffers for copies of flooded packets.

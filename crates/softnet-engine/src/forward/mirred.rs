@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 
 use super::forwarder::copy;
 use crate::Device;
-use softnet::mem::PacketList;
+use softnet::mem::{PacketList, Turn};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::{ActionStats, Egress, TxRing, XmitResult};
@@ -64,6 +64,8 @@ pub enum MirredDir {
 pub struct Mirred<R> {
     mode: MirredMode,
     dir: MirredDir,
+    /// Number of the port that it is at.
+    from: u16,
     /// Weak: two devices may name each other.
     target: Weak<Device<R>>,
     packets: AtomicU64,
@@ -71,11 +73,12 @@ pub struct Mirred<R> {
 }
 
 impl<R> Mirred<R> {
-    /// An action that sends to `target`.
-    pub fn new(mode: MirredMode, dir: MirredDir, target: Weak<Device<R>>) -> Self {
+    /// An action of the port of a number that sends to `target`.
+    pub fn new(mode: MirredMode, dir: MirredDir, from: u16, target: Weak<Device<R>>) -> Self {
         Mirred {
             mode,
             dir,
+            from,
             target,
             packets: AtomicU64::new(0),
             overlimits: AtomicU64::new(0),
@@ -109,7 +112,18 @@ impl<R> Mirred<R> {
 #[derive(Debug)]
 pub struct Actions<R>(Vec<Mirred<R>>);
 
+impl<R> Default for Actions<R> {
+    fn default() -> Self {
+        Actions(Vec::new())
+    }
+}
+
 impl<R> Actions<R> {
+    /// No action.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// These actions, in this order.
     pub fn new(actions: Vec<Mirred<R>>) -> Self {
         Actions(actions)
@@ -169,7 +183,12 @@ impl<R: TxRing> Mirred<R> {
         self.overlimits.fetch_add(packets, Ordering::Relaxed);
     }
 
-    fn redirect(&self, device: &Device<R>, packets: PacketList, now: Time) -> XmitResult {
+    fn redirect(&self, device: &Device<R>, mut packets: PacketList, now: Time) -> XmitResult {
+        // For an `ifb`: the place to go on from.
+        packets.for_each_mut(|packet| {
+            packet.set_port(self.from);
+            packet.set_turn(Turn::Egress);
+        });
         match self.send(device, packets, now) {
             Ok(result) => result,
             Err((reason, packets)) => {
@@ -238,18 +257,7 @@ impl<R: TxRing> Mirred<R> {
             return target.transmit(packets, now);
         }
         let offered = packets.wire_packets();
-        let mut over = PacketList::new();
-        let mut accepted = PacketList::new();
-        for mut packet in packets {
-            let deferred = packet.deferred();
-            if deferred >= MIRRED_DEFER_LIMIT {
-                over.push_back(packet);
-            } else {
-                packet.set_deferred(deferred + 1);
-                accepted.push_back(packet);
-            }
-        }
-        let over = over.wire_packets();
+        let (accepted, over) = deferred(packets);
         if over > 0 {
             self.over(over);
             device.drops().add(DropReason::MirredDefer, over);
@@ -260,5 +268,45 @@ impl<R: TxRing> Mirred<R> {
             n if n == offered => XmitResult::Drop,
             _ => XmitResult::Congestion,
         }
+    }
+}
+
+/// Packets that may go through a backlog once more, and the wire packets of those that may not.
+fn deferred(packets: PacketList) -> (PacketList, u64) {
+    let mut over = 0;
+    let mut accepted = PacketList::new();
+    for mut packet in packets {
+        let deferred = packet.deferred();
+        if deferred >= MIRRED_DEFER_LIMIT {
+            over += packet.wire_packets();
+        } else {
+            packet.set_deferred(deferred + 1);
+            accepted.push_back(packet);
+        }
+    }
+    (accepted, over)
+}
+
+/// Sends packets of actions of filters at `device` to `target`, within the bounds of loops. What
+/// cannot be sent counts as dropped at `device`, or at `target` if that takes it no more.
+pub(super) fn deliver_to<R: TxRing>(
+    device: &Device<R>,
+    target: &Device<R>,
+    ingress: bool,
+    packets: PacketList,
+    now: Time,
+) {
+    let drops = device.drops();
+    if ingress {
+        let (accepted, over) = deferred(packets);
+        if over > 0 {
+            drops.add(DropReason::MirredDefer, over);
+        }
+        target.receive_later(accepted);
+        return;
+    }
+    match Nested::enter(target) {
+        Ok(_nested) => drop(target.transmit(packets, now)),
+        Err(reason) => drops.add(reason, packets.wire_packets()),
     }
 }

@@ -39,7 +39,7 @@ impl Devices {
         let actions = actions
             .iter()
             .map(|&(mode, dir, to)| {
-                Mirred::new(mode, dir, Arc::downgrade(&self.devices[to].device))
+                Mirred::new(mode, dir, 0, Arc::downgrade(&self.devices[to].device))
             })
             .collect();
         self.devices[device]

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 
+use super::elsewhere::LinkTable;
 use super::fdb::{AGEING, FdbState, Fixed, Station};
+use super::virtual_link::Role;
 use super::*;
 use crate::link::LinkCell;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -212,6 +214,7 @@ impl Pair {
         let mut pair = Pair {
             devices: (0..PORTS).map(device).collect(),
             forwarder: Forwarder {
+                links: Arc::new(LinkTable::new()),
                 ports: Vec::new(),
                 bridges: Vec::new(),
                 pool: pool.clone(),
@@ -249,6 +252,8 @@ impl Pair {
                 bridge: Some(members.clone()),
                 link: Arc::new(LinkCell::new()),
                 guard: None,
+                role: Role::default(),
+                arrival: None,
             })
         };
         self.forwarder.ports = self.devices.iter().map(entry).collect();

@@ -1,6 +1,7 @@
 //! The outermost 802.1Q tag of a frame: read, written, pushed and popped in place, with the
 //! offload metadata kept right.
 
+use super::virtual_link::VlanTag;
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
 use softnet::wire::{Checksum, Gso};
@@ -11,6 +12,17 @@ const TAG: usize = 4;
 const ETHERTYPE: [u8; 2] = [0x81, 0x00];
 /// The VLAN in the tag control information.
 const VLAN: u16 = 0x0FFF;
+
+/// The outermost tag of a frame, of either protocol.
+pub(super) fn tag_of(packet: &Packet) -> Option<VlanTag> {
+    match packet.data().get(ADDRESSES..ADDRESSES + TAG + 2) {
+        Some(&[a, b, c, d, ..]) => Some(VlanTag {
+            proto: u16::from_be_bytes([a, b]),
+            id: u16::from_be_bytes([c, d]) & VLAN,
+        }),
+        _ => None,
+    }
+}
 
 /// The VLAN of the frame's tag, 0 of one that only has a priority; `None` without a tag. A tag of
 /// 802.1ad is none here.
@@ -39,14 +51,27 @@ pub(super) fn set_vlan(packet: &mut Packet, vlan: u16) {
 /// Adds a tag with priority 0. The packet is not shared.
 ///
 /// # Errors
-/// [`DropReason::TooLong`] if its buffer has no space in front. The packet is unchanged then.
+/// As [`push_of`].
 pub(super) fn push(packet: &mut Packet, vlan: u16) -> Result<(), DropReason> {
+    let proto = u16::from_be_bytes(ETHERTYPE);
+    push_of(packet, VlanTag { proto, id: vlan })
+}
+
+/// Adds a tag with priority 0 and any protocol. The packet is not shared.
+///
+/// # Errors
+/// [`DropReason::TooLong`] if its buffer has no space in front, [`DropReason::BadHeader`] if it has
+/// no addresses. The packet is unchanged then.
+pub(super) fn push_of(packet: &mut Packet, tag: VlanTag) -> Result<(), DropReason> {
+    if packet.data().len() < ADDRESSES {
+        return Err(DropReason::BadHeader);
+    }
     let (checksum, gso) = moved(packet, |at| at.checked_add(TAG as u16))?;
     packet.push_front(TAG).ok_or(DropReason::TooLong)?;
     let data = packet.data_mut();
     data.copy_within(TAG..TAG + ADDRESSES, 0);
-    data[ADDRESSES..ADDRESSES + 2].copy_from_slice(&ETHERTYPE);
-    data[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&vlan.to_be_bytes());
+    data[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tag.proto.to_be_bytes());
+    data[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&tag.id.to_be_bytes());
     packet.set_checksum(checksum);
     packet.set_gso(gso);
     Ok(())

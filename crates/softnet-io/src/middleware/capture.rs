@@ -152,7 +152,7 @@ impl<D: TxRing, W: Write + Send> TxRing for Capture<D, W> {
         xmit
     }
 
-    pass_on_tx!(available restart bind file);
+    pass_on_tx!(available restart bind connect file);
 }
 
 impl<D: RxQueue, W: Write + Send> RxQueue for Capture<D, W> {

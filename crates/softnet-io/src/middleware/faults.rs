@@ -154,7 +154,7 @@ impl<D: TxRing> TxRing for FaultInjector<D> {
         self.driver.bind(waker);
     }
 
-    pass_on_tx!(available file);
+    pass_on_tx!(available connect file);
 }
 
 impl<D: RxQueue> RxQueue for FaultInjector<D> {

@@ -33,6 +33,11 @@ macro_rules! pass_on_tx {
             self.driver.bind(waker);
         }
     };
+    (@ connect) => {
+        fn connect(&mut self, to: std::sync::Arc<dyn softnet::tx::Ingress>) {
+            self.driver.connect(to);
+        }
+    };
     (@ file) => {
         fn file(&self) -> std::io::Result<Option<softnet::tx::RingFile>> {
             self.driver.file()

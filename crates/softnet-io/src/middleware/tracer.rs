@@ -91,7 +91,7 @@ impl<D: TxRing, F: FnMut(Trace<'_>) + Send> TxRing for Tracer<D, F> {
         xmit
     }
 
-    pass_on_tx!(available restart bind file);
+    pass_on_tx!(available restart bind connect file);
 }
 
 impl<D: RxQueue, F: FnMut(Trace<'_>) + Send> RxQueue for Tracer<D, F> {

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
+use crate::Links;
 use crate::link::LinkEvents;
-use crate::{LinkError, Links};
 
 /// The interface of a TAP device, in whatever namespace it is.
 #[derive(Debug)]
@@ -34,24 +34,17 @@ struct Counters {
 }
 
 impl TapLink {
-    /// An interface of the calling thread's namespace.
-    pub(super) fn new(mut links: Links, index: u32) -> Result<TapLink, LinkError> {
-        // First, so that no change is missed.
-        let events = LinkEvents::open(index)?;
-        let state = links.state(index)?;
-        Ok(TapLink {
+    /// An interface of a namespace in which the sockets were opened.
+    pub(super) fn new(links: Links, events: LinkEvents, index: u32, up: bool) -> TapLink {
+        TapLink {
             index,
-            up: AtomicBool::new(state.up),
+            up: AtomicBool::new(up),
             events,
             counters: Mutex::new(Counters {
                 links,
                 dropped: DeviceDrops::default(),
             }),
-        })
-    }
-
-    pub(super) fn index(&self) -> u32 {
-        self.index
+        }
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -79,7 +72,12 @@ impl Link for TapLink {
     fn state(&self) -> LinkState {
         // In this order: what changes later is reported again.
         self.events.drain();
-        let state = self.events.state(self.index).unwrap_or_default();
+        let state = self.events.state(self.index).map(|seen| LinkState {
+            up: seen.up,
+            mtu: seen.mtu,
+            features: None,
+        });
+        let state = state.unwrap_or_default();
         self.up.store(state.up, Ordering::Relaxed);
         state
     }

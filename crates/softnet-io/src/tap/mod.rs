@@ -10,32 +10,31 @@
 //! kernel to configure the interface.
 
 mod link;
+mod make;
 mod rx;
 mod spec;
 pub(crate) mod sys;
 mod tx;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use softnet::tx::Features;
-use softnet::wire::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
+use softnet::wire::EthernetAddress;
 
 pub use link::TapLink;
+pub use make::Make;
 pub use rx::TapRx;
 pub use spec::{TapError, TapSpec};
 pub use tx::TapTx;
 
-use crate::userns::tun_hint;
-use crate::{Buffers, InterfaceAddress, LinkError, Links, Netns, NetnsError};
+use make::{Device, Files};
+
+use crate::{Buffers, InterfaceAddress, InterfaceRoute, LinkError, Netns, NetnsError};
 
 /// The kernel's limit of queues per device.
 pub const MAX_QUEUES: usize = 256;
-
-/// An Ethernet header with two VLAN tags.
-const ETHERNET: usize = 22;
 
 /// Parameters of a device to make.
 #[derive(Clone, Debug)]
@@ -51,6 +50,8 @@ pub struct TapConfig {
     pub mac: Option<EthernetAddress>,
     /// The kernel's end's IP addresses.
     pub addresses: Vec<InterfaceAddress>,
+    /// Routes through the kernel's end, if it is up.
+    pub routes: Vec<InterfaceRoute>,
     /// The namespace of the kernel's end; the calling thread's if `None`.
     pub netns: Option<Netns>,
     /// Large frames and frames with a missing checksum may cross.
@@ -61,6 +62,22 @@ pub struct TapConfig {
     pub up: bool,
     /// The interface has a carrier: without one the kernel sends nothing to it.
     pub carrier: bool,
+    /// Where the device comes from.
+    pub source: TapSource,
+}
+
+/// Origin of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TapSource {
+    /// It is made. It must not be there yet, and goes with its last queue.
+    #[default]
+    Make,
+    /// It is there, made by somebody else (`ip tuntap add`), and its interface is left as it is:
+    /// address, MTU, state and addresses of the configuration are not used. If it is persistent it
+    /// stays. Takes `CAP_NET_ADMIN`, or to be its owner.
+    Attach,
+    /// As [`Attach`](TapSource::Attach), by a file of this process that is one of its queues.
+    File(i32),
 }
 
 impl TapConfig {
@@ -73,11 +90,13 @@ impl TapConfig {
             mtu: 1500,
             mac: None,
             addresses: Vec::new(),
+            routes: Vec::new(),
             netns: None,
             offload: true,
             tx_queue_len: 1000,
             up: true,
             carrier: true,
+            source: TapSource::Make,
         }
     }
 }
@@ -118,6 +137,26 @@ pub enum OpenError {
         /// A way to help it.
         hint: &'static str,
     },
+    /// The device that is to be used is not there.
+    #[error(
+        "there is no TAP device '{0}' in this network namespace; make it with `ip tuntap add`"
+    )]
+    Missing(String),
+    /// The device that is to be used has another one at its queues.
+    #[error("the TAP device '{0}' is in use, or has fewer queues than are asked for")]
+    InUse(String),
+    /// The device that is to be used is of another kind.
+    #[error(
+        "'{0}' cannot be used: it is no TAP device, or has not as many queues as are asked for \
+         (`ip tuntap add mode tap multi_queue` makes one that has several)"
+    )]
+    OtherKind(String),
+    /// The file that is to be used is no queue of a TAP device with virtio-net headers.
+    #[error(
+        "file {0} of this process is no queue of a TAP device that was opened with IFF_TAP, \
+         IFF_NO_PI and IFF_VNET_HDR"
+    )]
+    BadFile(i32),
     /// An interface of that name exists in the namespace.
     #[error("an interface named '{0}' exists already in this network namespace")]
     Exists(String),
@@ -170,199 +209,41 @@ impl Tap {
     /// # Errors
     /// [`OpenError`].
     pub fn open(config: &TapConfig, buffers: &Buffers) -> Result<Tap, OpenError> {
-        check(config, buffers)?;
-        let longest = rx::longest_frame(buffers);
+        let make = Make::new(config, rx::longest_frame(buffers));
         let device = match &config.netns {
-            Some(netns) => netns.run(|| Device::make(config, longest))??,
-            None => Device::make(config, longest)?,
+            Some(netns) => netns.run(|| make.device())??,
+            None => make.device()?,
         };
-        let link = Arc::new(device.link);
+        Ok(Tap::of(device, buffers))
+    }
+
+    /// A device that was made.
+    fn of(device: Device, buffers: &Buffers) -> Tap {
+        let Device { made, files } = device;
+        let Files {
+            links,
+            events,
+            queues,
+        } = files;
+        let link = Arc::new(TapLink::new(links, events, made.index, made.up));
         let mut tap = Tap {
-            name: device.name,
-            index: device.index,
+            features: made.features(),
+            name: made.name,
+            index: made.index,
             link: link.clone(),
-            features: device.features,
-            rx: Vec::with_capacity(config.queues),
-            tx: Vec::with_capacity(config.queues),
+            rx: Vec::with_capacity(queues.len()),
+            tx: Vec::with_capacity(queues.len()),
         };
-        for (queue, fd) in (0u16..).zip(device.queues) {
+        let several = queues.len() > 1;
+        for (queue, fd) in (0u16..).zip(queues) {
             let fd = Arc::new(fd);
-            let recorded = (config.queues > 1).then_some(queue);
+            let recorded = several.then_some(queue);
             // Each device is counted once.
             let link = (queue == 0).then(|| link.clone());
             tap.rx
                 .push(TapRx::new(fd.clone(), recorded, buffers.clone(), link));
             tap.tx.push(TapTx::new(fd, tap.link.clone()));
         }
-        Ok(tap)
-    }
-}
-
-fn check(config: &TapConfig, buffers: &Buffers) -> Result<(), OpenError> {
-    let name = config.name.as_bytes();
-    let forbidden = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'/' | b':' | 0);
-    if name.is_empty()
-        || name.len() > sys::NAME_MAX
-        || name.iter().any(forbidden)
-        || name == b"."
-        || name == b".."
-    {
-        return Err(OpenError::BadName(config.name.clone()));
-    }
-    if !(1..=MAX_QUEUES).contains(&config.queues) {
-        return Err(OpenError::BadQueues(config.queues));
-    }
-    let max = (rx::longest_frame(buffers) - ETHERNET) as u32;
-    if config.mtu > max {
-        return Err(OpenError::BadMtu {
-            name: config.name.clone(),
-            mtu: config.mtu,
-            max,
-        });
-    }
-    Ok(())
-}
-
-/// The kernel's end, made and configured.
-struct Device {
-    name: String,
-    index: u32,
-    link: TapLink,
-    features: Features,
-    queues: Vec<OwnedFd>,
-}
-
-/// The kernel's end while it is made.
-struct Parts {
-    name: String,
-    features: Features,
-    queues: Vec<OwnedFd>,
-}
-
-impl Device {
-    /// In the calling thread's namespace.
-    fn make(config: &TapConfig, longest_frame: usize) -> Result<Device, OpenError> {
-        let mut parts = Parts {
-            name: config.name.clone(),
-            features: Features {
-                scatter_gather: true,
-                mtu: config.mtu,
-                ..Features::default()
-            },
-            queues: Vec::with_capacity(config.queues),
-        };
-        for _ in 0..config.queues {
-            parts.add_queue(config)?;
-        }
-        let link =
-            parts
-                .configure(config, longest_frame)
-                .map_err(|source| OpenError::Configure {
-                    name: parts.name.clone(),
-                    source,
-                })?;
-        let Parts {
-            name,
-            features,
-            queues,
-        } = parts;
-        Ok(Device {
-            name,
-            index: link.index(),
-            link,
-            features,
-            queues,
-        })
-    }
-}
-
-impl Parts {
-    fn add_queue(&mut self, config: &TapConfig) -> Result<(), OpenError> {
-        let fd = sys::open().map_err(|source| {
-            let hint = tun_hint(&source);
-            OpenError::Control { source, hint }
-        })?;
-        let mut flags = sys::TAP | sys::NO_PI | sys::VNET_HDR;
-        if config.queues > 1 {
-            flags |= sys::MULTI_QUEUE;
-        }
-        if self.queues.is_empty() {
-            flags |= sys::EXCL;
-        }
-        self.name = sys::set_iff(fd.as_fd(), &self.name, flags).map_err(|e| match e {
-            Errno::BUSY | Errno::EXIST => OpenError::Exists(self.name.clone()),
-            Errno::PERM | Errno::ACCESS => OpenError::NotAllowed(self.name.clone()),
-            e => self.refused("a queue", e),
-        })?;
-        sys::set_vnet_header_len(fd.as_fd(), VNET_HDR_LEN)
-            .map_err(|e| self.refused("the length of the virtio-net header", e))?;
-        sys::set_vnet_little_endian(fd.as_fd())
-            .map_err(|e| self.refused("the byte order of the virtio-net header", e))?;
-        self.negotiate(&fd, config.offload)?;
-        self.queues.push(fd);
-        Ok(())
-    }
-
-    /// Asks for as much offload as the kernel has. It is a property of the device; saying it for
-    /// each queue does no harm.
-    fn negotiate(&mut self, fd: &OwnedFd, wanted: bool) -> Result<(), OpenError> {
-        use sys::offload::{CSUM, TSO_ECN, TSO4, TSO6, USO};
-        let tcp = CSUM | TSO4 | TSO6 | TSO_ECN;
-        let offers: &[u32] = if wanted {
-            &[tcp | USO, tcp, CSUM, 0]
-        } else {
-            &[0]
-        };
-        for &bits in offers {
-            match sys::set_offload(fd.as_fd(), bits) {
-                Ok(()) => {
-                    self.features = Features {
-                        checksum: bits & CSUM != 0,
-                        tso4: bits & TSO4 != 0,
-                        tso6: bits & TSO6 != 0,
-                        ecn: bits & TSO_ECN != 0,
-                        uso: bits & USO != 0,
-                        ..self.features
-                    };
-                    return Ok(());
-                }
-                Err(Errno::INVAL) => {}
-                Err(e) => return Err(self.refused("offload", e)),
-            }
-        }
-        Err(self.refused("offload", Errno::INVAL))
-    }
-
-    /// The interface, configured.
-    fn configure(&self, config: &TapConfig, longest_frame: usize) -> Result<TapLink, LinkError> {
-        let mut links = Links::open()?;
-        let index = links.index(&self.name)?;
-        if let Some(mac) = config.mac {
-            links.set_mac(index, mac.0)?;
-        }
-        links.set_mtu(index, config.mtu)?;
-        links.set_tx_queue_len(index, config.tx_queue_len)?;
-        if longest_frame < MAX_FRAME {
-            links.set_gso_max_size(index, longest_frame as u32)?;
-        }
-        for &address in &config.addresses {
-            links.add_address(index, address)?;
-        }
-        // The kernel switches it on with each queue.
-        if !config.carrier {
-            links.set_carrier(index, false)?;
-        }
-        if config.up {
-            links.set_up(index, true)?;
-        }
-        TapLink::new(links, index)
-    }
-
-    fn refused(&self, what: &'static str, e: Errno) -> OpenError {
-        OpenError::Refused {
-            name: self.name.clone(),
-            what,
-            source: e.into(),
-        }
+        tap
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use softnet::mem::{HEADROOM, Packet, PacketList, Pool};
+use softnet::mem::{HEADROOM, Packet, Pool};
 use softnet::stats::DropReason;
 use softnet::wire::{MAX_FRAME, VNET_HDR_LEN, VnetHeader};
 use softnet_engine::Link;
@@ -20,13 +20,8 @@ use softnet_engine::rx::{Polled, Receive, RxQueue};
 
 use super::TapLink;
 use crate::Buffers;
+use crate::fresh::{Fresh, cost};
 
-/// Small buffers taken from the pool at once, after twice as few the time before in one poll. What
-/// is not used stays with the queue, as the buffers of a hardware ring do: a few, where few frames
-/// come at a time.
-const REFILL: usize = 16;
-/// Bytes that cost as much as a packet to copy.
-const FREE_BYTES: usize = 2048;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
 
@@ -36,15 +31,11 @@ pub struct TapRx {
     fd: Arc<OwnedFd>,
     /// The queue's number, if the device has several.
     queue: Option<u16>,
-    buffers: Buffers,
     /// The device's interface, in one queue of each device.
     link: Option<Arc<TapLink>>,
-    /// Empty small buffers.
-    fresh: PacketList,
+    fresh: Fresh,
     /// The posted large buffer.
     large: Option<Packet>,
-    /// Small buffers to take from the pool next.
-    refill: usize,
 }
 
 thread_local! {
@@ -81,22 +72,15 @@ impl TapRx {
         TapRx {
             fd,
             queue,
-            buffers,
             link,
-            fresh: PacketList::new(),
+            fresh: Fresh::new(buffers),
             large: None,
-            refill: 1,
         }
     }
 
     /// The posted large buffer, or a fresh one, if there is one.
     fn take_large(&mut self) -> Option<Packet> {
-        if self.large.is_some() {
-            return self.large.take();
-        }
-        let mut packet = self.buffers.large.as_ref()?.alloc().ok()?;
-        packet.reserve(0);
-        Some(packet)
+        self.large.take().or_else(|| self.fresh.large())
     }
 
     /// Reads one frame; `wanted` is how many are, this one included.
@@ -129,19 +113,12 @@ impl TapRx {
 
     /// Longest frame, header included, that one small buffer takes.
     fn small_room(&self) -> usize {
-        self.buffers.small.payload_size() + VNET_HDR_LEN
+        self.fresh.payload_size() + VNET_HDR_LEN
     }
 
     /// The frame in small buffers of its own.
     fn copy(&mut self, read: &[u8], wanted: usize) -> Frame {
-        if self.fresh.is_empty() {
-            // For a long frame, all that it takes.
-            let long = read.len().div_ceil(self.small_room());
-            let wanted = wanted.clamp(1, self.refill).max(long);
-            self.refill = (2 * self.refill).min(REFILL);
-            self.buffers.small.alloc_bulk(wanted, &mut self.fresh);
-        }
-        match copy(read, &mut self.fresh, &self.buffers.small) {
+        match self.fresh.copy(read, VNET_HDR_LEN, wanted) {
             Some(packet) => finish(packet, self.queue),
             None => Frame::Dropped(DropReason::NoBuffer),
         }
@@ -160,27 +137,6 @@ fn read(fd: &OwnedFd, posted: &mut [u8]) -> Result<usize, Frame> {
         // Empty, or no memory at this moment: the queue stays readable then, and is tried again.
         Err(_) => Err(Frame::Empty),
     }
-}
-
-/// Copies a frame, header included, to small buffers, of which `fresh` holds some.
-fn copy(read: &[u8], fresh: &mut PacketList, pool: &Pool) -> Option<Packet> {
-    let mut packet = fresh.pop_front()?;
-    packet.reserve(HEADROOM - VNET_HDR_LEN);
-    let first = packet.tailroom_mut().len().min(read.len());
-    let (start, mut rest) = read.split_at(first);
-    let _ = packet.append(start);
-    while !rest.is_empty() {
-        if fresh.is_empty() {
-            pool.alloc_bulk(rest.len().div_ceil(pool.payload_size() + HEADROOM), fresh);
-        }
-        let mut segment = fresh.pop_front()?;
-        segment.reserve(0);
-        let n = segment.tailroom_mut().len().min(rest.len());
-        let _ = segment.append(&rest[..n]);
-        packet.append_segment(segment);
-        rest = &rest[n..];
-    }
-    Some(packet)
 }
 
 /// Takes the virtio-net header off the frame and notes in the packet what it says.
@@ -203,13 +159,11 @@ fn finish(mut packet: Packet, queue: Option<u16>) -> Frame {
 impl RxQueue for TapRx {
     fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
         let mut left = rx.budget;
-        self.refill = 1;
+        self.fresh.begin();
         while left > 0 {
             match self.receive(left) {
                 Frame::Received(packet) => {
-                    // A long frame is one packet if its header says so.
-                    let copied = packet.len() / FREE_BYTES;
-                    left = left.saturating_sub((packet.wire_packets() as usize).max(copied));
+                    left = left.saturating_sub(cost(&packet));
                     rx.push(packet);
                 }
                 Frame::Dropped(reason) => {
@@ -232,8 +186,7 @@ impl RxQueue for TapRx {
     }
 
     fn pools(&self) -> Vec<&Pool> {
-        let Buffers { small, large } = &self.buffers;
-        std::iter::once(small).chain(large).collect()
+        self.fresh.pools()
     }
 
     fn link(&self) -> Option<Arc<dyn Link>> {

@@ -1,21 +1,35 @@
 //! The driver `tap` in an engine: a device is made when its port is opened, with the address and
 //! the MTU of the link, and has a carrier while the link is up.
 
+use std::io;
+use std::net::IpAddr;
+
 use softnet_engine::{Opened, Settings};
 
-use super::{Buffers, OpenError, Tap, TapConfig, TapRx, TapTx};
+use super::make::{Device, Make};
+use super::rx::longest_frame;
+use super::{Buffers, OpenError, Tap, TapConfig, TapRx, TapSource, TapTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::{InterfaceAddress, LinkError, Links, Netns, NetnsError};
+use crate::rights::{self, AskError, Change, ChangeError, Subject};
+use crate::{InterfaceAddress, InterfaceRoute, NetnsSpec};
 
 /// A kernel TAP device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapSpec {
     /// Name of the interface, which stays when the link is renamed.
     pub interface: String,
-    /// Name of the network namespace the device is put into; ours if none.
-    pub netns: Option<String>,
+    /// Network namespace the device is put into; ours if none.
+    pub netns: Option<NetnsSpec>,
     /// Addresses of the interface.
     pub addresses: Vec<InterfaceAddress>,
+    /// Routers of the default routes through it.
+    pub gateways: Vec<IpAddr>,
+    /// Other routes through it.
+    pub routes: Vec<InterfaceRoute>,
+    /// The device is there, and its interface stays as it is.
+    pub attach: bool,
+    /// A file of this process that is the queue of a device that is there.
+    pub file: Option<i32>,
 }
 
 impl TapSpec {
@@ -25,26 +39,31 @@ impl TapSpec {
             interface: interface.into(),
             netns: None,
             addresses: Vec::new(),
+            gateways: Vec::new(),
+            routes: Vec::new(),
+            attach: false,
+            file: None,
         }
     }
 
-    fn namespace(&self) -> Result<Option<Netns>, NetnsError> {
-        self.netns.as_deref().map(Netns::named).transpose()
+    fn source(&self) -> TapSource {
+        match (self.file, self.attach) {
+            (Some(number), _) => TapSource::File(number),
+            (None, true) => TapSource::Attach,
+            (None, false) => TapSource::Make,
+        }
     }
 }
 
 /// A TAP device cannot be opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The namespace.
-    #[error(transparent)]
-    Netns(#[from] NetnsError),
     /// The device.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] AskError<OpenError>),
     /// The settings of the interface.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Change(#[from] AskError<ChangeError>),
 }
 
 impl Driver for TapSpec {
@@ -57,75 +76,63 @@ impl Driver for TapSpec {
     const NO_QUEUE: bool = false;
     const MTUS: (u32, u32) = ETHERNET_MTUS;
 
+    fn subjects(&self) -> Vec<Subject> {
+        match self.source() {
+            TapSource::Attach => {
+                let interface = self.interface.clone();
+                vec![Subject::Interface(self.netns.clone(), interface)]
+            }
+            TapSource::Make | TapSource::File(_) => Vec::new(),
+        }
+    }
+
     fn open(
         &self,
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<TapRx, TapTx>, TapError> {
+        let defaults = self.gateways.iter().copied();
+        let defaults = defaults.map(InterfaceRoute::default_by);
         let config = TapConfig {
             queues,
             mtu: settings.mtu,
             mac: settings.address,
             carrier: settings.up,
             addresses: self.addresses.clone(),
-            netns: self.namespace()?,
+            // In this order: a route may lead to the router.
+            routes: self.routes.iter().copied().chain(defaults).collect(),
+            source: self.source(),
             ..TapConfig::new(&self.interface)
         };
+        let make = Make::new(&config, longest_frame(buffers));
+        let (made, files) = rights::ask(self.netns.as_ref(), make, &[])?;
+        let missing = || AskError::<OpenError>::Channel(io::ErrorKind::InvalidData.into());
+        let device = Device::of(made, files).ok_or_else(missing)?;
         let Tap {
             rx, tx, features, ..
-        } = Tap::open(&config, buffers)?;
+        } = Tap::of(device, buffers);
         Ok(Opened { rx, tx, features })
     }
 
     fn change(&self, before: &Settings, after: &Settings) -> Result<(), TapError> {
-        let parts = |settings: &Settings| (settings.mtu, settings.address, settings.up);
-        if parts(before) == parts(after) {
+        if self.source() != TapSource::Make {
             return Ok(());
         }
-        let change = || -> Result<(), LinkError> {
-            let mut links = Links::open()?;
-            let index = links.index(&self.interface)?;
-            let changed = follow(&mut links, index, before, after);
-            if changed.is_err() {
-                // What was changed goes back. The first error is the one that says why.
-                let _ = follow(&mut links, index, after, before);
-            }
-            changed
-        };
-        match self.namespace()? {
-            Some(netns) => netns.run(change)??,
-            None => change()?,
+        if let Some(change) = Change::new(&self.interface, before, after) {
+            rights::ask(self.netns.as_ref(), change, &[])?;
         }
         Ok(())
     }
 
     fn conflicts(&self, other: &TapSpec) -> bool {
-        (&self.interface, &self.netns) == (&other.interface, &other.netns)
+        match (self.file, other.file) {
+            (None, None) => (&self.interface, &self.netns) == (&other.interface, &other.netns),
+            (one, other) => one == other,
+        }
     }
 
     fn of_kind(kind: &str, name: &str) -> Option<TapSpec> {
         matches!(kind, "tun" | "tap").then(|| TapSpec::new(name))
     }
-}
-
-/// Gives an interface the settings that differ.
-fn follow(
-    links: &mut Links,
-    index: u32,
-    before: &Settings,
-    after: &Settings,
-) -> Result<(), LinkError> {
-    if before.mtu != after.mtu {
-        links.set_mtu(index, after.mtu)?;
-    }
-    if let Some(address) = after.address
-        && before.address != after.address
-    {
-        links.set_mac(index, address.0)?;
-    }
-    if before.up != after.up {
-        links.set_carrier(index, after.up)?;
-    }
-    Ok(())
 }

@@ -17,6 +17,13 @@ use crate::userns::TUN;
 /// Longest interface name, without the final zero.
 pub(super) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
+/// True if an interface can have this name, which may end in `%d`.
+pub(super) fn is_name(name: &str) -> bool {
+    let forbidden = |b: u8| b.is_ascii_whitespace() || matches!(b, b'/' | b':' | 0);
+    let fits = !name.is_empty() && name.len() <= NAME_MAX;
+    fits && !name.bytes().any(forbidden) && name != "." && name != ".."
+}
+
 /// Offloads that a reader asks for (`TUNSETOFFLOAD`).
 pub(super) mod offload {
     /// Frames with a missing checksum.
@@ -84,6 +91,38 @@ pub(super) fn set_iff(fd: BorrowedFd<'_>, name: &str, flags: i16) -> Result<Stri
     Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
 }
 
+/// `TUNGETIFF`: name and flags of the device whose queue a file is.
+pub(super) fn get_iff(fd: BorrowedFd<'_>) -> Result<(String, i16), Errno> {
+    let mut request = Request {
+        name: [0; libc::IFNAMSIZ],
+        flags: 0,
+        rest: [0; 22],
+    };
+    // SAFETY: TUNGETIFF writes one `struct ifreq`, whose size and start `Request` has.
+    unsafe {
+        let get =
+            Updater::<{ opcode::read::<std::ffi::c_uint>(b'T', 210) }, Request>::new(&mut request);
+        ioctl(fd, get)?;
+    }
+    let end = request.name.iter().position(|&b| b == 0);
+    let name = &request.name[..end.unwrap_or(NAME_MAX)];
+    Ok((String::from_utf8_lossy(name).into_owned(), request.flags))
+}
+
+/// A descriptor of its own for a file that this process has by number, one of those it was started
+/// with.
+pub(super) fn duplicate(number: i32) -> Result<OwnedFd, Errno> {
+    /// Lowest number of the copy, as no other file should be below it.
+    const LOWEST: i32 = 3;
+    if number < LOWEST {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: the number is used within this call alone. If no file has it the kernel says so; if
+    // one of ours has, it gets another descriptor, and the ioctl that follows tells what it is.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_dupfd_cloexec(file, LOWEST)
+}
+
 /// `TUNSETVNETHDRSZ`: bytes of the virtio-net header in front of each frame.
 pub(super) fn set_vnet_header_len(fd: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
     let len = c_int::try_from(len).map_err(|_| Errno::INVAL)?;
@@ -149,10 +188,17 @@ fn query<const REQUEST: Opcode>(
     Ok(query.answer)
 }
 
-/// `SIOCGIFFLAGS`: whether an interface is up.
-pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<bool, Errno> {
+/// `SIOCGIFFLAGS`: the lower 16 of an interface's flags (`IFF_UP` and others).
+pub(crate) fn flags(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<c_int, Errno> {
     let [a, b, ..] = query::<{ libc::SIOCGIFFLAGS as Opcode }>(socket, name)?;
-    Ok(c_int::from(i16::from_ne_bytes([a, b])) & libc::IFF_UP != 0)
+    Ok(c_int::from(i16::from_ne_bytes([a, b])))
+}
+
+/// `SIOCGIFHWADDR`: the type of an interface's hardware (`ARPHRD_ETHER` and others).
+pub(crate) fn hardware_type(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<u16, Errno> {
+    // A `struct sockaddr`, which begins with its family.
+    let [a, b, ..] = query::<{ libc::SIOCGIFHWADDR as Opcode }>(socket, name)?;
+    Ok(u16::from_ne_bytes([a, b]))
 }
 
 /// `SIOCGIFMTU`: an interface's longest IP packet, in bytes.

@@ -116,6 +116,11 @@ impl Drop for Registered {
     }
 }
 
+/// Starts what watches writers. Writers may not be allowed to start threads.
+pub(super) fn prepare() {
+    WATCH.start();
+}
+
 /// Tells the guest. Waits for two [ticks](TICK) at most.
 pub(super) fn call(event: &OwnedFd) -> Result<(), Late> {
     watched(|| rustix::io::write(event, &1_u64.to_ne_bytes()))
@@ -153,14 +158,22 @@ impl Watch {
         let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         writers.push(writer.clone());
         drop(writers);
+        self.start();
+        writer
+    }
+
+    /// Starts the watching thread, unless it runs.
+    fn start(&'static self) {
         self.thread.get_or_init(|| {
             let thread = std::thread::Builder::new().name("vhost-call".into());
-            let thread = thread.spawn(|| self.run());
+            let thread = thread.spawn(|| {
+                crate::rights::port_thread();
+                self.run();
+            });
             // As for other threads: without it the engine is not to work.
             let thread = thread.expect("the system has threads left");
             thread.thread().clone()
         });
-        writer
     }
 
     #[cold]

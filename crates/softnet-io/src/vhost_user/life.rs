@@ -12,9 +12,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, connect, socket_with,
-};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use softnet_engine::LinkState;
 
 use super::budget::Budget;
@@ -22,7 +20,8 @@ use super::connection::{Connection, ReceiveError};
 use super::port::{Attention, Port};
 use super::protocol::{Protocol, ProtocolError};
 use super::ring::RingError;
-use crate::Listener;
+use crate::listener::connect_unix;
+use crate::{Listener, SocketKind, rights};
 
 /// Time until the next front end after one that went, failed, or was not there.
 const RETRY: Timespec = Timespec {
@@ -41,7 +40,7 @@ pub(super) enum Place {
     /// It connects to our socket.
     Listen(OwnedFd),
     /// We connect to its socket.
-    Connect(SocketAddrUnix),
+    Connect,
 }
 
 /// The life of a port, shared by its queues. When the last of them is dropped the socket is removed
@@ -122,6 +121,7 @@ impl fmt::Debug for Thread {
 
 impl Thread {
     fn run(&self) {
+        rights::port_thread();
         let mut budget = Budget::new(self.port.pairs.len(), Instant::now());
         let waiting = format!("waiting for a front end at {}", self.path.display());
         self.port.set_status(waiting.clone());
@@ -167,12 +167,8 @@ impl Thread {
                         Err(_) => {}
                     }
                 }
-                Place::Connect(address) => {
-                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-                    if let Ok(socket) = socket
-                        && connect(&socket, address).is_ok()
-                    {
+                Place::Connect => {
+                    if let Ok(socket) = connect_unix(&self.path, SocketKind::Stream) {
                         return Some(socket);
                     }
                     if self.pause(&RETRY) {

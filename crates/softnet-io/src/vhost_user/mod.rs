@@ -41,12 +41,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketType};
+use rustix::net::SocketAddrUnix;
 use softnet::tx::Features;
 use softnet_engine::Link;
 
 use self::life::{Life, Place};
-use crate::{Buffers, Descriptors, Listen, ListenError, Listener, group_id};
+use crate::{Buffers, Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
 
 pub use port::Port;
 pub use protocol::{Protocol, ProtocolError};
@@ -115,7 +115,7 @@ impl VhostUser {
                 mode: socket.mode,
                 group,
             };
-            let listener = Listener::bind(&listen, SocketType::STREAM, 1, Descriptors::Passed)?;
+            let listener = Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Passed)?;
             let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
             (Some(listener), place)
         } else {
@@ -123,9 +123,10 @@ impl VhostUser {
                 path: path.clone(),
                 source: errno.into(),
             };
-            let address = SocketAddrUnix::new(path.as_path()).map_err(bad_path)?;
-            (None, Place::Connect(address))
+            SocketAddrUnix::new(path.as_path()).map_err(bad_path)?;
+            (None, Place::Connect)
         };
+        call::prepare();
         let port = Port::new(queues, *guest)?;
         port.set_mtu(mtu);
         let life = Arc::new(Life::start(port, path, place, listener)?);

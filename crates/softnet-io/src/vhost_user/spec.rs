@@ -8,6 +8,7 @@ use super::memory::MemoryLimits;
 use super::{VhostUser, VhostUserError, VhostUserRx, VhostUserTx};
 use crate::Buffers;
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::rights::Subject;
 
 /// Socket to a port's front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,13 @@ impl Driver for VhostUserSpec {
     const IS_OF_HOST: bool = false;
     const NO_QUEUE: bool = false;
     const MTUS: (u32, u32) = ETHERNET_MTUS;
+
+    fn subjects(&self) -> Vec<Subject> {
+        match self.socket.server {
+            true => Vec::new(),
+            false => vec![Subject::Socket(self.socket.path.clone())],
+        }
+    }
 
     fn open(
         &self,

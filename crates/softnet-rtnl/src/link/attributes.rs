@@ -63,6 +63,7 @@ pub(super) mod tun {
 pub(super) mod iff {
     pub(crate) const UP: u32 = 1;
     pub(crate) const BROADCAST: u32 = 1 << 1;
+    pub(crate) const LOOPBACK: u32 = 1 << 3;
     pub(crate) const RUNNING: u32 = 1 << 6;
     pub(crate) const NOARP: u32 = 1 << 7;
     pub(crate) const MULTICAST: u32 = 1 << 12;
@@ -81,6 +82,8 @@ pub(super) mod oper {
 
 /// Ethernet, as `ARPHRD_ETHER`.
 pub(super) const ARPHRD_ETHER: u16 = 1;
+/// `lo`, as `ARPHRD_LOOPBACK`.
+pub(super) const ARPHRD_LOOPBACK: u16 = 772;
 
 /// Attributes of `RTM_*LINK`.
 pub(super) static LINK_POLICY: Policy = Policy::new(

@@ -2,7 +2,9 @@
 
 use softnet::tx::MAX_QUEUES;
 use softnet::wire::EthernetAddress;
-use softnet_engine::{ALIAS_MAX, Devices, Engine, EngineError, PortOptions, PortSpec, Settings};
+use softnet_engine::{
+    ALIAS_MAX, Devices, Engine, EngineError, PortOptions, PortSpec, Settings, Virtual,
+};
 
 use super::attributes::{INFO_POLICY, LINK_POLICY, iff, ifla, info};
 use super::bridge_port;
@@ -17,11 +19,15 @@ use crate::nl::{
 /// Highest number of queues that the kernel takes (`rtnl_create_link`).
 const QUEUES_MAX: u32 = 4096;
 
+/// Frames that a queue of an `ifb` holds (`TX_Q_LIMIT`).
+const IFB_TX_QUEUE_LEN: u32 = 32;
+
 /// Links there are at most when one is added by a client that is not the owner: each costs memory.
 const LINKS: usize = 512;
 
 /// Attributes that are read in a request; `EXT_MASK` says what an answer shows.
-const READ: [u16; 13] = [
+const READ: [u16; 14] = [
+    ifla::LINK,
     ifla::ADDRESS,
     ifla::BROADCAST,
     ifla::IFNAME,
@@ -186,7 +192,12 @@ pub(crate) fn refusal(error: EngineError) -> Error {
         EngineError::GroupInUse(_) => Errno::EBUSY,
         EngineError::Exists(_) => Errno::EEXIST,
         EngineError::BadAddress => Errno::EADDRNOTAVAIL,
-        EngineError::NoBridge(_) | EngineError::NoPort(_) => Errno::EOPNOTSUPP,
+        EngineError::NoBridge(_)
+        | EngineError::NoPort(_)
+        | EngineError::NoVlans
+        | EngineError::Stays(_) => Errno::EOPNOTSUPP,
+        EngineError::VlanExists => Errno::EEXIST,
+        EngineError::TooDeep => Errno::ELOOP,
         EngineError::Device { .. } => Errno::EIO,
         _ => Errno::EINVAL,
     };
@@ -254,8 +265,30 @@ pub(super) fn new<D: Devices>(
             let _ = engine.delete(index);
         });
     }
-    let device = engine.devices().of_kind(kind, &settings.name);
+    let device = match kind {
+        "vlan" => {
+            let (parent, tag) = super::vlan_link::wanted(engine, &wanted.attrs, wanted.data)?;
+            settings.address = settings.address.or_else(|| Some(parent.address()));
+            if wanted.attrs.get(ifla::MTU).is_none() {
+                settings.mtu = parent.settings.mtu;
+            } else if settings.mtu > parent.settings.mtu {
+                return Err(Errno::ERANGE.into());
+            }
+            engine.devices().vlan(&parent.settings.name, tag)
+        }
+        _ => {
+            if let Some(link) = wanted.attrs.get(ifla::LINK) {
+                let help = "links of this kind have no parent";
+                return Err(Error::new(Errno::EOPNOTSUPP).help(help).at(&link));
+            }
+            engine.devices().of_kind(kind, &settings.name)
+        }
+    };
     let device = device.ok_or_else(unknown)?;
+    let is_ifb = engine.devices().virtual_link(&device) == Some(Virtual::Ifb);
+    if is_ifb && wanted.attrs.get(ifla::TXQLEN).is_none() {
+        settings.tx_queue_len = IFB_TX_QUEUE_LEN;
+    }
     if !client.own && engine.devices().is_of_host(&device) {
         let help = "root and the daemon's own user make devices of the host, and no others";
         return Err(Error::new(Errno::EPERM).help(help));

@@ -12,6 +12,7 @@ mod change;
 mod fixed;
 mod show;
 pub(crate) mod vlan;
+mod vlan_link;
 
 use attributes::{INFO_POLICY, LINK_POLICY, ifla, info};
 use show::Shown;
@@ -161,7 +162,9 @@ impl Filter {
 /// True if links can be of this kind. Dumps are not filtered by others (`rtnl_link_ops_get`).
 fn is_known<D: Devices>(engine: &Engine<D>, kind: &str) -> bool {
     let spec = engine.devices().of_kind(kind, "");
-    kind == "bridge" || spec.and_then(|spec| engine.devices().kind(&spec)) == Some(kind)
+    kind == "bridge"
+        || kind == "vlan"
+        || spec.and_then(|spec| engine.devices().kind(&spec)) == Some(kind)
 }
 
 /// Dumps links, by number.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use softnet::stats::DropReason;
 use softnet_engine::forward::{BridgePortOptions, PortVlans};
 use softnet_engine::{BridgeInfo, PortStats};
-use softnet_engine::{Devices, Engine, EngineError, LinkInfo, LinkKind};
+use softnet_engine::{Devices, Engine, EngineError, LinkInfo, LinkKind, Virtual};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::attributes::{ARPHRD_ETHER, iff, ifla, info, oper, tun};
+use super::attributes::{ARPHRD_ETHER, ARPHRD_LOOPBACK, iff, ifla, info, oper, tun};
 use super::bridge_port::Member;
+use super::vlan_link;
 use crate::nl::Message;
 use crate::nl::headers::IfInfoMsg;
 
@@ -72,6 +73,7 @@ impl LinkStats64 {
                 | DropReason::FqFlowLimit
                 | DropReason::FqHorizonLimit
                 | DropReason::QdiscOversize
+                | DropReason::NoClass
                 | DropReason::FilterDrop
                 | DropReason::ReclassifyLoop => {}
                 DropReason::QdiscBurst
@@ -104,11 +106,11 @@ impl LinkStats64 {
 
 /// The flags that all links of a kind have at all times.
 pub(super) fn fixed_flags(kind: Option<&str>) -> u32 {
-    iff::BROADCAST
-        | match kind {
-            Some("dummy") => iff::NOARP,
-            _ => iff::MULTICAST,
-        }
+    match kind {
+        Some("dummy" | "ifb") => iff::BROADCAST | iff::NOARP,
+        Some("lo") => iff::LOOPBACK,
+        _ => iff::BROADCAST | iff::MULTICAST,
+    }
 }
 
 /// A link together with what it has counted.
@@ -215,7 +217,7 @@ impl<'a, D: Devices> Shown<'a, D> {
 
     pub(super) fn operstate(&self) -> u8 {
         match (self.link.settings.up, self.carrier, self.kind()) {
-            (true, true, Some("dummy")) => oper::UNKNOWN,
+            (true, true, Some("dummy" | "ifb") | None) => oper::UNKNOWN,
             (true, true, _) => oper::UP,
             _ => oper::DOWN,
         }
@@ -229,13 +231,28 @@ impl<'a, D: Devices> Shown<'a, D> {
         }
     }
 
+    /// The link without a device that it is.
+    fn virtual_link(&self) -> Option<Virtual> {
+        self.engine.devices().virtual_link(self.link.device()?)
+    }
+
+    fn link_type(&self) -> u16 {
+        match self.virtual_link() {
+            Some(Virtual::Loopback) => ARPHRD_LOOPBACK,
+            _ => ARPHRD_ETHER,
+        }
+    }
+
     fn running(&self) -> bool {
         self.link.settings.up && self.carrier
     }
 
     /// The flags of the link.
     fn flags(&self) -> u32 {
-        let mut flags = fixed_flags(self.kind());
+        let mut flags = fixed_flags(match self.link_type() {
+            ARPHRD_LOOPBACK => Some("lo"),
+            _ => self.kind(),
+        });
         if self.link.settings.up {
             flags |= iff::UP;
         }
@@ -249,7 +266,7 @@ impl<'a, D: Devices> Shown<'a, D> {
     pub(super) fn header(&self, family: u8, change: u32) -> IfInfoMsg {
         IfInfoMsg {
             family,
-            kind: ARPHRD_ETHER,
+            kind: self.link_type(),
             index: self.link.index.cast_signed(),
             flags: self.flags(),
             change,
@@ -274,6 +291,9 @@ impl<'a, D: Devices> Shown<'a, D> {
         let queues = u32::try_from(self.link.queues()).unwrap_or(u32::MAX);
         message.put_u32(ifla::NUM_TX_QUEUES, queues);
         message.put_u32(ifla::NUM_RX_QUEUES, queues);
+        if let Some(parent) = vlan_link::parent(self.engine, self.link) {
+            message.put_u32(ifla::LINK, parent);
+        }
         if let Some(master) = self.link.master {
             message.put_u32(ifla::MASTER, master);
         }
@@ -284,8 +304,16 @@ impl<'a, D: Devices> Shown<'a, D> {
         }
         message.put(ifla::MAP, &IfMap::default());
         message.put_bytes(ifla::ADDRESS, &self.link.address().0);
-        message.put_bytes(ifla::BROADCAST, &[0xff; 6]);
-        let stats = LinkStats64::of(&self.stats);
+        let broadcast = match self.link_type() {
+            ARPHRD_LOOPBACK => [0; 6],
+            _ => [0xff; 6],
+        };
+        message.put_bytes(ifla::BROADCAST, &broadcast);
+        let mut stats = LinkStats64::of(&self.stats);
+        if matches!(self.virtual_link(), Some(Virtual::Ifb | Virtual::Loopback)) {
+            // What it sends is what it was given.
+            (stats.rx_packets, stats.rx_bytes) = (stats.tx_packets, stats.tx_bytes);
+        }
         message.put(ifla::STATS64, &stats);
         message.put(ifla::STATS, &stats.narrow());
         message.nest_unless_empty(ifla::LINKINFO, |message| self.put_info(message));
@@ -300,6 +328,9 @@ impl<'a, D: Devices> Shown<'a, D> {
             message.nest(info::DATA, |message| {
                 super::bridge::put(message, &bridge.options, self.link.address());
             });
+        }
+        if let Some(Virtual::Vlan { tag, .. }) = self.virtual_link() {
+            message.nest(info::DATA, |message| vlan_link::put(tag, message));
         }
         if self.kind() == Some("tun") {
             message.nest(info::DATA, |message| self.put_tun(message));

@@ -123,6 +123,23 @@ impl<'a> Attr<'a> {
         self.nested_behind(0, policy)
     }
 
+    /// As [`nested`](Attr::nested), checked strictly, and its type must say that it holds
+    /// attributes (`nla_parse_nested`).
+    pub fn nested_strict(&self, policy: &Policy) -> Result<Attrs<'a>, Error> {
+        if !self.is_nested() {
+            return Err(Error::invalid("NLA_F_NESTED is missing").at(self));
+        }
+        let mut attrs = Attrs::parse(self.children(), policy, Validation::Strict)?;
+        attrs.nest = Some(self.offset);
+        Ok(attrs)
+    }
+
+    /// Checks the attributes inside strictly, of which there may be several of a type
+    /// (`nla_validate_nested`).
+    pub fn validate(&self, policy: &Policy) -> Result<(), Error> {
+        policy.parse(self.children(), Validation::Strict, |_| {})
+    }
+
     /// The attributes behind a structure of `front` bytes that the payload starts with.
     pub fn nested_behind(&self, front: usize, policy: &Policy) -> Result<Attrs<'a>, Error> {
         let mut attrs = Attrs::parse(self.children_behind(front), policy, Validation::Liberal)?;

@@ -35,7 +35,7 @@ pub use write::{Full, Head, Message, Messages};
 pub use netlink_packet_core::{
     NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_FILTERED,
     NLM_F_DUMP_INTR, NLM_F_ECHO, NLM_F_EXCL, NLM_F_MULTIPART as NLM_F_MULTI, NLM_F_REPLACE,
-    NLM_F_REQUEST,
+    NLM_F_REQUEST, NLM_F_ROOT,
 };
 
 /// With a deletion: everything that matches, not one object.

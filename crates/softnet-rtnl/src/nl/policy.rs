@@ -44,6 +44,10 @@ pub enum Rule {
     U64,
     /// `NLA_POLICY_RANGE`, both ends included.
     U32Range(u32, u32),
+    /// The same of 1 byte.
+    U8Range(u8, u8),
+    /// `NLA_BITFIELD32`: bits, and which of them are given; only these exist.
+    Bits(u32),
     /// No payload.
     Flag,
     /// `NLA_STRING`: at most `max` bytes besides a final NUL; 0: any number.
@@ -121,7 +125,7 @@ impl Rule {
     /// Bytes of an integer.
     fn integer(&self) -> Option<usize> {
         match self {
-            Rule::U8 => Some(1),
+            Rule::U8 | Rule::U8Range(..) => Some(1),
             Rule::U16 => Some(2),
             Rule::U32 | Rule::U32Range(..) => Some(4),
             Rule::U64 => Some(8),
@@ -161,9 +165,13 @@ impl Rule {
             Rule::Exact(_) => true,
             Rule::Min(min) => length >= min,
             Rule::NestedAny => length == 0 || length >= NLA_HDRLEN,
-            Rule::U8 | Rule::U16 | Rule::U32 | Rule::U64 | Rule::U32Range(..) => {
-                integer.is_none_or(|integer| length >= integer)
-            }
+            Rule::Bits(_) => length == 8,
+            Rule::U8
+            | Rule::U16
+            | Rule::U32
+            | Rule::U64
+            | Rule::U32Range(..)
+            | Rule::U8Range(..) => integer.is_none_or(|integer| length >= integer),
         };
         if !fits {
             return Err(policy_error(Errno::ERANGE).at(attr));
@@ -171,6 +179,17 @@ impl Rule {
         match *self {
             Rule::U32Range(min, max) if !(min..=max).contains(&attr.u32()?) => {
                 range_error("integer out of range", attr)
+            }
+            Rule::U8Range(min, max) if !(min..=max).contains(&attr.u8()?) => {
+                range_error("integer out of range", attr)
+            }
+            // `validate_nla_bitfield32`.
+            Rule::Bits(known) => {
+                let [value, selector]: [u32; 2] = attr.fixed()?;
+                if selector & !known != 0 || value & !known != 0 || value & !selector != 0 {
+                    return Err(policy_error(Errno::EINVAL).at(attr));
+                }
+                Ok(())
             }
             _ => Ok(()),
         }

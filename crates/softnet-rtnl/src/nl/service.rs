@@ -15,6 +15,8 @@ pub struct Client {
     /// True if it may make devices of the host, too: for root, and the user that the server runs
     /// as.
     pub own: bool,
+    /// User that it runs as.
+    pub uid: u32,
     /// `NETLINK_GET_STRICT_CHK`: headers and attributes of `GET` requests are checked strictly,
     /// and filter what is dumped.
     pub strict: bool,
@@ -103,14 +105,33 @@ pub enum Operation {
     DumpConfig = 2,
     /// Applies the configuration file anew; only for those who may change something.
     Reload = 3,
+    /// Adds, changes or removes a port or a rate group by keys of the configuration; only for
+    /// those who may change something.
+    Change = 4,
+    /// The ports with their keys.
+    Show = 5,
+    /// Differences that a reload would make.
+    DryRun = 6,
 }
 
 impl Operation {
     /// By its number.
     pub fn from_number(number: u32) -> Option<Operation> {
-        [Operation::Stats, Operation::DumpConfig, Operation::Reload]
-            .into_iter()
+        let all = [
+            Operation::Stats,
+            Operation::DumpConfig,
+            Operation::Reload,
+            Operation::Change,
+            Operation::Show,
+            Operation::DryRun,
+        ];
+        all.into_iter()
             .find(|operation| *operation as u32 == number)
+    }
+
+    /// True if it changes something.
+    pub fn is_change(self) -> bool {
+        matches!(self, Operation::Reload | Operation::Change)
     }
 }
 

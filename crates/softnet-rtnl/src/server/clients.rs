@@ -120,6 +120,7 @@ impl Clients {
             port,
             may_change: peer.may_change,
             own: peer.own,
+            uid: peer.uid,
             strict: false,
         };
         let key = if peer.may_change {
@@ -366,12 +367,12 @@ impl Clients {
                 u32::read_from_prefix(request.payload()).map_err(|_| Error::new(Errno::EINVAL))?;
             let operation =
                 Operation::from_number(operation).ok_or(Error::new(Errno::EOPNOTSUPP))?;
-            if operation == Operation::Reload && !client.may_change {
+            if operation.is_change() && !client.may_change {
                 return Err(not_permitted());
             }
             connection.may_dump(request)?;
-            // A reload has no text.
-            if operation != Operation::Reload && !self.may_hold_text(&client) {
+            // A change has no text to speak of.
+            if !operation.is_change() && !self.may_hold_text(&client) {
                 return Err(Error::new(Errno::ENOBUFS).text("too many clients do not read"));
             }
             let text = service.operate(operation, argument, &client, replies)?;

@@ -24,10 +24,10 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
-    acceptfrom_with, recv, send, shutdown,
+    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, acceptfrom_with,
+    recv, send, shutdown,
 };
-use softnet_io::{Descriptors, Listener, PeerCredentials};
+use softnet_io::{Descriptors, Listener, PeerCredentials, SocketKind};
 
 use clients::READERS;
 pub use clients::{Clients, Peer};
@@ -168,7 +168,7 @@ impl Server {
         })?;
         // A client could pass a file whose close waits as long as it wants, and so stop the server.
         let bind =
-            |listen| Listener::bind(listen, SocketType::SEQPACKET, BACKLOG, Descriptors::Refused);
+            |listen| Listener::bind(listen, SocketKind::SeqPacket, BACKLOG, Descriptors::Refused);
         Ok(Server {
             listener: bind(&config.listen)?,
             monitor: config.monitor.as_ref().map(bind).transpose()?,

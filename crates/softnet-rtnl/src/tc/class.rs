@@ -1,7 +1,7 @@
 //! `RTM_*TCLASS`: what `tc class` asks for.
 
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{Handle, QdiscSpec};
+use softnet_tc::{Handle, LinkDefaults, QdiscSpec};
 
 use super::kinds;
 use super::place::Place;
@@ -25,6 +25,7 @@ struct Named {
     qdisc: QdiscSpec,
     /// The class as it is, if it is there.
     before: Option<Class>,
+    link: LinkDefaults,
 }
 
 /// The qdisc and class of a request (`__tc_ctl_tclass`).
@@ -60,6 +61,7 @@ fn named(place: &Place<'_>, asked: &Asked<'_>) -> Result<Named, Error> {
         above: if is_below { above } else { qdisc },
         qdisc: node.qdisc.clone(),
         before: Class::new(place, place.class(class)),
+        link: place.context(Handle::ROOT).link,
     })
 }
 
@@ -78,8 +80,10 @@ pub(super) fn request<D: Devices>(
         (RTM_NEWTCLASS, _) => modify(engine, link, asked, named, replies),
         (_, None) => Err(Errno::ENOENT.into()),
         (RTM_DELTCLASS, Some(class)) => {
-            if !named.qdisc.adds_classes() {
-                return Err(Errno::EOPNOTSUPP.into());
+            let classes = named.qdisc.added_classes().ok_or(Errno::EOPNOTSUPP)?;
+            if named.class.minor() == 0 {
+                // The qdisc is one itself.
+                return Err(Error::new(Errno::EBUSY).text(classes.in_use));
             }
             let edited = engine.edit_tree(link, |tree| tree.delete_class(named.class));
             edited.map_err(refusal::control)?;
@@ -105,6 +109,7 @@ fn modify<D: Devices>(
         above,
         qdisc,
         before,
+        link: defaults,
     } = named;
     let blocks = [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK];
     if blocks.iter().any(|&block| asked.attrs.has(block)) {
@@ -117,13 +122,29 @@ fn modify<D: Devices>(
     }
     let parameters = before.as_ref().and_then(Class::spec);
     let options = asked.attrs.get(TCA_OPTIONS);
-    let spec = kinds::parse_class(&qdisc, options)?;
+    if qdisc.added_classes().is_some_and(|classes| classes.root) {
+        check_parent(engine, link, asked, class, before.as_ref())?;
+    }
+    let changed = kinds::parse_own_class(&qdisc, class, before.is_some(), options)?;
+    if let Some(changed) = changed {
+        if changed != qdisc {
+            let edited = engine.edit_tree(link, |tree| tree.change(class.qdisc(), &changed));
+            edited.map_err(refusal::control)?;
+        }
+        return tell_of(engine, link, class, None, replies);
+    }
+    let spec = kinds::parse_class(&qdisc, options, &defaults, parameters)?;
     if class == Handle::NONE {
         return Err(Errno::EINVAL.into());
     }
     let estimator = asked.estimator()?;
     let is_leaf = before.as_ref().is_none_or(Class::is_leaf);
     let warning = kinds::class_warning(class, &spec, &qdisc).filter(|_| is_leaf);
+    let of_above = Place::read(engine, link, |place| {
+        let above = place.tree.spec().class_node(above)?;
+        kinds::warning_above(&above.spec)
+    })?;
+    let warning = warning.or_else(|| of_above.filter(|_| before.is_none()));
     let edited = engine.edit_tree(link, |tree| {
         match parameters {
             Some(before) if *before == spec => {}
@@ -133,6 +154,48 @@ fn modify<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(class, estimator))
     });
     edited.map_err(refusal::control)?;
+    tell_of(engine, link, class, warning, replies)
+}
+
+/// The parent that a request names must be there, and that of the class if that is (the kernel's
+/// `hfsc_change_class`).
+fn check_parent<D: Devices>(
+    engine: &Engine<D>,
+    link: u32,
+    asked: &Asked<'_>,
+    class: Handle,
+    before: Option<&Class>,
+) -> Result<(), Error> {
+    let parent = Handle::from_raw(asked.header.parent);
+    let named = class.class(parent.minor());
+    if class.minor() == 0 {
+        if ![Handle::NONE, Handle::ROOT].contains(&parent) {
+            return Err(Errno::EINVAL.into());
+        }
+        let help = "The class of the qdisc has no curves; give them to classes below it";
+        return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+    }
+    match before {
+        _ if parent == Handle::NONE => Ok(()),
+        Some(before) if before.is_below(named) && parent != Handle::ROOT => Ok(()),
+        Some(_) => Err(Errno::EINVAL.into()),
+        None if parent == Handle::ROOT => Err(Errno::EEXIST.into()),
+        None if named.minor() == 0 => Ok(()),
+        None => {
+            let is_there = Place::read(engine, link, |place| place.tree.has_class(named))?;
+            is_there.then_some(()).ok_or_else(|| Errno::ENOENT.into())
+        }
+    }
+}
+
+/// Tells of a class as it is now, and warns of it.
+fn tell_of<D: Devices>(
+    engine: &Engine<D>,
+    link: u32,
+    class: Handle,
+    warning: Option<String>,
+    replies: &mut Replies,
+) -> Result<(), Error> {
     let after = Place::read(engine, link, |place| {
         place.warn(class, warning, replies);
         Class::new(&place, class)

@@ -2,9 +2,11 @@
 //!
 //! Source: `net/sched/sch_api.c`.
 
+mod actions;
 mod class;
 pub mod extras;
 mod filters;
+mod hook;
 pub mod kinds;
 mod modify;
 mod place;
@@ -39,6 +41,9 @@ pub(crate) const RTM_GETTFILTER: u16 = 46;
 pub(crate) const RTM_NEWCHAIN: u16 = 100;
 pub(crate) const RTM_DELCHAIN: u16 = 101;
 pub(crate) const RTM_GETCHAIN: u16 = 102;
+pub(crate) const RTM_NEWACTION: u16 = 48;
+pub(crate) const RTM_DELACTION: u16 = 49;
+pub(crate) const RTM_GETACTION: u16 = 50;
 /// Who hears of qdiscs, classes and filters.
 pub(crate) const RTNLGRP_TC: u32 = 4;
 
@@ -116,7 +121,15 @@ pub(crate) fn request<D: Devices>(
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
+    if let RTM_NEWACTION..=RTM_GETACTION = request.kind {
+        return actions::request(engine, request, replies);
+    }
     let asked = Asked::read(request)?;
+    if (RTM_NEWTFILTER..=RTM_GETTFILTER).contains(&request.kind)
+        || (RTM_NEWCHAIN..=RTM_GETCHAIN).contains(&request.kind)
+    {
+        return filters::request(engine, &asked, replies);
+    }
     let link = asked.link(engine)?;
     match request.kind {
         RTM_NEWQDISC => qdisc::modify(engine, link, &asked, replies),
@@ -124,9 +137,6 @@ pub(crate) fn request<D: Devices>(
         RTM_GETQDISC => qdisc::get(engine, link, &asked, replies),
         RTM_NEWTCLASS | RTM_DELTCLASS | RTM_GETTCLASS => {
             class::request(engine, link, &asked, replies)
-        }
-        RTM_NEWTFILTER..=RTM_GETTFILTER | RTM_NEWCHAIN..=RTM_GETCHAIN => {
-            filters::request(engine, link, &asked, replies)
         }
         _ => Err(Errno::EOPNOTSUPP.into()),
     }
@@ -142,6 +152,9 @@ pub(crate) fn dump<D: Devices>(
     // Without a link there are no classes.
     if request.kind == RTM_GETTCLASS && request.header::<TcMsg>().is_err() {
         return Ok(Progress::Done);
+    }
+    if request.kind == RTM_GETACTION {
+        return actions::dump(engine, request, position, chunk);
     }
     let asked = Asked::read(request)?;
     match request.kind {

@@ -30,6 +30,7 @@ use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
 /// Meaning of a request.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Meaning {
     /// A new qdisc, in place of what is at its parent.
     New,

@@ -59,6 +59,7 @@ impl Place<'_> {
                 link: LinkDefaults {
                     mtu: link.settings.mtu,
                     tx_queue_len: link.settings.tx_queue_len,
+                    queues: u16::try_from(tree.queues()).unwrap_or(u16::MAX),
                 },
                 has_default: link.has_default,
             })
@@ -71,7 +72,7 @@ impl Place<'_> {
     /// kernel says.
     pub(super) fn warn(self, name: Handle, kernels: Option<String>, replies: &mut Replies) {
         let own = match self.tree.instances() {
-            1 => Vec::new(),
+            1 if !self.tree.is_single() => Vec::new(),
             _ => self.tree.warnings_of(name),
         };
         let own = own.iter().map(ToString::to_string);
@@ -177,7 +178,7 @@ impl Place<'_> {
                 .tree
                 .qdisc_stats_at(parent, self.queues)
                 .unwrap_or_default(),
-            xstats: self.tree.xstats(handle).cloned(),
+            xstats: self.tree.xstats_at(handle, parent).cloned(),
             rate: self.tree.rate(handle),
             stab: self.node(handle).and_then(|node| node.stab.clone()),
             context: self.context(parent),

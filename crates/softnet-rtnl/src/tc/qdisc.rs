@@ -1,11 +1,12 @@
 //! `RTM_*QDISC`: what `tc qdisc` asks for.
 
 use softnet_engine::{Devices, Engine, LinkInfo};
-use softnet_tc::{Handle, QdiscKind, QdiscSpec};
+use softnet_tc::{Handle, HookKind, QdiscKind, QdiscSpec};
 
+use super::hook;
 use super::kinds;
 use super::modify::{self, Meaning};
-use super::place::{Found, INGRESS, Place};
+use super::place::{Found, Place};
 use super::refusal;
 use super::shown::Shown;
 use super::{
@@ -21,6 +22,9 @@ pub(super) fn modify<D: Devices>(
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
+    if hook::is_meant(engine, link, &asked.header) {
+        return hook::modify(engine, link, asked, replies);
+    }
     let kind = asked.kind()?;
     let flags = asked.request.flags;
     let meaning = Place::read(engine, link, |place| {
@@ -40,12 +44,12 @@ fn add<D: Devices>(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let parent = Handle::from_raw(asked.header.parent);
-    let kind = asked.kind()?.and_then(QdiscKind::find);
-    let kind = kind.ok_or_else(kinds::unknown)?;
-    if parent == INGRESS {
-        let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
-        return Err(Error::invalid(text));
+    if asked.kind()?.and_then(HookKind::find).is_some() {
+        let help = "it is for the parent ffff:fff1";
+        return Err(Error::new(Errno::EINVAL).help(help));
     }
+    let name = asked.kind()?.unwrap_or_default();
+    let kind = QdiscKind::find(name).ok_or_else(|| kinds::unknown(name))?;
     let is_queue = Place::read(engine, link, |place| !place.is_traffic_class(parent))?;
     if !is_queue {
         let help = "Attach qdiscs to the queues of the traffic class";
@@ -92,7 +96,12 @@ fn add<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    Place::read(engine, link, |place| place.warn(handle, None, replies))?;
+    Place::read(engine, link, |place| {
+        let instances = place.tree.instances();
+        let node = place.node(handle);
+        let warning = node.and_then(|node| kinds::qdisc_warning(&node.qdisc, instances));
+        place.warn(handle, warning, replies);
+    })?;
     // At a root the kernel tells before the queues have the new one, if that attaches itself.
     let waits = parent == Handle::ROOT && attaches_itself;
     if let Some(mut old) = old {
@@ -119,10 +128,17 @@ fn before(
     if stab && place.tree.spec().check_stab(parent).is_err() {
         return Err(Error::invalid("STAB not supported on a non root"));
     }
-    let old = place
-        .node(parent.qdisc())
-        .map(|above| place.leaf(above, parent));
+    let above = place.node(parent.qdisc());
+    if above.is_some_and(|above| matches!(above.qdisc, QdiscSpec::CakeMq(_))) {
+        let text = "can't replace cake_mq sub-qdiscs";
+        let help = "All queues are one cake; change it at the root";
+        return Err(Error::new(Errno::EOPNOTSUPP).text(text).help(help));
+    }
+    let old = above.map(|above| place.leaf(above, parent));
     let Some(old) = old.transpose()?.flatten() else {
+        if above.is_some_and(|above| !above.qdisc.has_child_by_default()) {
+            return Ok(None);
+        }
         let help = format!("{parent} has classes below it; attach qdiscs to those");
         return Err(Error::new(Errno::EINVAL).help(help));
     };
@@ -204,7 +220,12 @@ fn change<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    Place::read(engine, link, |place| place.warn(handle, None, replies))?;
+    Place::read(engine, link, |place| {
+        let instances = place.tree.instances();
+        let node = place.node(handle);
+        let warning = node.and_then(|node| kinds::qdisc_warning(&node.qdisc, instances));
+        place.warn(handle, warning, replies);
+    })?;
     tell_of(engine, link, handle, false, 0, replies)
 }
 
@@ -215,6 +236,9 @@ pub(super) fn delete<D: Devices>(
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
+    if let Some(gone) = hook::named(engine, link, asked)? {
+        return hook::delete(engine, link, asked, &gone, replies);
+    }
     let kind = asked.kind()?;
     let gone = Place::read(engine, link, |place| {
         let found = modify::named(&place, &asked.header, kind)?;
@@ -244,6 +268,9 @@ pub(super) fn get<D: Devices>(
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
+    if let Some(shown) = hook::named(engine, link, asked)? {
+        return replies.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out));
+    }
     let kind = asked.kind()?;
     let shown = Place::read(engine, link, |place| {
         let found = modify::named(&place, &asked.header, kind)?;
@@ -287,6 +314,8 @@ const ROOT: u32 = 0;
 const ATTACHED: u32 = 1;
 /// Qdiscs that come with classes, by class.
 const WITH_CLASSES: u32 = 2;
+/// That of the hooks.
+const HOOKS: u32 = 3;
 
 /// Dumps the qdiscs of a link, or of all (`tc_dump_qdisc`).
 pub(super) fn dump<D: Devices>(
@@ -309,7 +338,14 @@ pub(super) fn dump<D: Devices>(
         let dumped = match link.is_bridge() {
             false => Place::read(engine, index, |place| {
                 dump_link(&place, invisible, position, chunk)
-            })?,
+            })?
+            .and_then(|()| {
+                position.stage = HOOKS;
+                let Some(shown) = hook::Shown::of(engine, index) else {
+                    return Ok(());
+                };
+                chunk.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out))
+            }),
             true => dump_bridge(link, chunk),
         };
         if let Err(Full) = dumped {
@@ -338,6 +374,9 @@ fn dump_link(
         let shown = place.shown(found);
         chunk.message(RTM_NEWQDISC, 0, &shown.header(), |out| shown.put(out))
     };
+    if position.stage == HOOKS {
+        return Ok(());
+    }
     if position.stage == ROOT {
         place.root().map_or(Ok(()), &mut put)?;
         (position.stage, position.key) = (ATTACHED, 0);

@@ -47,7 +47,7 @@ fn tree(error: &TreeError) -> Error {
         TreeError::TooDeep(_) => (Errno::E2BIG, "Qdisc hierarchy is too deep"),
         TreeError::Loop(_) => (Errno::ELOOP, "Qdisc parent/child loop detected"),
         // It starts with the kernel's text.
-        TreeError::ClassInUse(_) => return Error::new(Errno::EBUSY).text(error.to_string()),
+        TreeError::ClassInUse { .. } => return Error::new(Errno::EBUSY).text(error.to_string()),
         TreeError::ClassExists(_) => return Error::new(Errno::EEXIST).text(error.to_string()),
         TreeError::NoClasses(_) | TreeError::RootOnly(_) => {
             return Error::new(Errno::EOPNOTSUPP).text(error.to_string());

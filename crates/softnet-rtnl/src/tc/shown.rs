@@ -54,6 +54,7 @@ impl Shown {
                 link: LinkDefaults {
                     mtu: 0,
                     tx_queue_len: 0,
+                    queues: 1,
                 },
                 queues: 1,
                 parent: Handle::ROOT,
@@ -79,8 +80,14 @@ impl Shown {
             extras::put_stab(stab, out);
         }
         let app = kinds::xstats(&qdisc);
-        stats::put(Some(&self.stats), self.rate, app.as_deref(), out);
+        stats::put(Some(&self.stats), self.rate, app.as_ref(), out);
     }
+}
+
+/// True if the classes directly below a qdisc are shown as below the root.
+fn is_below_root(qdisc: &QdiscSpec) -> bool {
+    let added = qdisc.added_classes();
+    added.is_some_and(|classes| !classes.root) || matches!(qdisc, QdiscSpec::Ets(_))
 }
 
 /// A class, as it was at a moment (`tc_fill_tclass`).
@@ -110,17 +117,22 @@ impl Class {
         let is_own = stats.parent == class.qdisc();
         let parent = if qdisc.is_per_queue() {
             qdisc.class_above(class)
-        } else if is_own && place.tree.spec().class_node(class).is_some() {
+        } else if is_own && is_below_root(&qdisc) || class.minor() == 0 {
             Handle::ROOT
         } else {
             stats.parent
         };
         let spec = place.tree.spec().class_node(class);
+        let spec = spec.map(|node| node.spec.clone()).or_else(|| {
+            // The qdisc itself.
+            let classes = qdisc.added_classes().filter(|_| class.minor() == 0)?;
+            Some((classes.default)(&place.context(Handle::ROOT).link))
+        });
         Some(Class {
             index: place.index,
             qdisc,
             parent,
-            spec: spec.map(|node| node.spec.clone()),
+            spec,
             level: place.tree.spec().level(class),
             stats,
             rate: place.tree.rate(class),
@@ -130,11 +142,12 @@ impl Class {
     /// A class that was added to a tree and is not there any more, without what it counted.
     pub(super) fn gone(index: u32, before: &TreeSpec, class: Handle) -> Option<Class> {
         let node = before.class_node(class)?;
-        let is_top = node.parent == class.qdisc();
+        let qdisc = before.node(class.qdisc())?.qdisc.clone();
+        let is_top = node.parent == class.qdisc() && is_below_root(&qdisc);
         let attached = before.child_of(class);
         Some(Class {
             index,
-            qdisc: before.node(class.qdisc())?.qdisc.clone(),
+            qdisc,
             parent: if is_top { Handle::ROOT } else { node.parent },
             spec: Some(node.spec.clone()),
             level: before.level(class),
@@ -145,6 +158,7 @@ impl Class {
                 kind: attached.map_or("none", |node| node.qdisc.kind()),
                 stats: QdiscStats::default(),
                 htb: None,
+                own: None,
                 xstats: None,
             },
             rate: None,
@@ -154,6 +168,11 @@ impl Class {
     /// True if it has no classes below it.
     pub(super) fn is_leaf(&self) -> bool {
         self.level == 0
+    }
+
+    /// True if it is directly below this class or qdisc.
+    pub(super) fn is_below(&self, parent: Handle) -> bool {
+        self.stats.parent == parent
     }
 
     /// Parameters of the class, if it was added.
@@ -183,8 +202,10 @@ impl Class {
             if let Some(htb) = &self.stats.htb {
                 counted.overlimits = htb.overlimits;
             }
+        } else {
+            kinds::dump_own_class(&self.qdisc, self.stats.class, out);
         }
         let counts = !self.qdisc.has_one_class();
-        stats::put(counts.then_some(&counted), self.rate, app.as_deref(), out);
+        stats::put(counts.then_some(&counted), self.rate, app.as_ref(), out);
     }
 }

@@ -6,6 +6,7 @@ use softnet::qdisc::QdiscStats;
 use softnet_tc::Rate;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::kinds::App;
 use super::{TCA_STATS, TCA_STATS2, TCA_XSTATS, extras};
 use crate::nl::Message;
 
@@ -91,13 +92,13 @@ pub(super) fn put_counts(stats: &QdiscStats, out: &mut Message<'_>) {
 pub(super) fn put(
     stats: Option<&QdiscStats>,
     rate: Option<Rate>,
-    app: Option<&[u8]>,
+    app: Option<&App>,
     out: &mut Message<'_>,
 ) {
     let mut old = Old::default();
     out.nest(TCA_STATS2, |out| {
         if let Some(app) = app {
-            out.put_bytes(TCA_STATS_APP, app);
+            out.put_bytes(TCA_STATS_APP, app.bytes());
         }
         let Some(stats) = stats else {
             return;
@@ -123,7 +124,7 @@ pub(super) fn put(
         };
     });
     out.put(TCA_STATS, &old);
-    if let Some(app) = app {
+    if let Some(App::Structure(app)) = app {
         out.put_bytes(TCA_XSTATS, app);
     }
 }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 
 use softnet::qdisc::QdiscStats;
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{FilterKey, FilterSpec, FilterStats, Handle, Node, TreeSpec};
+use softnet_tc::{FilterKey, FilterSpec, FilterStats, Handle, Hook, Node, TreeSpec};
 
-use super::filters::{self, Part};
+use super::actions::ShownAt;
+use super::filters::{self, Home, Part};
 use super::place::Place;
 use super::shown::{Class, Shown};
 use super::{RTM_DELQDISC, RTM_DELTCLASS, RTM_DELTFILTER};
 use super::{RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER};
-use super::{class, qdisc};
+use super::{class, hook, qdisc};
 use crate::nl::{NLM_F_REPLACE, Replies};
 
 /// Tells of what a link's tree has become.
@@ -23,12 +24,19 @@ pub(crate) fn publish<D: Devices>(
     replies: &mut Replies,
 ) {
     // Nothing, if the link is gone by now.
-    let _ = Place::read(engine, link, |place| tell(&place, before, replies));
+    let at = ShownAt::of(engine);
+    let _ = Place::read(engine, link, |place| tell(&place, before, at, replies));
 }
 
-fn tell(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
+fn tell(place: &Place<'_>, before: &TreeSpec, at: ShownAt, replies: &mut Replies) {
     let now = place.tree.spec();
-    gone(place, before, replies);
+    gone(place, before, at, replies);
+    if !hook_stays(before, now)
+        && let Some(hook) = now.hook()
+    {
+        let shown = hook::Shown::uncounted(place.index, hook);
+        shown.tell(RTM_NEWQDISC, NLM_F_REPLACE, replies);
+    }
     for node in now.nodes() {
         let known = before.node(node.handle);
         let is_same = |known: &Node| known.qdisc == node.qdisc && known.stab == node.stab;
@@ -58,14 +66,14 @@ fn tell(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
         {
             let (spec, stats) = place.tree.filter_sum(found);
             let part = Part::Filter(&stats);
-            let shown = filters::Shown::new(place.index, spec, part);
+            let shown = filters::Shown::new(Home::Link(place.index, spec.parent), spec, part, at);
             filters::tell(replies, RTM_NEWTFILTER, 0, &shown);
         }
     }
 }
 
 /// Tells of what is not there any more, but not of what went with the qdisc that it was part of.
-fn gone(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
+fn gone(place: &Place<'_>, before: &TreeSpec, at: ShownAt, replies: &mut Replies) {
     let now = place.tree.spec();
     let has_stayed = |name: Handle| stays(before, now, name.qdisc());
     for spec in before.filters().filter(|spec| has_stayed(spec.parent)) {
@@ -73,9 +81,14 @@ fn gone(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
         if !list.is_ok_and(|list| list.get(spec.key()).is_ok()) {
             let stats = FilterStats::default();
             let part = Part::Filter(&stats);
-            let shown = filters::Shown::new(place.index, spec, part);
+            let shown = filters::Shown::new(Home::Link(place.index, spec.parent), spec, part, at);
             filters::tell(replies, RTM_DELTFILTER, 0, &shown);
         }
+    }
+    if !hook_stays(before, now)
+        && let Some(hook) = before.hook()
+    {
+        hook::Shown::uncounted(place.index, hook).tell(RTM_DELQDISC, 0, replies);
     }
     for node in before.nodes().filter(|node| !has_stayed(node.handle)) {
         if node.parent != Handle::ROOT && !has_stayed(node.parent) {
@@ -107,6 +120,9 @@ fn gone(place: &Place<'_>, before: &TreeSpec, replies: &mut Replies) {
 
 /// True if a qdisc is where it was, of the kind that it was, and so are those above it.
 fn stays(before: &TreeSpec, now: &TreeSpec, handle: Handle) -> bool {
+    if handle == Hook::HANDLE && before.node(handle).or_else(|| now.node(handle)).is_none() {
+        return hook_stays(before, now);
+    }
     let (Some(before_node), Some(node)) = (before.node(handle), now.node(handle)) else {
         return false;
     };
@@ -115,6 +131,13 @@ fn stays(before: &TreeSpec, now: &TreeSpec, handle: Handle) -> bool {
     same_kind
         && before_node.parent == node.parent
         && (is_root || stays(before, now, node.parent.qdisc()))
+}
+
+/// True if the qdisc at the hooks is the same, whatever its filters.
+fn hook_stays(before: &TreeSpec, now: &TreeSpec) -> bool {
+    let properties = |hook: &Hook| (hook.kind, hook.ingress.block, hook.egress.block);
+    let (before, now) = (before.hook(), now.hook());
+    before.is_some() && before.map(properties) == now.map(properties)
 }
 
 fn filters_of(tree: &TreeSpec) -> BTreeMap<(Handle, FilterKey), &FilterSpec> {

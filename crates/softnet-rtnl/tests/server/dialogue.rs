@@ -274,14 +274,23 @@ fn operations_answer_with_text() {
         &operation(2, &argument, 5),
     ));
     assert!(long == b"0123456789".repeat(10_001), "{}", long.len());
-    let [error] = ask(&mut clients, &mut service, &operation(3, b"", 5))
-        .try_into()
-        .expect("one");
-    assert_eq!((error.kind, error.errno()), (NLMSG_ERROR, Errno::EINVAL.0));
-    assert_eq!(error.text().as_deref(), Some("line 3 is wrong"));
+    // The running ports, and what a reload would change.
+    for number in [5, 6] {
+        let answers = ask(&mut clients, &mut service, &operation(number, b"", 5));
+        assert_eq!(text(&answers), b"links 3\n");
+    }
+    // A reload, and a change.
+    for number in [3, 4] {
+        let [error] = ask(&mut clients, &mut service, &operation(number, b"", 5))
+            .try_into()
+            .expect("one");
+        assert_eq!((error.kind, error.errno()), (NLMSG_ERROR, Errno::EINVAL.0));
+        assert_eq!(error.text().as_deref(), Some("line 3 is wrong"));
+    }
     for (message, errno) in [
         (operation(0, b"", 5), Errno::EOPNOTSUPP),
-        (operation(4, b"", 5), Errno::EOPNOTSUPP),
+        (operation(7, b"", 5), Errno::EOPNOTSUPP),
+        (operation(99, b"", 5), Errno::EOPNOTSUPP),
         (
             request(OPERATION, NLM_F_REQUEST, 5, &[1, 0, 0]),
             Errno::EINVAL,

@@ -13,7 +13,8 @@
 use std::collections::BTreeMap;
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Next, Noqueue, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::stats::DropReason;
 
 use super::child::Child;
 use super::counters::{apply, zip};
@@ -224,6 +225,37 @@ impl Children {
         cx: &mut Cx,
     ) -> Next {
         self.with(slot, |child| child.dequeue(budget, out, cx))
+    }
+
+    /// Packet that leaves a child next; see [`Child::peek`].
+    #[inline]
+    pub(crate) fn peek(&mut self, slot: usize, cx: &mut Cx) -> Peek {
+        match self.slots[slot].peek_only(cx.now) {
+            known @ (Peek::Packet(_) | Peek::Idle) => known,
+            _ => self.with(slot, |child| child.peek(cx)),
+        }
+    }
+
+    /// Sends the packet that a look at a child has shown. Returns what left.
+    #[inline]
+    pub(crate) fn send_one(&mut self, slot: usize, out: &mut PacketList, cx: &mut Cx) -> WireSum {
+        if let Some(sent) = self.pop_pfifo(slot, 1, || 0, out) {
+            return WireSum {
+                packets: sent.size.packets,
+                bytes: sent.size.bytes,
+            };
+        }
+        let mut one = PacketList::new();
+        self.dequeue(slot, 1, &mut one, cx);
+        let sum = WireSum::from(&one);
+        out.append(&mut one);
+        sum
+    }
+
+    /// Drops what a class held that is gone, or is no leaf any more, as the kernel does.
+    pub(crate) fn purge(&mut self, packets: &mut PacketList, cx: &mut Cx) {
+        self.stats.drops += packets.len() as u64;
+        cx.dropped.append(packets.take(), DropReason::QdiscReset);
     }
 
     /// As [`Qdisc::try_pass`], through one child. Only what left has changed then.

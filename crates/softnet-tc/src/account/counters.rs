@@ -3,7 +3,7 @@
 use softnet::qdisc::{QdiscStat, QdiscStats, WireSum};
 use softnet::stats::Published;
 
-use super::htb_counters::HtbCounters;
+use super::own_counters::OwnCounters;
 
 /// All statistics but `requeues`, the first, which only a queue has.
 const WORDS: usize = QdiscStats::WORDS - 1;
@@ -19,8 +19,8 @@ const fn at(stat: QdiscStat) -> usize {
 #[repr(C, align(64))]
 pub struct ClassCounters {
     stats: Published<WORDS>,
-    /// Numbers that only a class of `htb` has.
-    pub(crate) htb: HtbCounters,
+    /// Numbers that only a class of its kind has.
+    pub(crate) own: OwnCounters,
 }
 
 impl ClassCounters {

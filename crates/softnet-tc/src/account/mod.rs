@@ -7,8 +7,8 @@ mod children;
 mod counters;
 mod direct_pfifo;
 mod estimator;
-mod htb_counters;
 mod link_cost;
+mod own_counters;
 mod size_table;
 mod xstats;
 
@@ -20,9 +20,9 @@ pub(crate) use counters::zip;
 pub(crate) use direct_pfifo::Sent;
 pub use estimator::{EstimatorError, EstimatorSpec, Rate};
 pub(crate) use estimator::{Estimators, Sample};
-pub use htb_counters::HtbClassStats;
 pub(crate) use link_cost::MAX_HEADER;
 pub use link_cost::{LinkCost, LinkLayer};
+pub use own_counters::{HtbClassStats, OwnStats};
 pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use xstats::{Xstat, Xstats};
 

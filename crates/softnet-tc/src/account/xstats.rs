@@ -6,7 +6,7 @@ use std::sync::Arc;
 use softnet::stats::Published;
 
 /// The most statistics that a kind has.
-const MAX: usize = 20;
+const MAX: usize = 24;
 
 /// Value that is shown for several instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,64 @@ xstats! {
     FastpathPackets "fastpath" Sum,
     DirectPackets "direct_packets_stat" Sum,
     DirectDrops "direct_drops" Sum,
+    Marked "marked" Sum,
+    EarlyDrops "early" Sum,
+    QueueDrops "pdrop" Sum,
+    ProbDrop "prob_drop" Sum,
+    ForcedDrop "forced_drop" Sum,
+    ProbMark "prob_mark" Sum,
+    ForcedMark "forced_mark" Sum,
+    ProbMarkHead "prob_mark_head" Sum,
+    ForcedMarkHead "forced_mark_head" Sum,
+    Prob "prob" Highest,
+    PieDelay "delay" Highest,
+    AvgDqRate "avg_dq_rate" Sum,
+    DqRateEstimating "dq_rate_estimating" Highest,
+    PacketsIn "pkts_in" Sum,
+    OverLimit "overlimit" Sum,
+    OverMemory "overmemory" Sum,
+    MaxQueue "maxq" Highest,
+    DelayC "delay_c" Highest,
+    DelayL "delay_l" Highest,
+    PacketsInC "pkts_in_c" Sum,
+    PacketsInL "pkts_in_l" Sum,
+    StepMarks "step_marks" Sum,
+    Credit "credit" Sum,
+    MaxMemoryUsed "max_memory_used" Sum,
+    CapacityEstimate "capacity_estimate" Sum,
+    MemoryLimit "memory_limit" Highest,
+    MinNetworkSize "min_network_size" Next,
+    MaxNetworkSize "max_network_size" Highest,
+    MinAdjSize "min_adj_size" Next,
+    MaxAdjSize "max_adj_size" Highest,
+    ActiveQueues "active_queues" Highest,
+    AvgHdrOffset "avg_hdr_offset" Highest,
+    ThresholdRate "threshold_rate" Highest,
+    SentBytes "sent_bytes" Sum,
+    BacklogBytes "backlog_bytes" Sum,
+    Target "target" Highest,
+    Interval "interval" Highest,
+    PeakDelay "peak_delay" Highest,
+    AvgDelay "avg_delay" Highest,
+    BaseDelay "base_delay" Next,
+    SentPackets "sent_packets" Sum,
+    WayIndirectHits "way_indirect_hits" Sum,
+    WayMisses "way_misses" Sum,
+    WayCollisions "way_collisions" Sum,
+    Drops "drops" Sum,
+    AckDrops "ack_drops" Sum,
+    SparseFlows "sparse_flows" Sum,
+    BulkFlows "bulk_flows" Sum,
+    UnresponsiveFlows "unresponsive_flows" Sum,
+    MaxPktLen "max_pkt_len" Highest,
+    FlowQuantum "flow_quantum" Highest,
+    Delayed "delayed" Sum,
+    Dropped "dropped" Sum,
+    Corrupted "corrupted" Sum,
+    Duplicated "duplicated" Sum,
+    Reordered "reordered" Sum,
+    EcnMarked "ecn_marked" Sum,
+    AllocationErrors "allocation_errors" Sum,
 }
 
 /// Statistics that only some kinds have. The owner of the queue writes them at the end of a call,
@@ -84,6 +142,8 @@ pub struct Xstats {
     values: Arc<Published<MAX>>,
     /// Statistics of the same qdisc in other instances of its tree.
     others: Vec<Arc<Published<MAX>>>,
+    /// Statistics of parts of the qdisc that have some of their own.
+    parts: Vec<Xstats>,
 }
 
 /// A statistic of two instances.
@@ -103,12 +163,33 @@ impl Xstats {
             stats,
             values: Arc::default(),
             others: Vec::new(),
+            parts: Vec::new(),
         }
+    }
+
+    /// With so many parts that have statistics of their own.
+    pub(crate) fn with_parts<const N: usize>(
+        mut self,
+        stats: &'static [Xstat; N],
+        parts: usize,
+    ) -> Xstats {
+        self.parts = std::iter::repeat_with(|| Xstats::new(stats))
+            .take(parts)
+            .collect();
+        self
+    }
+
+    /// Statistics of the parts: of the tins of `cake`.
+    pub fn parts(&self) -> &[Xstats] {
+        &self.parts
     }
 
     /// Shows another instance's together with these.
     pub(crate) fn join(&mut self, other: &Xstats) {
         self.others.push(other.values.clone());
+        for (part, other) in self.parts.iter_mut().zip(&other.parts) {
+            part.join(other);
+        }
     }
 
     /// Stores what has changed, in the order of the names.

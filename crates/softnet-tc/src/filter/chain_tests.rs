@@ -1,6 +1,7 @@
 //! Which filter decides, what its action does, and what is counted.
 
 use super::*;
+use crate::action::Control;
 use softnet::mem::Packet;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
@@ -10,11 +11,11 @@ fn class(minor: u16) -> Classified {
 }
 
 /// A filter for all packets of a chain and priority.
-fn all(chain: u32, prio: u16, action: FilterAction) -> FilterSpec {
+fn all(chain: u32, prio: u16, action: Control) -> FilterSpec {
     FilterSpec {
         chain,
         prio,
-        action,
+        actions: action.into(),
         ..FilterSpec::new(FilterKind::Matchall, Handle::new(1, prio))
     }
 }
@@ -38,25 +39,25 @@ fn the_lowest_priority_decides() {
     let arp = frame(&pool, 1, 2, 60, 0);
     let ip = FilterSpec {
         protocol: ETH_P_IP,
-        ..all(0, 1, FilterAction::Pass)
+        ..all(0, 1, Control::Pass)
     };
     let list = list([
-        all(0, 9, FilterAction::Pass),
-        all(0, 2, FilterAction::Pass),
+        all(0, 9, Control::Pass),
+        all(0, 2, Control::Pass),
         ip,
-        all(3, 1, FilterAction::Pass),
+        all(3, 1, Control::Pass),
     ]);
-    assert_eq!(list.filters().classify(&arp), class(2));
+    assert_eq!(list.filters().try_on(&arp), class(2));
     assert_eq!(hits(&list), [0, 1, 0, 0]);
-    assert_eq!(Filters::default().classify(&arp), Classified::None);
+    assert_eq!(Filters::default().try_on(&arp), Classified::None);
 }
 
 #[test]
 fn actions_pass_drop_continue_and_restart() {
-    use FilterAction::{Continue, Drop, Goto, Pass, Reclassify};
+    use Control::{Continue, Drop, Goto, Pass, Reclassify};
     let pool = pool(2);
     let packet = frame(&pool, 1, 2, 60, 0);
-    let decide = |filters: Vec<FilterSpec>| list(filters).filters().classify(&packet);
+    let decide = |filters: Vec<FilterSpec>| list(filters).filters().try_on(&packet);
     let nameless = FilterSpec {
         class: None,
         ..all(0, 1, Pass)
@@ -81,13 +82,13 @@ fn actions_pass_drop_continue_and_restart() {
     ] {
         let list = list(filters);
         let looped = Classified::Drop(DropReason::ReclassifyLoop);
-        assert_eq!(list.filters().classify(&packet), looped);
+        assert_eq!(list.filters().try_on(&packet), looped);
         assert_eq!(hits(&list).iter().sum::<u64>(), 17);
     }
     let straight = |n: u32| {
         let gotos = (0..n).map(|chain| all(chain, 1, Goto(chain + 1)));
         let end = all(n, 2, Pass);
-        list(gotos.chain([end])).filters().classify(&packet)
+        list(gotos.chain([end])).filters().try_on(&packet)
     };
     assert_eq!(straight(16), class(2));
     assert_eq!(straight(17), Classified::Drop(DropReason::ReclassifyLoop));
@@ -100,21 +101,18 @@ fn continue_is_the_kernels_for_each_kind() {
     let pool = pool(2);
     let packet = frame(&pool, 1, 2, 60, 5);
     let decide = |first: FilterKind, second: FilterKind| {
-        let filters = [
-            (first, FilterAction::Continue),
-            (second, FilterAction::Pass),
-        ];
+        let filters = [(first, Control::Continue), (second, Control::Pass)];
         let filters = (5..).zip(filters).map(|(handle, (kind, action))| {
             let handle = if kind.name() == "u32" { 0 } else { handle };
             FilterSpec {
                 prio: 1,
                 handle,
-                action,
+                actions: action.into(),
                 ..FilterSpec::new(kind, Handle::new(1, 2))
             }
         });
-        let last = all(0, 3, FilterAction::Pass);
-        list(filters.chain([last])).filters().classify(&packet)
+        let last = all(0, 3, Control::Pass);
+        list(filters.chain([last])).filters().try_on(&packet)
     };
     let mark = |mask| Flower {
         mark: Some((0, mask)),
@@ -133,7 +131,7 @@ fn counts_survive_a_swap() {
     let pool = pool(2);
     let send = |list: &FilterList, mark| {
         let packet: Packet = frame(&pool, 1, 2, 60, mark);
-        list.filters().classify(&packet)
+        list.filters().try_on(&packet)
     };
     let fw = |handle, minor| FilterSpec {
         prio: 1,
@@ -155,7 +153,7 @@ fn counts_survive_a_swap() {
     assert_eq!(hits(&list), [0, 3, 0]);
     // A queue that still has the old ones is not disturbed.
     let packet = frame(&pool, 1, 2, 60, 1);
-    assert_eq!(old.classify(&packet), class(1));
+    assert_eq!(old.try_on(&packet), class(1));
     // Another instance counts apart.
     let mut other = list.clone();
     other.reset();
@@ -180,11 +178,12 @@ fn what_is_counted_is_the_kernels() {
     });
     let spec = |prio, kind| FilterSpec {
         prio,
-        action: FilterAction::Continue,
+        actions: Control::Continue.into(),
         ..FilterSpec::new(kind, Handle::new(1, 1))
     };
     let is_five = Ematch {
         negated: false,
+        or: false,
         test: Test::Mark {
             mask: u32::MAX,
             compare: Compare::Eq,
@@ -198,11 +197,11 @@ fn what_is_counted_is_the_kernels() {
     ]);
     let filters = list.filters();
     for mark in [4, 5] {
-        filters.classify(&frame(&pool, 1, 2, 60, mark));
+        filters.try_on(&frame(&pool, 1, 2, 60, mark));
     }
     let mut large = frame(&pool, 1, 2, 1014, 5);
     large.set_priority(0);
-    filters.classify(&large);
+    filters.try_on(&large);
     let stats: Vec<FilterStats> = list.shown().map(|(_, stats)| stats).collect();
     let of = |tried, matched, packets, bytes, held| FilterStats {
         tried,

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use softnet::mem::Packet;
+use softnet::qdisc::{Cx, QdiscStats, Target, Verdict};
 use softnet::stats::DropReason;
 
-use super::FilterAction;
-use super::frame::Frame;
+use super::entry::Filter;
+use super::frame::{Frame, Read};
 use super::priority::Priority;
+use crate::action::{Control, exec};
 use crate::handle::Handle;
 
 /// Times that a packet may be sent back or to another chain (`max_reclassify_loop`).
@@ -15,19 +17,66 @@ const MAX_RESTARTS: usize = 16;
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Classified {
+pub enum Classified {
     /// To this class, which need not exist; [`Handle::NONE`] if the filter names none.
     Class(Handle),
     /// No filter decided.
     None,
     /// Nowhere.
     Drop(DropReason),
+    /// To another link. The caller gives it to [`Cx::elsewhere`].
+    Redirect(Target),
+    /// Nowhere, as if it had been sent. The caller drops it as [`DropReason::FilterStolen`], and
+    /// counts no drop of a qdisc.
+    Consumed,
+}
+
+impl Classified {
+    /// The class that a filter names, if one decided.
+    ///
+    /// # Errors
+    /// If the packet does not go on.
+    #[inline]
+    pub(crate) fn class(self) -> Result<Option<Handle>, Lost> {
+        Err(match self {
+            Classified::Class(class) => return Ok(Some(class)),
+            Classified::None => return Ok(None),
+            Classified::Drop(reason) => Lost::Dropped(reason),
+            Classified::Redirect(target) => Lost::Redirected(target),
+            Classified::Consumed => Lost::Consumed,
+        })
+    }
+}
+
+/// Cause for which a packet does not go on in a qdisc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Dropped(DropReason),
+    Redirected(Target),
+    Consumed,
+}
+
+impl Lost {
+    /// Sends the packet where it belongs, and counts its drop.
+    #[cold]
+    pub(crate) fn settle(self, packet: Packet, stats: &mut QdiscStats, cx: &mut Cx) -> Verdict {
+        match self {
+            Lost::Dropped(reason) => {
+                stats.drops += 1;
+                cx.dropped.push(packet, reason);
+                return Verdict::Dropped;
+            }
+            Lost::Redirected(target) => cx.elsewhere.push(target, packet),
+            Lost::Consumed => cx.dropped.push(packet, DropReason::FilterStolen),
+        }
+        Verdict::Stolen
+    }
 }
 
 /// The filters of one qdisc or class in use. They never change: the queue's owner swaps them as a
 /// whole.
 #[derive(Debug, Default)]
-pub(crate) struct Filters(Option<Box<[Chain]>>);
+pub struct Filters(Option<Box<[Chain]>>);
 
 /// One chain, its lowest priority first.
 #[derive(Debug)]
@@ -56,29 +105,30 @@ impl Filters {
 
     /// True if nothing is ever classified.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Where a packet goes. Only the owner of the queue calls this, because it counts.
+    /// Where a packet goes, which actions may change meanwhile; copies of it may be in
+    /// [`Cx::elsewhere`] afterwards. Only the owner of the queue calls this, because it counts.
     #[inline]
-    pub(crate) fn classify(&self, packet: &Packet) -> Classified {
+    pub fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Classified {
         match &self.0 {
-            Some(chains) => run(chains, packet),
+            Some(chains) => run(chains, packet, cx),
             None => Classified::None,
         }
     }
 }
 
 #[inline(never)]
-fn run(chains: &[Chain], packet: &Packet) -> Classified {
-    let frame = Frame::new(packet);
+fn run(chains: &[Chain], packet: &mut Packet, cx: &mut Cx) -> Classified {
+    let mut read = Read::default();
     let mut number = 0;
     for _ in 0..=MAX_RESTARTS {
         let Ok(at) = chains.binary_search_by_key(&number, |chain| chain.number) else {
             return Classified::None;
         };
-        match chains[at].run(&frame) {
+        match chains[at].run(packet, &mut read, cx) {
             Outcome::Decided(classified) => return classified,
             Outcome::Restart(next) => number = next,
         }
@@ -87,23 +137,41 @@ fn run(chains: &[Chain], packet: &Packet) -> Classified {
 }
 
 impl Chain {
-    fn run(&self, frame: &Frame<'_>) -> Outcome {
-        let decided = self.priorities.iter().find_map(|priority| {
-            priority.run(frame, |filter| {
-                Some(match filter.spec.action {
-                    FilterAction::Pass => {
-                        let class = filter.spec.class.unwrap_or(Handle::NONE);
-                        Outcome::Decided(Classified::Class(class))
-                    }
-                    FilterAction::Drop => {
-                        Outcome::Decided(Classified::Drop(DropReason::FilterDrop))
-                    }
-                    FilterAction::Goto(chain) => Outcome::Restart(chain),
-                    FilterAction::Reclassify => Outcome::Restart(0),
-                    FilterAction::Continue => return None,
-                })
-            })
-        });
-        decided.unwrap_or(Outcome::Decided(Classified::None))
+    fn run(&self, packet: &mut Packet, read: &mut Read, cx: &mut Cx) -> Outcome {
+        for priority in &self.priorities {
+            let mut from = 0;
+            while let Some(filter) = priority.find(&Frame::new(packet, read), &mut from) {
+                if let Some(outcome) = decide(filter, packet, read, cx) {
+                    return outcome;
+                }
+            }
+        }
+        Outcome::Decided(Classified::None)
     }
+}
+
+/// The outcome of a filter that matches; `None`: the next one is tried.
+#[inline]
+fn decide(filter: &Filter, packet: &mut Packet, read: &mut Read, cx: &mut Cx) -> Option<Outcome> {
+    filter.count(packet);
+    let actions = &filter.spec.actions;
+    let mut control = Control::Pass;
+    let mut moved = None;
+    if !actions.is_empty() {
+        (control, moved) = exec(actions, filter.tallies(), packet, cx);
+        // What it says may be of a packet that was changed.
+        *read = Read::default();
+    }
+    Some(Outcome::Decided(match control {
+        Control::Pass | Control::Pipe | Control::Jump(_) | Control::Repeat => {
+            Classified::Class(filter.spec.class.unwrap_or(Handle::NONE))
+        }
+        Control::Drop => Classified::Drop(DropReason::FilterDrop),
+        Control::Stolen | Control::Queued | Control::Trap => {
+            moved.map_or(Classified::Consumed, Classified::Redirect)
+        }
+        Control::Goto(chain) => return Some(Outcome::Restart(chain)),
+        Control::Reclassify => return Some(Outcome::Restart(0)),
+        Control::Continue => return None,
+    }))
 }

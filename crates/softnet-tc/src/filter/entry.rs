@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use softnet::mem::Packet;
 use softnet::stats::Published;
 
+use super::ematch;
 use super::frame::Frame;
 use super::{FilterKind, FilterSpec};
+use crate::action::{ActionList, Tally};
 
 /// Where [`Filter::counts`] has which number.
 const TRIED: usize = 0;
@@ -49,8 +52,15 @@ pub(super) struct Filter {
     pub(super) spec: FilterSpec,
     /// Where it is among those of one mask: lower ones first.
     pub(super) order: u64,
-    /// The queue's owner writes it, any thread may read it.
-    counts: Published<4>,
+    counts: Arc<Counts>,
+    /// For each action. None is shared with another instance of the filter.
+    tallies: Arc<[Tally]>,
+}
+
+/// Counts of a filter. The queue's owner writes them, any thread may read them.
+#[derive(Debug, Default)]
+struct Counts {
+    all: Published<4>,
     held: Box<[Published<1>]>,
 }
 
@@ -60,32 +70,70 @@ impl Filter {
             FilterKind::U32(of) => 1 + of.keys.len(),
             _ => 0,
         };
+        let actions = spec.actions.as_slice().iter();
+        let tallies = actions.map(|action| action.tally()).collect();
+        let held = (0..parts).map(|_| Published::default()).collect();
         Arc::new(Filter {
             spec,
             order,
-            counts: Published::default(),
-            held: (0..parts).map(|_| Published::default()).collect(),
+            counts: Arc::new(Counts {
+                all: Published::default(),
+                held,
+            }),
+            tallies,
         })
     }
 
+    /// The same filter, which counts on, with its actions as they are now.
+    pub(super) fn with_actions(&self, actions: ActionList) -> Arc<Filter> {
+        let (before, now) = (self.spec.actions.as_slice(), actions.as_slice());
+        let same = before.len() == now.len();
+        let same = same && before.iter().zip(now).all(|(a, b)| a.is_same(b));
+        let tallies = match same {
+            true => self.tallies.clone(),
+            false => now.iter().map(|action| action.tally()).collect(),
+        };
+        Arc::new(Filter {
+            spec: FilterSpec {
+                actions,
+                ..self.spec.clone()
+            },
+            order: self.order,
+            counts: self.counts.clone(),
+            tallies,
+        })
+    }
+
+    /// Counts of its actions.
+    #[inline]
+    pub(super) fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
     pub(super) fn stats(&self) -> FilterStats {
-        let [tried, matched, packets, bytes] = self.counts.get();
+        let [tried, matched, packets, bytes] = self.counts.all.get();
         FilterStats {
             tried,
             matched,
             packets,
             bytes,
-            held: self.held.iter().map(|count| count.get_one(0)).collect(),
+            held: self
+                .counts
+                .held
+                .iter()
+                .map(|count| count.get_one(0))
+                .collect(),
         }
     }
 
     /// Counts a frame that matches.
     #[inline]
-    pub(super) fn count(&self, frame: &Frame<'_>) {
-        let (bytes, packets) = frame.packet.wire();
-        self.counts.add(MATCHED, 1);
-        self.counts.add(PACKETS, packets);
-        self.counts.add(BYTES, bytes);
+    pub(super) fn count(&self, packet: &Packet) {
+        let (bytes, packets) = packet.wire();
+        let counts = &self.counts.all;
+        counts.add(MATCHED, 1);
+        counts.add(PACKETS, packets);
+        counts.add(BYTES, bytes);
     }
 
     /// True if a frame matches; counts that it was tried. `None`: it is to be compared with no
@@ -93,13 +141,13 @@ impl Filter {
     pub(super) fn tries(&self, frame: &Frame<'_>) -> Option<bool> {
         Some(match &self.spec.kind {
             FilterKind::U32(of) => {
-                self.counts.add(TRIED, 1);
-                let mut held = self.held.iter();
+                self.counts.all.add(TRIED, 1);
+                let mut held = self.counts.held.iter();
                 of.matches(frame, || held.next().into_iter().for_each(|n| n.add(0, 1)))?
             }
             FilterKind::Basic(all) => {
-                self.counts.add(TRIED, 1);
-                all.iter().all(|ematch| ematch.matches(frame))
+                self.counts.all.add(TRIED, 1);
+                ematch::holds(all, frame)
             }
             FilterKind::Matchall => true,
             FilterKind::Flower(flower) => flower.matches(frame),

@@ -21,9 +21,21 @@ pub enum FilterError {
     /// The class's qdisc has filters, but the class has none (`EINVAL`).
     #[error("class {0} has no filters of its own; give them to its qdisc")]
     NotOfClasses(Handle),
+    /// The qdisc has no filters for such packets (`EINVAL`).
+    #[error("there are no filters at that hook; use `ingress`, or with clsact `egress`")]
+    NoHook,
+    /// No hook has the block (`EINVAL`).
+    #[error("Block of given index was not found: there is no block {0}")]
+    UnknownBlock(u32),
+    /// Several links may share the filters (`EOPNOTSUPP`).
+    #[error("This filter block is shared. Please use the block index to manipulate the filters")]
+    Shared,
     /// The kernel keeps chains' numbers in 28 bits (`EINVAL`).
     #[error("Specified chain index exceeds upper limit: {0}; use 0 to 268435455")]
     Chain(u32),
+    /// There is a chain of this number (`EEXIST`).
+    #[error("Filter chain already exists: {0}")]
+    ChainExists(u32),
     /// All filters of a priority are of one kind (`EINVAL`).
     #[error(
         "Specified filter kind does not match existing one: prio {prio} is {kind}; choose another \
@@ -88,6 +100,9 @@ pub enum FilterError {
         /// Their mask.
         mask: u32,
     },
+    /// Expressions of `basic` beyond what there may be (`EINVAL`).
+    #[error("a filter has 4096 expressions at most, in 32 groups within each other")]
+    Expressions,
     /// The offset of a `u32` key.
     #[error("a u32 key cannot be at {0}; offsets are multiples of 4 from -16 to 65532")]
     Offset(i32),
@@ -109,10 +124,12 @@ impl FilterError {
             | FilterError::NoChain
             | FilterError::NoPrio
             | FilterError::Missing => ENOENT,
-            FilterError::Exists(_) => EEXIST,
+            FilterError::Exists(_) | FilterError::ChainExists(_) => EEXIST,
             FilterError::NoPriority | FilterError::NoTable => ENOSPC,
-            FilterError::NoBlocks(_) => EOPNOTSUPP,
+            FilterError::NoBlocks(_) | FilterError::Shared => EOPNOTSUPP,
             FilterError::NoParent(_)
+            | FilterError::NoHook
+            | FilterError::UnknownBlock(_)
             | FilterError::NotClassful(_)
             | FilterError::NotOfClasses(_)
             | FilterError::Chain(_)
@@ -121,6 +138,7 @@ impl FilterError {
             | FilterError::Handle { .. }
             | FilterError::Table(_)
             | FilterError::Mask { .. }
+            | FilterError::Expressions
             | FilterError::Offset(_) => EINVAL,
         }
     }

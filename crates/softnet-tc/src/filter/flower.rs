@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::Prefix;
 use super::frame::Frame;
+use super::{FieldMatch, Prefix};
 use softnet::wire::{L4, Network};
 
 /// Headers that a packet must have. A field that is `None` is not looked at.
@@ -29,6 +29,8 @@ pub struct Flower {
     pub dst_port: Option<RangeInclusive<u16>>,
     /// `(value, mask)`: the packet's mark under the mask is the value.
     pub mark: Option<(u32, u32)>,
+    /// Other fields, each once, in their order.
+    pub fields: Vec<FieldMatch>,
 }
 
 impl Flower {
@@ -44,6 +46,7 @@ impl Flower {
             src_port,
             dst_port,
             mark,
+            fields,
         } = self;
         if mark.is_some_and(|(value, mask)| (frame.packet.mark() ^ value) & mask != 0) {
             return false;
@@ -58,6 +61,13 @@ impl Flower {
             {
                 return false;
             }
+        }
+        let differs = |of: &FieldMatch| {
+            let number = frame.field(of.field);
+            number.is_none_or(|number| (number ^ of.value) & of.mask != 0)
+        };
+        if fields.iter().any(differs) {
+            return false;
         }
         let reads_ports = src_port.is_some() || dst_port.is_some();
         let reads_addresses = src_ip.is_some() || dst_ip.is_some();
@@ -120,5 +130,6 @@ impl Flower {
             && same(self.dst_ip, other.dst_ip)
             && (&self.src_port, &self.dst_port) == (&other.src_port, &other.dst_port)
             && fields(self) == fields(other)
+            && self.fields == other.fields
     }
 }

@@ -19,24 +19,28 @@ const TAG: usize = 4;
 pub(super) const ETHERNET: i64 = 14;
 
 /// A packet that is being classified.
+#[derive(Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) packet: &'a Packet,
+    read: &'a Read,
+}
+
+/// Parts of a packet that were read so far.
+#[derive(Default)]
+pub(super) struct Read {
     headers: OnceCell<Option<Headers>>,
 }
 
 impl<'a> Frame<'a> {
-    pub(super) fn new(packet: &'a Packet) -> Frame<'a> {
-        Frame {
-            packet,
-            headers: OnceCell::new(),
-        }
+    pub(super) fn new(packet: &'a Packet, read: &'a Read) -> Frame<'a> {
+        Frame { packet, read }
     }
 
     /// As far as they are readable: no packet escapes a filter because something behind is bad.
     /// `None` if what is in front of the network header is.
     pub(super) fn headers(&self) -> Option<&Headers> {
         let read = || self.packet.parse().ok().or_else(|| self.dissect());
-        self.headers.get_or_init(read).as_ref()
+        self.read.headers.get_or_init(read).as_ref()
     }
 
     #[cold]

@@ -3,16 +3,17 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::ematch;
 use super::entry::Filter;
 use super::list::{FilterList, PriorityList};
-use super::{Ematch, FilterAction, FilterError, FilterKind, FilterSpec, Key};
+use super::{FilterError, FilterKind, FilterSpec, Key};
 
 /// The lowest priority that is chosen.
 const FIRST_CHOSEN: u16 = 0x8000;
 /// The priority that is chosen first.
 const LAST_CHOSEN: u16 = 0xC000;
 /// The highest chain (`TC_ACT_EXT_VAL_MASK`).
-const MAX_CHAIN: u32 = (1 << 28) - 1;
+pub(super) const MAX_CHAIN: u32 = (1 << 28) - 1;
 /// A `u32` handle is a table (12 bits), a bucket (8) and a node (12).
 pub(super) const NODE: u32 = 0xFFF;
 pub(super) const FIRST_NODE: u32 = 0x800;
@@ -105,16 +106,17 @@ impl PriorityList {
 
 impl FilterSpec {
     pub(super) fn check(&self) -> Result<(), FilterError> {
-        let goto = match self.action {
-            FilterAction::Goto(chain) => chain,
-            _ => 0,
-        };
-        if let Some(&chain) = [self.chain, goto].iter().find(|&&chain| chain > MAX_CHAIN) {
+        let actions = self.actions.as_slice().iter();
+        let mut chains = actions.flat_map(|action| action.spec().chains());
+        if let Some(chain) = chains.find(|&chain| chain > MAX_CHAIN) {
             return Err(FilterError::Chain(chain));
+        }
+        if self.chain > MAX_CHAIN {
+            return Err(FilterError::Chain(self.chain));
         }
         match &self.kind {
             FilterKind::U32(of) => of.keys.iter().try_for_each(Key::check),
-            FilterKind::Basic(of) => of.iter().try_for_each(Ematch::check),
+            FilterKind::Basic(of) => ematch::check(of),
             _ => Ok(()),
         }
     }

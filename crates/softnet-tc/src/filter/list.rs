@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::chains::{Chain, Filters};
 use super::entry::{Filter, FilterStats};
-use super::handles::{FIRST_NODE, NODE};
+use super::handles::{FIRST_NODE, MAX_CHAIN, NODE};
 use super::mask::Mask;
 use super::priority::Priority;
 use super::{FilterError, FilterKind, FilterSpec};
+use crate::action::{Action, ActionList};
 use crate::handle::Handle;
 
 /// Name of a filter, or of several.
@@ -71,6 +72,8 @@ pub struct FilterList {
 pub(super) struct ChainList {
     /// When it was made: chains are shown in that order.
     made: u64,
+    /// True if it was made by itself, and stays without filters.
+    stays: bool,
     pub(super) priorities: BTreeMap<u16, PriorityList>,
 }
 
@@ -173,12 +176,16 @@ impl FilterList {
     }
 
     /// Filters as the packet path runs them.
-    pub(crate) fn filters(&self) -> Filters {
+    pub fn filters(&self) -> Filters {
         let chain = |(&number, list): (&u32, &ChainList)| Chain {
             number,
             priorities: list.priorities.values().map(|p| p.run.clone()).collect(),
         };
-        Filters::new(self.chains.iter().map(chain).collect())
+        let chains = self
+            .chains
+            .iter()
+            .filter(|(_, list)| !list.priorities.is_empty());
+        Filters::new(chains.map(chain).collect())
     }
 
     /// Starts to count from zero, apart from all clones.
@@ -198,10 +205,37 @@ impl FilterList {
     }
 
     /// The same filters for another instance, which count apart from these.
-    pub(crate) fn counting_apart(&self) -> FilterList {
+    pub fn counting_apart(&self) -> FilterList {
         let mut other = self.clone();
         other.reset();
         other
+    }
+
+    /// Gives filters other actions where `f` has some for theirs. Those filters count on. True if
+    /// there was one, so that [`filters`](FilterList::filters) are to be run anew.
+    pub fn map_actions(&mut self, mut f: impl FnMut(&ActionList) -> Option<ActionList>) -> bool {
+        let mut changed = false;
+        let lists = self.chains.values_mut();
+        for list in lists.flat_map(|chain| chain.priorities.values_mut()) {
+            for filter in list.by_handle.values_mut() {
+                if filter.spec.actions.is_empty() {
+                    continue;
+                }
+                if let Some(actions) = f(&filter.spec.actions) {
+                    let new = filter.with_actions(actions);
+                    Arc::make_mut(&mut list.run).replace(filter, new.clone());
+                    *filter = new;
+                    changed = true;
+                }
+            }
+        }
+        changed
+    }
+
+    /// Gives filters that have an action the action as it is now; see
+    /// [`map_actions`](FilterList::map_actions).
+    pub fn refresh(&mut self, action: &Action) -> bool {
+        self.map_actions(|list| list.with(action))
     }
 
     /// Adds or changes a filter, as the kernel does. Priority and handle are chosen where the
@@ -268,6 +302,7 @@ impl FilterList {
             .entry(filter.chain)
             .or_insert_with(|| ChainList {
                 made,
+                stays: false,
                 priorities: BTreeMap::new(),
             });
         let (prio, handle) = (filter.prio, filter.handle);
@@ -315,9 +350,16 @@ impl FilterList {
             if handle != 0 || which.protocol != 0 || which.kind.is_some() {
                 return Err(FilterError::Flush);
             }
-            let gone = self.chains.remove(&chain);
-            let lists = gone.iter().flat_map(|gone| gone.priorities.values());
-            self.uncount(lists.flat_map(|list| list.by_handle.values()));
+            let stays = self.chains.get_mut(&chain).filter(|chain| chain.stays);
+            let gone = match stays {
+                Some(chain) => std::mem::take(&mut chain.priorities),
+                None => self
+                    .chains
+                    .remove(&chain)
+                    .map(|gone| gone.priorities)
+                    .unwrap_or_default(),
+            };
+            self.uncount(gone.values().flat_map(|list| list.by_handle.values()));
             return Ok(());
         }
         self.find(&which)?;
@@ -339,12 +381,46 @@ impl FilterList {
         let none_left = |list: &PriorityList| list.by_handle.is_empty();
         if handle == 0 || of_chain.priorities.get(&prio).is_some_and(none_left) {
             let gone = of_chain.priorities.remove(&prio);
-            if of_chain.priorities.is_empty() {
+            if of_chain.priorities.is_empty() && !of_chain.stays {
                 self.chains.remove(&chain);
             }
             self.uncount(gone.iter().flat_map(|gone| gone.by_handle.values()));
         }
         Ok(())
+    }
+
+    /// Makes a chain that stays without filters, too.
+    ///
+    /// # Errors
+    /// If there is one of this number, or none can have it.
+    pub fn add_chain(&mut self, number: u32) -> Result<(), FilterError> {
+        if number > MAX_CHAIN {
+            return Err(FilterError::Chain(number));
+        }
+        if self.chains.contains_key(&number) {
+            return Err(FilterError::ChainExists(number));
+        }
+        self.made += 1;
+        let chain = ChainList {
+            made: self.made,
+            stays: true,
+            priorities: BTreeMap::new(),
+        };
+        self.chains.insert(number, chain);
+        Ok(())
+    }
+
+    /// Removes a chain and its filters.
+    ///
+    /// # Errors
+    /// If there is none of this number.
+    pub fn delete_chain(&mut self, number: u32) -> Result<(), FilterError> {
+        let chain = self.chains.get_mut(&number).ok_or(FilterError::NoChain)?;
+        chain.stays = false;
+        self.delete(FilterKey {
+            chain: number,
+            ..FilterKey::default()
+        })
     }
 
     /// Filters are no more: their classes lose what leads to them.

@@ -1,6 +1,7 @@
 //! Priorities, handles and what may stand beside what, as in the kernel.
 
 use super::*;
+use crate::action::Control;
 
 fn filter(kind: impl Into<FilterKind>) -> FilterSpec {
     FilterSpec::new(kind, Handle::new(1, 1))
@@ -217,7 +218,9 @@ fn one_priority_has_one_kind_and_protocol() {
     assert_eq!(unnamed, FilterError::ZeroPrio);
     let chain = put(FilterOp::Add, &|f| f.chain = 1 << 28);
     assert_eq!(chain, FilterError::Chain(1 << 28));
-    let chain = put(FilterOp::Add, &|f| f.action = FilterAction::Goto(1 << 28));
+    let chain = put(FilterOp::Add, &|f| {
+        f.actions = Control::Goto(1 << 28).into()
+    });
     assert_eq!(chain, FilterError::Chain(1 << 28));
     for at in [-20, -3, 2, 65_536] {
         let key = Key {

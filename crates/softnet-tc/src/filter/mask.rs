@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use softnet::wire::{L4, Network};
 
 use super::frame::Frame;
-use super::{FilterKind, FilterSpec, Flower, Prefix};
+use super::{FilterKind, FilterSpec, Flower, FlowerField, Prefix};
 
 /// The bits that filters look at. Those with the same are tried by one look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub(super) struct Mask {
     src_port: Option<Ports>,
     dst_port: Option<Ports>,
     mark: Option<u32>,
+    fields: Vec<(FlowerField, u64)>,
 }
 
 /// Use of a port by a filter.
@@ -95,6 +96,9 @@ impl Mask {
         let mut fields = Fields::default();
         if let Some(mask) = self.mark {
             fields.add((frame.packet.mark() & mask).into());
+        }
+        for &(field, mask) in &self.fields {
+            fields.add(frame.field(field)? & mask);
         }
         if self.vlan_id || self.vlan_prio || self.vlan_ethtype {
             let (tag, ethertype) = frame.tag()?;
@@ -173,6 +177,7 @@ impl Flower {
             src_port: self.src_port.as_ref().map(ports),
             dst_port: self.dst_port.as_ref().map(ports),
             mark: self.mark.map(|(_, mask)| mask),
+            fields: self.fields.iter().map(|of| (of.field, of.mask)).collect(),
         }
     }
 
@@ -180,6 +185,9 @@ impl Flower {
     fn fields(&self, fields: &mut Fields) {
         if let Some((value, mask)) = self.mark {
             fields.add((value & mask).into());
+        }
+        for of in &self.fields {
+            fields.add(of.value & of.mask);
         }
         let tag = [
             self.vlan_id,

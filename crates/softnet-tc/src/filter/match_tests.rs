@@ -17,7 +17,7 @@ fn matches(kind: &FilterKind, protocol: u16, packet: &Packet) -> bool {
         ..FilterSpec::new(kind.clone(), Handle::new(1, 1))
     };
     list.put(FilterOp::Add, filter).unwrap();
-    let matched = list.filters().classify(packet) == Classified::Class(Handle::new(1, 1));
+    let matched = list.filters().try_on(packet) == Classified::Class(Handle::new(1, 1));
     let (_, stats) = list.shown().next().unwrap();
     assert_eq!(stats.packets, u64::from(matched));
     matched
@@ -370,10 +370,12 @@ fn a_bad_header_hides_none_in_front_of_it() {
                 mask: 0,
                 compare,
                 value: 53,
+                trans: false,
             };
             let negated = false;
             let kind = FilterKind::Basic(vec![Ematch {
                 negated,
+                or: false,
                 test: port,
             }]);
             assert_eq!(matches(&kind, ETH_P_ALL, &packet), has_ports, "{bytes:?}");
@@ -488,7 +490,7 @@ fn a_u32_key_beyond_the_packet_ends_the_priority() {
             list.put(FilterOp::Add, filter).unwrap();
         }
         let expected = Classified::Class(Handle::new(1, class));
-        assert_eq!(list.filters().classify(&short), expected);
+        assert_eq!(list.filters().try_on(&short), expected);
         let tried: Vec<u64> = list.shown().map(|(_, stats)| stats.tried).collect();
         assert_eq!(tried, [1, 0, u64::from(class == 3)]);
     }
@@ -509,6 +511,7 @@ fn basic_evaluates_expressions() {
         mask,
         compare,
         value,
+        trans: false,
     };
     let port = || cmp(Width::Two, 2, Layer::Transport, 0, Compare::Eq, 53);
     let (mask, value) = (0xf0, 0x10);
@@ -566,9 +569,11 @@ fn basic_evaluates_expressions() {
             [0, 1, 0],
         ),
     ] {
-        let all = all
-            .into_iter()
-            .map(|(negated, test)| Ematch { negated, test });
+        let all = all.into_iter().map(|(negated, test)| Ematch {
+            negated,
+            or: false,
+            test,
+        });
         let kind = FilterKind::Basic(all.collect());
         let hits = [&dns, &v6, &arp].map(|p| u8::from(matches(&kind, ETH_P_ALL, p)));
         assert_eq!(hits, expected, "{kind:?}");

@@ -29,6 +29,9 @@ mod chains;
 mod ematch;
 mod entry;
 mod error;
+mod field;
+#[cfg(all(test, not(miri)))]
+mod field_tests;
 mod flower;
 mod frame;
 mod handles;
@@ -43,19 +46,24 @@ mod priority;
 #[cfg(all(test, not(miri)))]
 mod property_tests;
 mod table;
+#[cfg(all(test, not(miri)))]
+mod testing;
 mod u32;
 
-pub(super) use chains::{Classified, Filters};
-pub use ematch::{Compare, Ematch, Layer, Test, Width};
+pub(crate) use chains::Lost;
+pub use chains::{Classified, Filters};
+pub use ematch::{Compare, Ematch, Layer, MetaId, Test, Width};
 pub use entry::FilterStats;
 pub use error::FilterError;
+pub use field::{FieldMatch, FlowerField};
 pub use flower::Flower;
 pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
 pub use u32::{Key, U32};
 
-use std::fmt;
-
+use crate::action::ActionList;
+#[cfg(doc)]
+use crate::action::Control;
 use crate::handle::Handle;
 
 /// EtherType of IPv4, as the `protocol` of a filter.
@@ -71,7 +79,7 @@ pub struct FilterSpec {
     /// The qdisc it belongs to, or the class of `htb`, which asks it for packets that get there
     /// and is no leaf.
     pub parent: Handle,
-    /// Packets start at chain 0; the others they get to by [`FilterAction::Goto`].
+    /// Packets start at chain 0; the others they get to by [`Control::Goto`].
     pub chain: u32,
     /// Lower ones are tried first. 0: one is chosen as in the kernel, 49152 for the first and one
     /// less for each one after it, so that the newest is tried first.
@@ -87,8 +95,10 @@ pub struct FilterSpec {
     /// The class of the qdisc that they go to (tc's `flowid` or `classid`). As long as there is
     /// no such class, or if it names none, they go where packets of priority 0 go.
     pub class: Option<Handle>,
-    /// Action on them.
-    pub action: FilterAction,
+    /// Actions on them.
+    pub actions: ActionList,
+    /// True if no hardware is to have it, which none has.
+    pub skip_hw: bool,
 }
 
 impl FilterSpec {
@@ -102,7 +112,8 @@ impl FilterSpec {
             handle: 0,
             kind: kind.into(),
             class: Some(class),
-            action: FilterAction::Pass,
+            actions: ActionList::default(),
+            skip_hw: false,
         }
     }
 
@@ -125,7 +136,7 @@ pub enum FilterKind {
     /// Packets whose bytes are like this. Those of one priority are tried in the order of their
     /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
     U32(U32),
-    /// Packets for which all of this holds. The newest of one priority is tried first.
+    /// Packets for which the expressions hold. The newest of one priority is tried first.
     Basic(Vec<Ematch>),
     /// All. There is one to a priority, and its handle is 1.
     Matchall,
@@ -155,50 +166,5 @@ impl FilterKind {
 impl From<Flower> for FilterKind {
     fn from(flower: Flower) -> FilterKind {
         FilterKind::Flower(flower)
-    }
-}
-
-/// Action on a packet that a filter matches (tc-actions(8)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FilterAction {
-    /// It goes to the filter's class.
-    #[default]
-    Pass,
-    /// It is dropped.
-    Drop,
-    /// The next filter is tried; after `flower` and `matchall` the next priority's.
-    Continue,
-    /// It is classified again from the start. More than 16 times, together with
-    /// [`Goto`](FilterAction::Goto), and it is dropped.
-    Reclassify,
-    /// It goes on in another chain. It is not classified where that has no filter that matches.
-    Goto(u32),
-}
-
-impl FilterAction {
-    /// The actions of one word. The first word of an action is the one that is shown.
-    const WORDS: [(&'static str, FilterAction); 6] = [
-        ("pass", FilterAction::Pass),
-        ("ok", FilterAction::Pass),
-        ("drop", FilterAction::Drop),
-        ("shot", FilterAction::Drop),
-        ("continue", FilterAction::Continue),
-        ("reclassify", FilterAction::Reclassify),
-    ];
-
-    /// The action that tc has this word for.
-    pub fn from_word(word: &str) -> Option<FilterAction> {
-        let found = FilterAction::WORDS.iter().find(|(of, _)| *of == word);
-        found.map(|&(_, action)| action)
-    }
-}
-
-impl fmt::Display for FilterAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let FilterAction::Goto(chain) = self {
-            return write!(f, "goto chain {chain}");
-        }
-        let found = FilterAction::WORDS.iter().find(|(_, of)| of == self);
-        f.write_str(found.map_or("", |(word, _)| word))
     }
 }

@@ -149,38 +149,31 @@ impl Priority {
         }
     }
 
-    /// Calls `decide` with each filter that matches, as long as it returns `None`, which it does
-    /// for [`FilterAction::Continue`](super::FilterAction::Continue). Where the match is looked up
-    /// there is only one, as in the kernel (`fl_classify`, `fw_classify`).
+    /// The next filter that matches, from a number on, which becomes the one behind it. Where the
+    /// match is looked up there is only one, as in the kernel (`fl_classify`, `fw_classify`).
     #[inline]
-    pub(super) fn run<T>(
-        &self,
-        frame: &Frame<'_>,
-        decide: impl Fn(&Filter) -> Option<T>,
-    ) -> Option<T> {
+    pub(super) fn find(&self, frame: &Frame<'_>, from: &mut usize) -> Option<&Filter> {
         if self.protocol != ETH_P_ALL && frame.ethertype() != Some(self.protocol) {
             return None;
         }
         match &self.filters {
             Filters::Listed(filters) => {
-                for filter in filters {
+                for filter in filters.get(*from..)? {
+                    *from += 1;
                     if filter.tries(frame)? {
-                        filter.count(frame);
-                        if let decided @ Some(_) = decide(filter) {
-                            return decided;
-                        }
+                        return Some(filter);
                     }
                 }
                 None
             }
+            Filters::Hashed(_) if *from > 0 => None,
             Filters::Hashed(masks) => {
-                let found = masks.iter().find_map(|(mask, table)| {
+                *from = 1;
+                masks.iter().find_map(|(mask, table)| {
                     table.find(mask.hash(frame)?, |filter| {
                         filter.tries(frame) == Some(true)
                     })
-                })?;
-                found.count(frame);
-                decide(found)
+                })
             }
         }
     }

@@ -2,8 +2,9 @@
 //! are tried one after the other.
 
 use super::entry::Filter;
-use super::frame::Frame;
+use super::frame::{Frame, Read};
 use super::*;
+use crate::action::Control;
 use proptest::prelude::*;
 use softnet::mem::{Packet, Pool};
 use softnet::stats::DropReason;
@@ -55,9 +56,9 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let handle = prop_oneof![5 => Just(0), 3 => 1..60_u32];
     let action = prop_oneof![
-        4 => Just(FilterAction::Pass),
-        1 => Just(FilterAction::Continue),
-        1 => Just(FilterAction::Drop),
+        4 => Just(Control::Pass),
+        1 => Just(Control::Continue),
+        1 => Just(Control::Drop),
     ];
     let put = (op, kind(), handle, action).prop_map(|(op, kind, handle, action)| {
         let prio = if kind.name() == "fw" { 2 } else { 1 };
@@ -65,7 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
         let filter = FilterSpec {
             prio,
             handle,
-            action,
+            actions: action.into(),
             ..FilterSpec::new(kind, Handle::new(1, 1))
         };
         Step::Put(op, filter)
@@ -95,17 +96,23 @@ fn udp(pool: &Pool, ports: (u16, u16), to: u8, mark: u32) -> Packet {
     packet
 }
 
+/// The way on behind the filter's only action.
+fn control(spec: &FilterSpec) -> Control {
+    spec.actions.as_slice()[0].spec().control
+}
+
 /// Verdict of filters, tried one after the other, on a packet; and the one that decides.
 fn linear(list: &FilterList, packet: &Packet) -> (Classified, Option<FilterKey>) {
-    let frame = Frame::new(packet);
+    let read = Read::default();
+    let frame = Frame::new(packet, &read);
     let mut skip = 0;
     for spec in list.iter() {
         if spec.prio == skip || Filter::new(spec.clone(), 0).tries(&frame) != Some(true) {
             continue;
         }
-        let decided = match spec.action {
-            FilterAction::Drop => Classified::Drop(DropReason::FilterDrop),
-            FilterAction::Continue => {
+        let decided = match control(spec) {
+            Control::Drop => Classified::Drop(DropReason::FilterDrop),
+            Control::Continue => {
                 skip = spec.prio;
                 continue;
             }
@@ -141,8 +148,8 @@ proptest! {
             let count = |list: &FilterList, key: FilterKey| list.get(key).unwrap().1.packets;
             let (decided, by) = linear(&list, &packet);
             let before = by.map(|key| count(&list, key));
-            prop_assert_eq!(filters.classify(&packet), decided);
-            prop_assert_eq!(others.classify(&packet), decided);
+            prop_assert_eq!(filters.try_on(&packet), decided);
+            prop_assert_eq!(others.try_on(&packet), decided);
             let after = by.map(|key| count(&list, key));
             prop_assert_eq!(after, before.map(|n| n + 1));
         }

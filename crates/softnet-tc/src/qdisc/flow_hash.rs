@@ -1,6 +1,33 @@
 //! By what the fair qdiscs tell flows apart.
 
 use softnet::mem::Packet;
+use softnet::qdisc::Cx;
+
+use crate::filter::{Filters, Lost};
+use crate::handle::Handle;
+
+/// The flow that a packet's priority or a filter names: `major:minor`, major that of the qdisc,
+/// minor 1 to `flows`.
+///
+/// # Errors
+/// If a filter takes it out.
+#[inline]
+pub(crate) fn named_flow(
+    packet: &mut Packet,
+    qdisc: Handle,
+    filters: &Filters,
+    flows: usize,
+    cx: &mut Cx,
+) -> Result<Option<usize>, Lost> {
+    let named = Handle::from_raw(packet.priority());
+    let class = if named.major() != 0 && named.qdisc() == qdisc {
+        Some(named)
+    } else {
+        filters.classify(packet, cx).class()?
+    };
+    let flow = class.and_then(|class| usize::from(class.minor()).checked_sub(1));
+    Ok(flow.filter(|&flow| flow < flows))
+}
 
 /// The hash that was noted for the packet's flow, or that of its headers, which is noted then; 0
 /// for a frame that cannot be read.
@@ -18,6 +45,13 @@ fn compute(packet: &mut Packet) -> u32 {
     let hash = headers.map_or(0, |headers| headers.flow_hash(packet.data()));
     packet.set_flow_hash(hash);
     hash
+}
+
+/// A flow's place among so many, by its keyed hash. Multiplied and shifted: without a division.
+#[inline]
+pub(crate) fn place(packet: &mut Packet, seed: u64, flows: usize) -> usize {
+    let hash = keyed(flow_hash(packet), seed);
+    ((u64::from(hash) * flows as u64) >> 32) as usize
 }
 
 /// Spreads hashes, which a sender may know or choose, by a secret seed: nobody outside can tell

@@ -8,13 +8,22 @@ use softnet::qdisc::{Cx, Qdisc};
 use softnet::tx::QueueMap;
 
 use super::aqm::ETHERNET_LEN;
+use super::cake::{CakeSpec, OPTIONS_MQ};
 use super::codel::CodelSpec;
+use super::dualpi2::DualPi2Spec;
 use super::fq::FqSpec;
 use super::fq_codel::FqCodelSpec;
+use super::fq_pie::FqPieSpec;
+use super::hfsc::HfscSpec;
 use super::htb::HtbSpec;
 use super::mq;
+use super::netem::NetemSpec;
 use super::option::{Form, QdiscOption, options};
+use super::pie::PieSpec;
 use super::prio::PrioSpec;
+use super::red::RedSpec;
+use super::rounds::EtsSpec;
+use super::sfq::SfqSpec;
 use super::spec::{CustomSpec, QdiscEnv, SpecError};
 use super::tbf::TbfSpec;
 use crate::account::{Accounted, Children, Xstats};
@@ -23,12 +32,23 @@ use crate::handle::Handle;
 use crate::tree::TreeSpec;
 
 // The kinds of the list: the macros name them as items of this module.
+pub(super) use super::cake::Cake;
 pub(super) use super::codel::Codel;
+pub(super) use super::dualpi2::DualPi2;
 pub(super) use super::fq::Fq;
 pub(super) use super::fq_codel::FqCodel;
+pub(super) use super::fq_pie::FqPie;
 pub(super) use super::head_drop::PfifoHeadDrop;
+pub(super) use super::hfsc::Hfsc;
 pub(super) use super::htb::Htb;
+pub(super) use super::multiq::Multiq;
+pub(super) use super::netem::Netem;
+pub(super) use super::pie::Pie;
 pub(super) use super::prio::Prio;
+pub(super) use super::qfq::Qfq;
+pub(super) use super::red::Red;
+pub(super) use super::rounds::{Drr, Ets};
+pub(super) use super::sfq::Sfq;
 pub(super) use super::tbf::Tbf;
 #[cfg(test)]
 pub(super) use crate::testing::round_robin::RoundRobin;
@@ -46,6 +66,9 @@ pub(crate) trait Kind: Sized {
     const OPTIONS: &'static [QdiscOption] = &[];
     /// True if filters lead to its classes.
     const HAS_FILTERS: bool = false;
+    /// True if a tree with it has one instance for all queues in any case: instances could not
+    /// share what it gives.
+    const IS_SINGLE: bool = false;
 
     /// Checks the parameters.
     fn check(_: &Self::Spec) -> Result<(), SpecError> {
@@ -119,6 +142,8 @@ pub struct LinkDefaults {
     pub mtu: u32,
     /// Frames that a queue holds where nothing else is said.
     pub tx_queue_len: u32,
+    /// Transmit queues.
+    pub queues: u16,
 }
 
 impl Default for LinkDefaults {
@@ -127,6 +152,7 @@ impl Default for LinkDefaults {
         LinkDefaults {
             mtu: 1500,
             tx_queue_len: 1000,
+            queues: 1,
         }
     }
 }
@@ -172,9 +198,31 @@ pub const QDISC_KINDS: &[QdiscKind] = &[
     QdiscKind::of::<Prio>(|_| QdiscSpec::Prio(PrioSpec::default())),
     QdiscKind::of::<Tbf>(|_| QdiscSpec::Tbf(TbfSpec::default())),
     QdiscKind::of::<Htb>(|_| QdiscSpec::Htb(HtbSpec::default())),
+    QdiscKind::of::<Hfsc>(|_| QdiscSpec::Hfsc(HfscSpec::default())),
+    QdiscKind::of::<Drr>(|_| QdiscSpec::Drr),
+    QdiscKind {
+        // It takes as many bands as there are queues then.
+        can_change: true,
+        ..QdiscKind::of::<Multiq>(|link| QdiscSpec::Multiq { bands: link.queues })
+    },
+    QdiscKind::of::<Qfq>(|_| QdiscSpec::Qfq),
+    QdiscKind::of::<Ets>(|link| QdiscSpec::Ets(EtsSpec::new(link))),
     QdiscKind::of::<Codel>(|_| QdiscSpec::Codel(CodelSpec::default())),
     QdiscKind::of::<FqCodel>(|_| QdiscSpec::FqCodel(FqCodelSpec::default())),
     QdiscKind::of::<Fq>(|_| QdiscSpec::Fq(FqSpec::default())),
+    QdiscKind::of::<Sfq>(|_| QdiscSpec::Sfq(SfqSpec::default())),
+    QdiscKind::of::<Red>(|_| QdiscSpec::Red(RedSpec::default())),
+    QdiscKind::of::<Pie>(|_| QdiscSpec::Pie(PieSpec::default())),
+    QdiscKind::of::<FqPie>(|_| QdiscSpec::FqPie(FqPieSpec::default())),
+    QdiscKind::of::<DualPi2>(|_| QdiscSpec::DualPi2(DualPi2Spec::default())),
+    QdiscKind::of::<Cake>(|_| QdiscSpec::Cake(CakeSpec::default())),
+    QdiscKind {
+        name: "cake_mq",
+        can_change: true,
+        options: OPTIONS_MQ,
+        default: |_| QdiscSpec::CakeMq(CakeSpec::default()),
+    },
+    QdiscKind::of::<Netem>(|_| QdiscSpec::Netem(NetemSpec::default())),
     QdiscKind {
         name: "mq",
         can_change: false,
@@ -212,6 +260,9 @@ macro_rules! kinds {
             /// As `mq`, and each priority has queues of its own (INV-MQ-2, tc-mqprio(8)). The map
             /// goes with the qdisc (INV-MQ-3).
             Mqprio(QueueMap),
+            /// As `mq`, with a `cake` at each queue that is none but all of them together are: one
+            /// rate, and hosts and flows share it over all queues.
+            CakeMq(CakeSpec),
             $(
                 $(#[cfg($cfg)])? $(#[$doc])*
                 $name $({ $(#[$field_doc])* $field: $type })? $(($struct))?,
@@ -337,6 +388,19 @@ kinds! { $
     Tbf(spec: TbfSpec) => Box<Tbf>;
     /// Bands in strict priority.
     Prio(spec: PrioSpec) => Box<Prio>;
+    /// Classes with service curves.
+    Hfsc(spec: HfscSpec) => Box<Hfsc>;
+    /// Classes that send in turn.
+    Drr => Box<Drr>;
+    /// A band for each transmit queue, served in turn.
+    Multiq {
+        /// Transmit queues.
+        bands: u16
+    } => Box<Multiq>;
+    /// Classes that share the rate by their weights.
+    Qfq => Box<Qfq>;
+    /// Bands in strict priority, and behind them bands that send in turn.
+    Ets(spec: EtsSpec) => Box<Ets>;
     /// FIFO whose delay is kept low.
     Codel(spec: CodelSpec) => Box<Codel>;
     /// Many such queues, one for each flow.
@@ -345,6 +409,20 @@ kinds! { $
     Htb(spec: HtbSpec) => Box<Htb>;
     /// A queue for each flow, served in turn and paced.
     Fq(spec: FqSpec) => Box<Fq>;
+    /// Flows that are hashed to queues, which take turns.
+    Sfq(spec: SfqSpec) => Box<Sfq>;
+    /// Random early detection: drops by the average length.
+    Red(spec: RedSpec) => Box<Red>;
+    /// FIFO whose delay is kept at a target by drops at its end.
+    Pie(spec: PieSpec) => Box<Pie>;
+    /// Many such queues, one for each flow.
+    FqPie(spec: FqPieSpec) => Box<FqPie>;
+    /// Two queues, for low latency beside classic traffic.
+    DualPi2(spec: DualPi2Spec) => Box<DualPi2>;
+    /// Shaper, fair queues, AQM and priorities in one.
+    Cake(spec: CakeSpec) => Box<Cake>;
+    /// A link with delay, loss and other errors.
+    Netem(spec: NetemSpec) => Box<Netem>;
     /// A qdisc of one's own, from outside this crate.
     Custom(spec: CustomSpec) => Custom;
     /// For tests.

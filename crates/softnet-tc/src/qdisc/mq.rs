@@ -23,7 +23,18 @@ pub(super) const OPTIONS: &[QdiscOption] = options! { QdiscSpec::Mqprio(_) =>
 impl QdiscSpec {
     /// True if its classes are the device's transmit queues.
     pub fn is_per_queue(&self) -> bool {
-        matches!(self, QdiscSpec::Mq | QdiscSpec::Mqprio(_))
+        matches!(
+            self,
+            QdiscSpec::Mq | QdiscSpec::Mqprio(_) | QdiscSpec::CakeMq(_)
+        )
+    }
+
+    /// Qdisc of each transmit queue, where that cannot be another one.
+    pub(crate) fn queue_child(&self) -> Option<QdiscSpec> {
+        match self {
+            QdiscSpec::CakeMq(spec) => Some(QdiscSpec::Cake(spec.clone())),
+            _ => None,
+        }
     }
 
     /// Queues of each priority, where they differ.

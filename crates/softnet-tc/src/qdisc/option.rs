@@ -58,6 +58,8 @@ pub enum Form {
     Rate,
     /// A time in nanoseconds.
     Time,
+    /// A probability in percent, of 2^32 - 1.
+    Percent,
     /// `true` or `false`.
     Flag,
     /// A number, and its bounds.
@@ -68,6 +70,8 @@ pub enum Form {
     Mask(&'static str),
     /// A list of numbers, or a text with them.
     List(&'static str),
+    /// One of these words.
+    Word(&'static [&'static str]),
     /// Read and written by hand.
     Own,
 }
@@ -128,6 +132,8 @@ pub enum Wire {
     Micros,
     /// Microseconds in 32 bits, shown as the kernel does that counts units of 1,024 ns.
     CodelMicros,
+    /// Microseconds in 32 bits, shown as the kernel does that counts units of 64 ns.
+    TickMicros,
     /// A structure of the kind's own, of so many bytes.
     Own(usize),
 }
@@ -159,6 +165,18 @@ pub enum Field<'a> {
     Log2(&'a mut u8),
     List8(&'a mut [u8]),
     List32(&'a mut [u32]),
+    /// The place of a word.
+    Word(&'a mut dyn Word),
+}
+
+/// A parameter that is one of a few words.
+pub trait Word: std::fmt::Debug {
+    /// The place of its word among all.
+    fn place(&self) -> usize;
+
+    /// Makes it the word of this place, if there is one. False: there is none.
+    #[must_use]
+    fn set_place(&mut self, place: usize) -> bool;
 }
 
 impl Field<'_> {
@@ -175,6 +193,7 @@ impl Field<'_> {
             Field::OptTime(time) => time.as_ref().map(nanos),
             Field::Flag(flag) => Some(u64::from(**flag)),
             Field::Log2(log) => 1_u64.checked_shl(u32::from(**log)),
+            Field::Word(word) => Some(word.place() as u64),
             Field::List8(_) | Field::List32(_) => None,
         }
     }
@@ -198,6 +217,12 @@ impl Field<'_> {
             Field::OptTime(time) => *time = Some(Duration::from_nanos(number)),
             Field::Flag(flag) => *flag = number != 0,
             Field::Log2(log) => *log = number.checked_ilog2().unwrap_or(0) as u8,
+            Field::Word(word) => {
+                let place = usize::try_from(number).unwrap_or(usize::MAX);
+                if !word.set_place(place) {
+                    return Err(0);
+                }
+            }
             Field::List8(_) | Field::List32(_) => return Err(0),
         }
         Ok(())
@@ -265,6 +290,46 @@ fields! {
     [u8; 16] => List8,
     [u32; 3] => List32,
 }
+
+/// An enumeration of which each has a word in configuration files, in the order of the kernel's
+/// numbers.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident {
+        $($(#[$doc:meta])* $variant:ident = $word:literal,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All, in the order of the kernel's numbers.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            /// Words, as in tc.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
+        }
+
+        impl $crate::qdisc::option::Word for $name {
+            fn place(&self) -> usize {
+                *self as usize
+            }
+
+            fn set_place(&mut self, place: usize) -> bool {
+                let found = $name::ALL.get(place);
+                *self = *found.unwrap_or(self);
+                found.is_some()
+            }
+        }
+
+        impl<'a> From<&'a mut $name> for $crate::qdisc::option::Field<'a> {
+            fn from(of: &'a mut $name) -> Self {
+                $crate::qdisc::option::Field::Word(of)
+            }
+        }
+    };
+}
+pub(crate) use words;
 
 /// Parameters with their defaults: a struct and its `Default`.
 macro_rules! parameters {

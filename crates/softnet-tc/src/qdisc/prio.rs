@@ -7,14 +7,14 @@
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
-use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::kind::{AnyQdisc, Kind, QdiscSpec};
 use super::option::{Form, QdiscOption, options, parameters};
+use super::sorts::{Sorts, band, named};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children};
-use crate::filter::{Classified, Filters};
+use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::rate::Instance;
 
@@ -134,30 +134,32 @@ impl Kind for Prio {
     }
 }
 
-impl Prio {
-    /// INV-PF-1: the band of a packet; always one that exists.
-    ///
-    /// # Errors
-    /// If a filter drops it.
-    fn classify(&self, packet: &Packet) -> Result<usize, DropReason> {
-        let named = Handle::from_raw(packet.priority());
-        let classified = if named.qdisc() == self.handle {
-            Classified::Class(named)
-        } else {
-            self.filters.classify(packet)
+impl Sorts for Prio {
+    fn slot(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
+        let class = match named(packet, self.handle) {
+            Some(class) => Some(class),
+            None => self.filters.classify(packet, cx).class()?,
         };
-        let of_priority = |priority: u32| usize::from(self.priomap[(priority & 15) as usize]);
-        Ok(match classified {
-            Classified::Drop(reason) => return Err(reason),
-            Classified::None if named.major() != 0 => of_priority(0),
-            Classified::None => of_priority(packet.priority()),
-            Classified::Class(class) => {
-                let band = self.bands.find(class.minor());
-                band.unwrap_or_else(|| of_priority(0))
-            }
-        })
+        Ok(band(packet, class, &self.priomap, &self.bands))
     }
 
+    fn unfiltered(&self, packet: &Packet) -> Option<usize> {
+        let class = named(packet, self.handle);
+        Some(band(packet, class, &self.priomap, &self.bands))
+    }
+
+    fn classes(&mut self) -> &mut Children {
+        &mut self.bands
+    }
+
+    fn is_filtered(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
+    fn queued(&mut self, _: usize) {}
+}
+
+impl Prio {
     #[inline]
     fn dequeue_bands(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         let end = self.bands.stats.packets + budget as u64;
@@ -182,48 +184,12 @@ impl Prio {
 
 impl Qdisc for Prio {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        let mut verdict = Verdict::Queued;
-        // Consecutive packets of one band stay one list.
-        let mut run = PacketList::new();
-        let mut current = 0;
-        while let Some(packet) = packets.pop_front() {
-            let band = match self.classify(&packet) {
-                Ok(band) => band,
-                Err(reason) => {
-                    self.bands.stats.drops += 1;
-                    cx.dropped.push(packet, reason);
-                    verdict = Verdict::Dropped;
-                    continue;
-                }
-            };
-            if band != current && !run.is_empty() {
-                verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
-            }
-            current = band;
-            run.push_back(packet);
-        }
-        if !run.is_empty() {
-            verdict = verdict.max(self.bands.enqueue(current, &mut run, cx));
-        }
-        verdict
+        self.sort(packets, cx)
     }
 
-    /// Packets of one band, so that no band is passed over. Filters would count them twice, here
-    /// and in `enqueue`.
     #[inline(never)]
     fn try_pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {
-        let Some(first) = packets.front() else {
-            return false;
-        };
-        if self.bands.stats.qlen != 0 || !self.filters.is_empty() {
-            return false;
-        }
-        let Ok(band) = self.classify(first) else {
-            return false;
-        };
-        let mut others = packets.iter().skip(1);
-        others.all(|packet| self.classify(packet) == Ok(band))
-            && self.bands.try_pass(band, packets, sum, cx)
+        self.pass(packets, sum, cx)
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {

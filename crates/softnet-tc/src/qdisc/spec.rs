@@ -128,6 +128,9 @@ pub struct QdiscEnv {
     /// The instance that a qdisc is made for, where there are several; a
     /// [`DeviceTree`](crate::DeviceTree) says it.
     pub instance: Option<Instance>,
+    /// Copies that are made of the filters at a device's hooks, beside the first: one for each
+    /// thread more that runs them.
+    pub hook_copies: usize,
 }
 
 impl QdiscEnv {
@@ -142,6 +145,7 @@ impl QdiscEnv {
             parallel: false,
             group: None,
             instance: None,
+            hook_copies: 0,
         }
     }
 }
@@ -154,6 +158,7 @@ impl QdiscSpec {
             QdiscSpec::Tree(tree) => tree.kind(),
             QdiscSpec::Mq => "mq",
             QdiscSpec::Mqprio(_) => "mqprio",
+            QdiscSpec::CakeMq(_) => "cake_mq",
             one => of_kind!(one, NAME, PfifoFast::NAME),
         }
     }
@@ -169,12 +174,23 @@ impl QdiscSpec {
 
     /// Qdisc of a class to which none is attached.
     pub(crate) fn default_child(&self, env: &QdiscEnv) -> QdiscSpec {
-        of_kind!(self, default_child(env), QdiscSpec::Default)
+        let of_queue = || self.queue_child().unwrap_or_default();
+        of_kind!(self, default_child(env), of_queue())
+    }
+
+    /// True if its classes have queues to which nothing is attached.
+    pub fn has_child_by_default(&self) -> bool {
+        !matches!(self, QdiscSpec::Netem(_))
     }
 
     /// True if filters lead to its classes.
     pub(crate) fn has_filters(&self) -> bool {
         of_kind!(self, HAS_FILTERS, false)
+    }
+
+    /// True if a tree with it has one instance for all queues in any case.
+    pub fn is_single(&self) -> bool {
+        of_kind!(self, IS_SINGLE, false)
     }
 
     /// True if it can be at a device's root only.
@@ -189,7 +205,10 @@ impl QdiscSpec {
 
     /// True if its only class has all minor numbers, and counts nothing of its own.
     pub fn has_one_class(&self) -> bool {
-        matches!(self, QdiscSpec::Tbf(_))
+        matches!(
+            self,
+            QdiscSpec::Tbf(_) | QdiscSpec::Netem(_) | QdiscSpec::Red(_)
+        )
     }
 
     /// True if parameters can be changed in use.
@@ -203,8 +222,12 @@ impl QdiscSpec {
         let other_flows = matches!(
             (before, self),
             (QdiscSpec::FqCodel(old), QdiscSpec::FqCodel(new)) if old.flows != new.flows
+        ) || matches!(
+            (before, self),
+            (QdiscSpec::FqPie(old), QdiscSpec::FqPie(new)) if old.flows != new.flows
         );
-        (same || of_default) && !other_flows && of_kind!(self, CAN_CHANGE, false)
+        let can_change = of_kind!(self, CAN_CHANGE, matches!(self, QdiscSpec::CakeMq(_)));
+        (same || of_default) && !other_flows && can_change
     }
 
     /// Checks the parameters.
@@ -212,6 +235,9 @@ impl QdiscSpec {
     /// # Errors
     /// [`SpecError`] names the parameter that is wrong.
     pub fn check(&self) -> Result<(), SpecError> {
+        if let QdiscSpec::CakeMq(spec) = self {
+            return spec.check("cake_mq");
+        }
         // A tree has been checked as it was put together.
         of_kind!(self, check(), Ok(()))
     }
@@ -222,6 +248,8 @@ impl QdiscSpec {
     /// As [`DeviceTree::new`](crate::DeviceTree::new).
     pub fn check_for(&self, queues: usize) -> Result<(), SpecError> {
         match self {
+            // `netif_is_multiqueue`.
+            QdiscSpec::Multiq { .. } if queues < 2 => Err(SpecError::OneQueue(self.kind())),
             _ if self.is_per_queue() && queues < 2 => Err(SpecError::OneQueue(self.kind())),
             QdiscSpec::Mqprio(map) => Ok(map.check(queues)?),
             QdiscSpec::Tree(tree) => tree.check_for(queues),

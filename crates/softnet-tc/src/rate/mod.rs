@@ -62,6 +62,7 @@
 //! summed.
 
 mod bucket;
+mod gate;
 mod group;
 mod pot;
 pub(crate) mod shared_rates;
@@ -73,6 +74,7 @@ use std::sync::Arc;
 use softnet::time::Time;
 
 pub(crate) use bucket::{Bucket, UNIT};
+pub(crate) use gate::Gate;
 pub use group::{GroupSpec, Limit, RateGroup};
 pub use pot::Pot;
 pub(crate) use shared_rates::{Instance, SharedRates};

@@ -3,10 +3,14 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use super::tcp::MSS;
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
 use softnet::wire::{checksum, fold, pseudo_header, sum_bytes};
 
+/// Protocol numbers.
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 /// Bytes of Ethernet, IP and UDP headers.
 const HEADERS_V4: u16 = 14 + 20 + 8;
 const HEADERS_V6: u16 = 14 + 40 + 8;
@@ -143,51 +147,84 @@ impl Flow {
     /// A frame of `len` bytes of this flow, with right checksums; `None` if the pool has no buffer
     /// that holds it.
     pub fn packet(&self, len: u16, pool: &Pool) -> Option<Packet> {
-        let len = usize::from(len);
-        let mut frame = vec![0; len];
+        let v4 = self.source.0.is_ipv4();
+        let payload = len.checked_sub(14 + if v4 { 20 } else { 40 })?;
+        let mut header = [0; 8];
+        header[4..6].copy_from_slice(&payload.to_be_bytes());
+        self.frame(UDP, &mut header, 6, payload, 0, pool)
+    }
+
+    /// A frame with a transport header, whose ports and checksum are filled in, and zeros behind
+    /// it: `payload` bytes in all.
+    fn frame(
+        &self,
+        protocol: u8,
+        header: &mut [u8],
+        sum_at: usize,
+        payload: u16,
+        ecn: u8,
+        pool: &Pool,
+    ) -> Option<Packet> {
         let (source, destination) = match (self.source.0, self.destination.0) {
             (IpAddr::V4(a), IpAddr::V4(b)) => (a.octets().to_vec(), b.octets().to_vec()),
             (IpAddr::V6(a), IpAddr::V6(b)) => (a.octets().to_vec(), b.octets().to_vec()),
             _ => return None,
         };
         let v4 = source.len() == 4;
-        let udp = 14 + if v4 { 20 } else { 40 };
-        let payload = u16::try_from(len.checked_sub(udp)?).ok()?;
-        frame.get(udp..udp + 8)?;
+        let start = 14 + if v4 { 20 } else { 40 };
+        let len = start + usize::from(payload);
+        if usize::from(payload) < header.len() {
+            return None;
+        }
+        let class = self.dscp << 2 | ecn;
+        let mut frame = vec![0; len];
         // Locally administered stations 2 and 1.
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0, 0]);
         if v4 {
             frame[12..14].copy_from_slice(&[0x08, 0x00]);
-            frame[14..16].copy_from_slice(&[0x45, self.dscp << 2]);
+            frame[14..16].copy_from_slice(&[0x45, class]);
             frame[16..18].copy_from_slice(&(payload + 20).to_be_bytes());
-            frame[22..24].copy_from_slice(&[64, 17]);
+            frame[22..24].copy_from_slice(&[64, protocol]);
             frame[26..30].copy_from_slice(&source);
             frame[30..34].copy_from_slice(&destination);
             let sum = checksum(&frame[14..34]);
             frame[24..26].copy_from_slice(&sum.to_be_bytes());
         } else {
             frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-            frame[14..16].copy_from_slice(&[0x60 | self.dscp >> 2, self.dscp << 6]);
+            frame[14..16].copy_from_slice(&[0x60 | class >> 4, class << 4]);
             frame[18..20].copy_from_slice(&payload.to_be_bytes());
-            frame[20..22].copy_from_slice(&[17, 64]);
+            frame[20..22].copy_from_slice(&[protocol, 64]);
             frame[22..38].copy_from_slice(&source);
             frame[38..54].copy_from_slice(&destination);
         }
-        frame[udp..udp + 2].copy_from_slice(&self.source.1.to_be_bytes());
-        frame[udp + 2..udp + 4].copy_from_slice(&self.destination.1.to_be_bytes());
-        frame[udp + 4..udp + 6].copy_from_slice(&payload.to_be_bytes());
-        let sum = pseudo_header(&source, &destination, 17, u32::from(payload))
-            + sum_bytes(&frame[udp..]);
+        header[0..2].copy_from_slice(&self.source.1.to_be_bytes());
+        header[2..4].copy_from_slice(&self.destination.1.to_be_bytes());
+        // The data are zeros.
+        let sum =
+            pseudo_header(&source, &destination, protocol, u32::from(payload)) + sum_bytes(header);
         let sum = match !fold(sum) {
-            0 => 0xffff,
+            0 if protocol == UDP => 0xffff,
             sum => sum,
         };
-        frame[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
+        header[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());
+        frame[start..start + header.len()].copy_from_slice(header);
         let mut packet = pool.alloc().ok()?;
         packet.set_priority(self.priority);
         packet.set_mark(self.mark);
         packet.append(&frame).then_some(packet)
     }
+}
+
+/// A full segment of a connection with these addresses, its number where the sequence number is;
+/// `None` if the pool has no buffer that holds it.
+pub(super) fn segment(flow: &Flow, number: u32, ecn: u8, pool: &Pool) -> Option<Packet> {
+    // 32 bytes with the timestamp option of RFC 7323.
+    let mut header = [0; 32];
+    header[4..8].copy_from_slice(&number.to_be_bytes());
+    header[12..16].copy_from_slice(&[0x80, 0x10, 0xff, 0xff]);
+    header[20..24].copy_from_slice(&[1, 1, 8, 10]);
+    let payload = header.len() as u16 + MSS as u16;
+    flow.frame(TCP, &mut header, 16, payload, ecn, pool)
 }
 
 impl Iterator for Arrivals {

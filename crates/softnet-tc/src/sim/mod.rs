@@ -9,13 +9,16 @@
 mod classes;
 mod flow;
 mod report;
+pub mod tcp;
+mod world;
 
 pub use flow::{Arrivals, Flow, FlowError, Pattern};
 pub use report::{ClassReport, Report, Sojourn};
+pub use world::{Connection, FlowReport, World, jain};
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Qdisc, WireSize};
-use softnet::stats::DropCounters;
+use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
 
 use self::classes::ClassTraces;
@@ -73,6 +76,11 @@ impl Simulator {
         self.now
     }
 
+    /// Time at which something leaves, or the tree is to be asked again; none if nothing waits.
+    pub fn due(&self) -> Option<Time> {
+        self.timer
+    }
+
     /// The tree, to change it between arrivals.
     pub fn tree(&mut self) -> (&mut Tree, &mut Cx) {
         (&mut self.tree, self.cx.at(self.now))
@@ -87,7 +95,7 @@ impl Simulator {
         &mut self,
         mut packet: Packet,
         time: Time,
-        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+        depart: &mut (impl FnMut(Time, &Packet) -> Result<(), E> + ?Sized),
     ) -> Result<(), E> {
         // What is due at this very moment was asked for before the packet came.
         self.run_until(time, depart)?;
@@ -99,6 +107,7 @@ impl Simulator {
         let mut list = PacketList::from(packet);
         self.tree.enqueue(&mut list, self.cx.at(self.now));
         self.note(&PacketList::new());
+        self.reinject();
         self.run(depart)
     }
 
@@ -109,7 +118,7 @@ impl Simulator {
     pub fn run_until<E>(
         &mut self,
         time: Time,
-        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+        depart: &mut (impl FnMut(Time, &Packet) -> Result<(), E> + ?Sized),
     ) -> Result<(), E> {
         while let Some(timer) = self.timer.filter(|&timer| timer <= time) {
             self.now = self.now.max(timer);
@@ -142,7 +151,7 @@ impl Simulator {
     /// Runs the queue as long as something may leave now.
     fn run<E>(
         &mut self,
-        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+        depart: &mut (impl FnMut(Time, &Packet) -> Result<(), E> + ?Sized),
     ) -> Result<(), E> {
         self.timer = None;
         loop {
@@ -155,12 +164,14 @@ impl Simulator {
             let mut out = PacketList::new();
             let next = self.tree.dequeue(1, &mut out, self.cx.at(self.now));
             self.note(&out);
+            let again = self.reinject();
             let empty = out.is_empty();
             for packet in out {
                 self.occupy(&packet);
                 depart(self.now, &packet)?;
             }
             match next {
+                _ if again => {}
                 Next::Idle => return Ok(()),
                 Next::At(time) => {
                     // Later than now, whatever a qdisc from outside says: time has to go on.
@@ -174,6 +185,24 @@ impl Simulator {
                 Next::Ready => {}
             }
         }
+    }
+
+    /// Enqueues at the root what a qdisc wants to have there: once, as a transmit queue does.
+    /// False: there was nothing.
+    fn reinject(&mut self) -> bool {
+        if self.cx.reinject.is_empty() {
+            return false;
+        }
+        let mut again = self.cx.reinject.take();
+        if std::mem::take(&mut self.cx.copied) > 0 {
+            self.offered.0 += again.wire_packets();
+            self.offered.1 += again.iter().map(Packet::wire_len).sum::<u64>();
+        }
+        self.tree.enqueue(&mut again, self.cx.at(self.now));
+        let more = self.cx.reinject.take();
+        self.cx.dropped.append(more, DropReason::RecursionLimit);
+        self.note(&PacketList::new());
+        true
     }
 
     /// Notes what left and what was dropped, and frees the latter.

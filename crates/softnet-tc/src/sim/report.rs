@@ -4,6 +4,7 @@ use softnet::qdisc::QdiscStats;
 use softnet::stats::DropReason;
 
 use super::classes::{ClassTrace, ClassTraces};
+use super::world::jain;
 use crate::account::{HtbClassStats, Xstats};
 use crate::handle::Handle;
 use crate::tree::{ClassStats, Tree};
@@ -72,6 +73,10 @@ pub struct ClassReport {
     pub drops: Vec<(DropReason, u64)>,
     /// From arrival to departure.
     pub sojourn: Sojourn,
+    /// Jain's index of the bytes that its flows sent: 1 if all sent as much.
+    pub fair: f64,
+    /// Wire packets that left with a congestion mark.
+    pub marked: u64,
     /// Statistics that only qdiscs of its kind have, with tc's names.
     pub xstats: Vec<(&'static str, u64)>,
 }
@@ -81,7 +86,7 @@ pub struct ClassReport {
 pub struct Report {
     /// Nanoseconds from the first arrival to the last event.
     pub span: u64,
-    /// Wire packets and wire bytes that arrived.
+    /// Wire packets and wire bytes that arrived, those that a qdisc made by copying included.
     pub offered: (u64, u64),
     /// Wire packets dropped, by reason. Offered = sent + dropped + queued.
     pub drops: Vec<(DropReason, u64)>,
@@ -108,6 +113,12 @@ impl Report {
                 stats: class.stats,
                 rate: bits.checked_div(u128::from(span)).unwrap_or(0) as u64,
                 drops: trace.map_or_else(Vec::new, ClassTrace::drops),
+                fair: jain(
+                    trace
+                        .into_iter()
+                        .flat_map(|trace| trace.flows.values().copied()),
+                ),
+                marked: trace.map_or(0, |trace| trace.marked),
                 sojourn: Sojourn::of(trace.map_or(&[], |trace| &trace.sojourns)),
                 xstats: class.xstats.iter().flat_map(Xstats::iter).collect(),
             }

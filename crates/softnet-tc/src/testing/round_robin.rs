@@ -10,7 +10,7 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use crate::account::{Child, Children};
-use crate::filter::{Classified, Filters};
+use crate::filter::{Filters, Lost};
 use crate::qdisc::{ClassKind, Kind};
 use crate::*;
 
@@ -36,16 +36,17 @@ impl RoundRobin {
         child.is_some_and(|child| !child.is_inner())
     }
 
-    fn classify(&self, packet: &Packet) -> Option<usize> {
+    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
         let named = Handle::from_raw(packet.priority());
-        let class = match self.filters.classify(packet) {
-            _ if named.qdisc() == self.handle => Some(named),
-            Classified::Class(class) => Some(class),
-            Classified::None | Classified::Drop(_) => None,
+        let class = match named.qdisc() == self.handle {
+            true => Some(named),
+            false => self.filters.classify(packet, cx).class()?,
         };
         let slot = class.and_then(|class| self.children.find(class.minor()));
-        slot.filter(|&slot| self.leaf(slot))
-            .or_else(|| (0..self.weights.len()).find(|&slot| self.leaf(slot)))
+        let slot = slot.filter(|&slot| self.leaf(slot));
+        let first = || (0..self.weights.len()).find(|&slot| self.leaf(slot));
+        slot.or_else(first)
+            .ok_or(Lost::Dropped(DropReason::QdiscLimit))
     }
 
     fn is_active(&self, slot: usize) -> bool {
@@ -97,6 +98,12 @@ impl Kind for RoundRobin {
 
 impl ClassKind for RoundRobin {
     type Class = Weight;
+    const CLASSES: Classes = Classes {
+        nested: true,
+        filters: true,
+        default: |_| ClassSpec::RoundRobin(Weight(1)),
+        ..Classes::FLAT
+    };
 
     fn check_class(&Weight(weight): &Weight) -> Result<(), SpecError> {
         let error = SpecError::parameter("round_robin", "weight", "must not be 0");
@@ -138,12 +145,14 @@ impl ClassKind for RoundRobin {
 impl Qdisc for RoundRobin {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
-        while let Some(packet) = packets.pop_front() {
-            let Some(slot) = self.classify(&packet) else {
-                self.children.stats.drops += 1;
-                cx.dropped.push(packet, DropReason::QdiscLimit);
-                verdict = Verdict::Dropped;
-                continue;
+        while let Some(mut packet) = packets.pop_front() {
+            let slot = match self.classify(&mut packet, cx) {
+                Ok(slot) => slot,
+                Err(lost) => {
+                    let lost = lost.settle(packet, &mut self.children.stats, cx);
+                    verdict = verdict.max(lost);
+                    continue;
+                }
             };
             let mut one = PacketList::from(packet);
             verdict = verdict.max(self.children.enqueue(slot, &mut one, cx));

@@ -19,6 +19,9 @@ impl<Q: Queues> Live<'_, Q> {
         }
         spec.check_for(self.tree.queues)?;
         // Nothing fails from here on: both trees have been checked.
+        if self.spec().hook() != spec.hook() {
+            self.set_hook(spec.hook().cloned())?;
+        }
         for node in spec.nodes() {
             let own = self.spec().existing(node.handle)?;
             let (other, other_stab) = (own.qdisc != node.qdisc, own.stab != node.stab);

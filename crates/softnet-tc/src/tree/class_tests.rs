@@ -116,11 +116,11 @@ fn what_cannot_be_done_with_classes() {
     for (class, error) in [
         (
             "1:1",
-            "HTB class in use: 1:1 has classes below it, or filters that lead to it",
+            "class in use: 1:1 has classes below it, or filters that lead to it",
         ),
         (
             "1:3",
-            "HTB class in use: 1:3 has classes below it, or filters that lead to it",
+            "class in use: 1:3 has classes below it, or filters that lead to it",
         ),
         ("1:20", "there is no class 1:20"),
         (

@@ -1,10 +1,12 @@
 //! Changes of a tree as configuration. Each is checked first: one that fails has changed nothing.
 
+use super::hook::Side;
 use super::spec::{ClassNode, MAX_DEPTH, Node, TreeError, TreeSpec};
 use crate::account::{EstimatorSpec, SizeTable};
+use crate::action::ActionList;
 use crate::filter::{FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec};
 use crate::handle::Handle;
-use crate::qdisc::{ClassSpec, QdiscSpec, SpecError};
+use crate::qdisc::{ClassSpec, Classes, QdiscSpec, SpecError};
 
 impl TreeSpec {
     /// Attaches a qdisc to the free class `parent`, or the root. A handle that is [`Handle::NONE`]
@@ -82,14 +84,71 @@ impl TreeSpec {
     pub fn put_filter(
         &mut self,
         op: FilterOp,
-        filter: FilterSpec,
+        mut filter: FilterSpec,
     ) -> Result<FilterKey, FilterError> {
         let parent = filter.parent;
+        self.filters_of(parent)?;
+        if let Some((side, list)) = self.hook_filters_mut(parent) {
+            filter.parent = side.parent();
+            return list.put(op, filter);
+        }
         let key = self.filters_mut(parent)?.put(op, filter)?;
         if parent.minor() != 0 {
             self.filtered.insert(parent);
         }
         Ok(key)
+    }
+
+    /// Makes a chain of a qdisc or class that stays without filters; see [`FilterList::add_chain`].
+    ///
+    /// # Errors
+    /// As that, or if the qdisc or class has no filters.
+    pub fn add_chain(&mut self, parent: Handle, chain: u32) -> Result<(), FilterError> {
+        self.filters_mut(parent)?.add_chain(chain)?;
+        if parent.minor() != 0 {
+            self.filtered.insert(parent);
+        }
+        Ok(())
+    }
+
+    /// Lets a chain go with its last filter; see [`FilterList::delete_chain`].
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn release_chain(&mut self, parent: Handle, chain: u32) -> Result<(), FilterError> {
+        let list = self.filters_mut(parent)?;
+        list.delete_chain(chain)?;
+        if list.is_empty() {
+            self.filtered.remove(&parent);
+        }
+        Ok(())
+    }
+
+    /// Gives filters other actions; see [`FilterList::map_actions`]. Returns whose filters changed.
+    pub fn map_actions(
+        &mut self,
+        mut f: impl FnMut(&ActionList) -> Option<ActionList>,
+    ) -> Vec<Handle> {
+        let mut changed = Vec::new();
+        for (handle, node) in &mut self.nodes {
+            if node.filters.map_actions(&mut f) {
+                changed.push(*handle);
+            }
+        }
+        for parent in &self.filtered {
+            let class = self.classes.get_mut(parent);
+            if class.is_some_and(|class| class.filters.map_actions(&mut f)) {
+                changed.push(*parent);
+            }
+        }
+        if let Some(hook) = self.hook.as_deref_mut() {
+            for side in Side::ALL {
+                if hook.side_mut(side).filters.map_actions(&mut f) {
+                    changed.push(side.parent());
+                }
+            }
+        }
+        changed
     }
 
     /// Removes filters of a qdisc or class; see [`FilterList::delete`].
@@ -103,7 +162,7 @@ impl TreeSpec {
     ) -> Result<(), FilterError> {
         let list = self.filters_mut(parent)?;
         list.delete(which)?;
-        if list.is_empty() {
+        if list.is_empty() && self.hook_of(parent).is_none() {
             self.filtered.remove(&parent);
         }
         Ok(())
@@ -121,6 +180,10 @@ impl TreeSpec {
             return Err(TreeError::RootOnly(qdisc.kind()).into());
         }
         let path = self.path(parent)?;
+        let above = self.node(parent.qdisc()).filter(|_| parent != Handle::ROOT);
+        if above.is_some_and(|above| above.qdisc.queue_child().is_some()) {
+            return Err(TreeError::Fixed(parent).into());
+        }
         if self.is_inner(parent) {
             return Err(TreeError::Inner(parent).into());
         }
@@ -144,6 +207,7 @@ impl TreeSpec {
             stab: None,
             filters: FilterList::default(),
         };
+        self.singles += usize::from(node.qdisc.is_single());
         self.nodes.insert(handle, node);
         Ok(handle)
     }
@@ -187,6 +251,7 @@ impl TreeSpec {
         self.forget_classes(handle);
         self.estimators.remove(&handle);
         if let Some(node) = self.nodes.remove(&handle) {
+            self.singles -= usize::from(node.qdisc.is_single());
             self.attached.remove(&node.parent);
         }
     }
@@ -225,8 +290,13 @@ impl TreeSpec {
         if depth > MAX_DEPTH {
             return Err(TreeError::TooDeep(class).into());
         }
+        let parent = self.above_class(parent, class);
+        self.weigh(class, None, &spec)?;
         if let Some(&attached) = self.attached.get(&parent) {
             self.cut(attached);
+        }
+        if let Some(above) = self.classes.get_mut(&parent) {
+            above.spec.become_inner();
         }
         self.below.insert((parent, class));
         let filters = FilterList::default();
@@ -239,15 +309,61 @@ impl TreeSpec {
         Ok(())
     }
 
+    /// The parent of a class that is added there: the qdisc, where none is below another.
+    pub(crate) fn above_class(&self, parent: Handle, class: Handle) -> Handle {
+        let node = self.node(class.qdisc());
+        let classes = node.and_then(|node| node.qdisc.added_classes());
+        match classes {
+            Some(Classes { nested: true, .. }) => parent,
+            _ => class.qdisc(),
+        }
+    }
+
+    /// Counts the weight of a class in the place of what it had.
+    fn weigh(
+        &mut self,
+        class: Handle,
+        before: Option<&ClassSpec>,
+        spec: &ClassSpec,
+    ) -> Result<(), SpecError> {
+        let (weight, most) = spec.weight();
+        if most == u64::MAX {
+            return Ok(());
+        }
+        let kind = self.existing(class.qdisc())?.qdisc.kind();
+        let sum = self.weights.entry(class.qdisc()).or_default();
+        let before = before.map_or(0, |before| before.weight().0);
+        let others = sum.saturating_sub(before);
+        if weight > most.saturating_sub(others) {
+            let (more, sum) = (weight.saturating_sub(before), *sum);
+            return Err(TreeError::Weight {
+                kind,
+                more,
+                sum,
+                most,
+            }
+            .into());
+        }
+        *sum = others + weight;
+        Ok(())
+    }
+
     /// Gives a class other parameters.
     ///
     /// # Errors
     /// If the parameters are wrong, or there is no such class.
-    pub fn change_class(&mut self, class: Handle, spec: ClassSpec) -> Result<(), SpecError> {
+    pub fn change_class(&mut self, class: Handle, mut spec: ClassSpec) -> Result<(), SpecError> {
         let node = self.existing(class.qdisc())?;
         spec.check_for(&node.qdisc)?;
-        let changed = self.classes.get_mut(&class);
-        changed.ok_or(TreeError::NoClass(class))?.spec = spec;
+        let before = self.class_node(class).ok_or(TreeError::NoClass(class))?;
+        let before = before.spec.clone();
+        self.weigh(class, Some(&before), &spec)?;
+        if self.is_inner(class) {
+            spec.become_inner();
+        }
+        if let Some(changed) = self.classes.get_mut(&class) {
+            changed.spec = spec;
+        }
         Ok(())
     }
 
@@ -264,7 +380,8 @@ impl TreeSpec {
             return Err(TreeError::NoClass(class).into());
         }
         if self.is_inner(class) || self.is_led_to(node, class) {
-            return Err(TreeError::ClassInUse(class).into());
+            let text = node.qdisc.added_classes().map_or("", |of| of.in_use);
+            return Err(TreeError::ClassInUse { text, class }.into());
         }
         if let Some(&attached) = self.attached.get(&class) {
             self.cut(attached);
@@ -294,6 +411,7 @@ impl TreeSpec {
         for class in classes {
             self.forget(class);
         }
+        self.weights.remove(&handle);
     }
 
     fn forget(&mut self, class: Handle) -> Option<ClassNode> {
@@ -301,6 +419,9 @@ impl TreeSpec {
         let node = self.classes.remove(&class)?;
         self.below.remove(&(node.parent, class));
         self.filtered.remove(&class);
+        if let Some(sum) = self.weights.get_mut(&class.qdisc()) {
+            *sum = sum.saturating_sub(node.spec.weight().0);
+        }
         Some(node)
     }
 

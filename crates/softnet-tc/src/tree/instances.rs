@@ -14,8 +14,10 @@ use softnet::mem::Pool;
 use softnet::qdisc::{Cx, QdiscStats};
 use softnet::tx::Qdiscs;
 
+use super::hook::Copies;
 use super::spec::{Node, TreeError, TreeSpec};
 use crate::account::{Accounted, Child, Children, ClassCounters, Estimators, Xstats};
+use crate::action::ActionList;
 use crate::filter::{
     FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Filters,
 };
@@ -47,6 +49,8 @@ pub struct DeviceTree {
     /// those of `spec`.
     pub(crate) filters: Vec<BTreeMap<Handle, FilterList>>,
     pub(crate) rates: Arc<SharedRates>,
+    /// Copies of the filters at each hook.
+    pub(super) hook_copies: [Copies; 2],
 }
 
 impl DeviceTree {
@@ -70,7 +74,9 @@ impl DeviceTree {
             estimators: Estimators::default(),
             filters: Vec::new(),
             rates: Arc::new(SharedRates::new(queues)),
+            hook_copies: Default::default(),
         };
+        tree.make_hook();
         let roots = tree.roots();
         Ok((tree, roots))
     }
@@ -117,7 +123,12 @@ impl DeviceTree {
             }
             Some((handle, qdisc)) if qdisc.is_per_queue() => {
                 map = qdisc.queue_map().cloned();
-                for (minor, _) in (1..).zip(0..self.queues) {
+                let fixed = qdisc.queue_child();
+                for (minor, queue) in (1..).zip(0..self.queues) {
+                    if let Some(fixed) = &fixed {
+                        instances.push(self.fixed_instance(queue, handle, fixed));
+                        continue;
+                    }
                     let child = self.spec.child_of(handle.class(minor)).map(|n| n.handle);
                     let qdisc = child.map(|child| self.instance(0, child));
                     instances.push(qdisc.unwrap_or_else(|| default(self)));
@@ -167,6 +178,24 @@ impl DeviceTree {
         }
         let stab = self.spec.node(handle).and_then(|node| node.stab.clone());
         qdisc.set_table(&mut stab.map(Accounted::new));
+        qdisc
+    }
+
+    /// Makes the qdisc of a queue that cannot have another one: all of them are one.
+    fn fixed_instance(&mut self, queue: usize, root: Handle, qdisc: &QdiscSpec) -> AnyQdisc {
+        let instance = Instance {
+            index: queue,
+            rates: self.rates.clone(),
+        };
+        let env = QdiscEnv {
+            instance: Some(instance),
+            ..self.env.clone()
+        };
+        let qdisc = qdisc.make(root, &env);
+        if let Some(xstats) = qdisc.xstats() {
+            let minor = u16::try_from(queue + 1).unwrap_or(u16::MAX);
+            self.xstats.insert(root.class(minor), xstats.clone());
+        }
         qdisc
     }
 
@@ -229,7 +258,8 @@ impl DeviceTree {
     /// Forgets where the statistics of a qdisc and of its classes are.
     pub(crate) fn unbind(&mut self, handle: Handle) {
         self.xstats.remove(&handle);
-        let classes = handle.class(1)..=handle.class(u16::MAX);
+        // From 0 on: the qdisc may be a class itself.
+        let classes = handle..=handle.class(u16::MAX);
         let classes: Vec<Handle> = self.counters.range(classes).map(|(c, _)| *c).collect();
         for class in classes {
             self.counters.remove(&class);
@@ -280,7 +310,7 @@ impl DeviceTree {
     pub fn instances(&self) -> usize {
         let root = self.spec.root();
         let is_one = root.is_some_and(|root| !root.qdisc.is_root_only());
-        if self.env.parallel && is_one {
+        if self.env.parallel && is_one && !self.spec.is_single(Handle::NONE) {
             self.queues.max(1)
         } else {
             1
@@ -314,6 +344,15 @@ impl DeviceTree {
         filter: FilterSpec,
     ) -> Result<FilterKey, FilterError> {
         let parent = filter.parent;
+        if let Some(side) = self.hook_side(parent) {
+            let filter = FilterSpec {
+                parent: side.parent(),
+                ..filter
+            };
+            let key = self.spec.put_filter(op, filter.clone())?;
+            self.put_in_copies(op, &filter)?;
+            return Ok(key);
+        }
         let copies: Vec<_> = self.filters.iter().map(|_| filter.clone()).collect();
         let key = self.spec.put_filter(op, filter)?;
         for (lists, filter) in self.filters.iter_mut().zip(copies) {
@@ -324,6 +363,36 @@ impl DeviceTree {
         Ok(key)
     }
 
+    /// Gives filters of all instances other actions; see [`FilterList::map_actions`]. Returns whose
+    /// filters changed.
+    pub(crate) fn map_actions(
+        &mut self,
+        mut f: impl FnMut(&ActionList) -> Option<ActionList>,
+    ) -> Vec<Handle> {
+        // A filter's list is the same one in all instances.
+        let mut known = BTreeMap::new();
+        let mut f = |list: &ActionList| {
+            let now = known
+                .entry(list.id())
+                .or_insert_with(|| (list.clone(), f(list)));
+            now.1.clone()
+        };
+        let mut changed = self.spec.map_actions(&mut f);
+        for lists in &mut self.filters {
+            for (parent, list) in lists {
+                if list.map_actions(&mut f) && !changed.contains(parent) {
+                    changed.push(*parent);
+                }
+            }
+        }
+        for copies in &mut self.hook_copies {
+            for list in &mut copies.lists {
+                copies.changed |= list.map_actions(&mut f);
+            }
+        }
+        changed
+    }
+
     /// Removes filters of all instances; see
     /// [`TreeSpec::delete_filters`](crate::TreeSpec::delete_filters).
     pub(crate) fn delete_filters(
@@ -332,6 +401,7 @@ impl DeviceTree {
         which: FilterSelector<'_>,
     ) -> Result<(), FilterError> {
         self.spec.delete_filters(parent, which)?;
+        self.delete_in_copies(parent, which)?;
         for lists in &mut self.filters {
             if let Some(list) = lists.get_mut(&parent) {
                 list.delete(which)?;

@@ -7,7 +7,7 @@ use softnet::time::Time;
 
 use super::instances::DeviceTree;
 use super::spec::Node;
-use crate::account::{HtbClassStats, Rate, Sample, Xstats, zip};
+use crate::account::{HtbClassStats, OwnStats, Rate, Sample, Xstats, zip};
 use crate::filter::{FilterList, FilterSpec, FilterStats};
 use crate::handle::Handle;
 use crate::qdisc::{ClassSpec, FIRST_TRAFFIC_CLASS, QdiscSpec};
@@ -27,6 +27,8 @@ pub struct ClassStats {
     pub stats: QdiscStats,
     /// Statistics that only a class of `htb` has.
     pub htb: Option<HtbClassStats>,
+    /// Statistics that only a class of another kind has.
+    pub own: Option<OwnStats>,
     /// Statistics that the qdisc has because of its kind.
     pub xstats: Option<Xstats>,
 }
@@ -39,10 +41,10 @@ impl DeviceTree {
 
     /// The class of this name or the next one after it, of whatever qdisc.
     pub fn next_class(&self, from: Handle) -> Option<Handle> {
-        let mut minor = from.minor().max(1);
+        let mut minor = from.minor();
         for node in self.spec.nodes_from(from.qdisc()) {
             if node.handle != from.qdisc() {
-                minor = 1;
+                minor = 0;
             }
             if let Some(class) = self.class_from(node, minor) {
                 return Some(class);
@@ -53,17 +55,26 @@ impl DeviceTree {
 
     /// The first class of a qdisc from a minor number on.
     fn class_from(&self, node: &Node, minor: u16) -> Option<Handle> {
+        if minor == 0 && node.qdisc.added_classes().is_some_and(|of| of.root) {
+            return Some(node.handle);
+        }
+        let minor = minor.max(1);
         let class = node.handle.class(minor);
         if node.qdisc.adds_classes() {
             let mut added = self.spec.classes.range(class..=node.handle.class(u16::MAX));
             return added.next().map(|(&class, _)| class);
         }
-        if self.has_class(class) {
+        if self.has_class(class) && self.is_listed(node, class) {
             return Some(class);
         }
         let first = node.handle.class(FIRST_TRAFFIC_CLASS);
         let is_before = minor < FIRST_TRAFFIC_CLASS && node.qdisc.queue_map().is_some();
         (is_before && self.has_class(first)).then_some(first)
+    }
+
+    /// True if a class has a queue: that of `netem` has none unless a qdisc is attached.
+    fn is_listed(&self, above: &Node, class: Handle) -> bool {
+        above.qdisc.has_child_by_default() || self.spec.child_of(class).is_some()
     }
 
     /// True if there is a class of this name.
@@ -99,7 +110,10 @@ impl DeviceTree {
             if !self.has_class(class) || self.spec.is_inner(class) || is_traffic_class {
                 return None;
             }
-            node.qdisc.default_child(&self.env)
+            match node.qdisc.default_child(&self.env) {
+                QdiscSpec::Noqueue => return None,
+                child => child,
+            }
         };
         match default {
             QdiscSpec::Default => {
@@ -156,6 +170,7 @@ impl DeviceTree {
             kind: child.map_or("none", |child| child.qdisc.kind()),
             stats,
             htb: self.htb_stats(class),
+            own: self.own_stats(class),
             xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
         })
     }
@@ -179,6 +194,12 @@ impl DeviceTree {
         self.xstats.get(&qdisc)
     }
 
+    /// As [`xstats`](DeviceTree::xstats), of a qdisc that may be one of a queue and have no name.
+    pub fn xstats_at(&self, qdisc: Handle, parent: Handle) -> Option<&Xstats> {
+        let has_name = qdisc != Handle::NONE;
+        self.xstats.get(if has_name { &qdisc } else { &parent })
+    }
+
     /// As [`classes`](DeviceTree::classes).
     pub(crate) fn each_class(&self, queues: &[QdiscStats], f: &mut impl FnMut(ClassStats)) {
         let root = self.spec.root();
@@ -191,6 +212,7 @@ impl DeviceTree {
             kind: root.map_or(&default, |root| &root.qdisc).kind(),
             stats: queues.iter().copied().sum(),
             htb: None,
+            own: None,
             xstats: root.and_then(|root| self.xstats(root.handle)).cloned(),
         });
         if !per_queue {
@@ -219,6 +241,7 @@ impl DeviceTree {
             kind: child.map_or(default, |child| child.qdisc.kind()),
             stats,
             htb: self.htb_stats(class),
+            own: self.own_stats(class),
             xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
         });
         child.into_iter().for_each(|child| self.below(child, f));
@@ -226,7 +249,9 @@ impl DeviceTree {
 
     fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
         let default = node.qdisc.default_child(&self.env).kind();
-        self.classes_below(node.handle, default, f);
+        if self.is_listed(node, node.handle.class(1)) {
+            self.classes_below(node.handle, default, f);
+        }
     }
 
     /// The classes below a qdisc or class, each before those below it.
@@ -275,11 +300,19 @@ impl DeviceTree {
                 let stats = counters
                     .instances
                     .iter()
-                    .map(|counters| counters.htb.get(spec.rate, spec.ceil));
+                    .map(|counters| counters.own.htb(spec.rate, spec.ceil));
                 stats.reduce(HtbClassStats::join)
             }
             _ => None,
         }
+    }
+
+    /// Statistics that only a class of a kind other than `htb` has.
+    fn own_stats(&self, class: Handle) -> Option<OwnStats> {
+        let kind = &self.spec.node(class.qdisc())?.qdisc;
+        let instances = &self.counters.get(&class)?.instances;
+        let of = instances.iter().map(|counters| kind.own_stats(counters));
+        of.reduce(|a, b| Some(a?.join(b?)))?
     }
 
     /// A filter with what it has counted in all instances, from what its list in
@@ -294,6 +327,7 @@ impl DeviceTree {
                 sum.add(&stats);
             }
         }
+        self.hook_sum(filter, &mut sum);
         (filter, sum)
     }
 

@@ -18,7 +18,10 @@ use softnet::tx::{Device, Qdiscs, TxRing};
 use super::instances::{Counted, DeviceTree};
 use super::spec::{Node, TreeError, TreeSpec};
 use crate::account::{Accounted, Child, EstimatorSpec, SizeTable};
-use crate::filter::{FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats};
+use crate::action::{Action, ActionList};
+#[cfg(doc)]
+use crate::filter::FilterList;
+use crate::filter::{FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats};
 use crate::handle::Handle;
 use crate::qdisc::{AnyQdisc, ClassSpec, Left, QdiscSpec, SpecError};
 use crate::rate::RateGroup;
@@ -101,8 +104,9 @@ impl<Q: Queues> Live<'_, Q> {
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
         self.check(parent, &qdisc)?;
+        let before = self.tree.instances();
         let handle = self.tree.spec.add(parent, handle, qdisc)?;
-        self.put(handle, &[])
+        self.put(handle, &[], before)
     }
 
     /// Attaches a qdisc where another may be; see [`TreeSpec::replace`].
@@ -117,8 +121,9 @@ impl<Q: Queues> Live<'_, Q> {
     ) -> Result<Handle, SpecError> {
         self.check(parent, &qdisc)?;
         let gone = self.tree.attached(self.tree.spec.class(parent));
+        let before = self.tree.instances();
         let handle = self.tree.spec.replace(parent, handle, qdisc)?;
-        self.put(handle, &gone)
+        self.put(handle, &gone, before)
     }
 
     /// Gives a qdisc other parameters of its kind; see [`AnyQdisc::change`].
@@ -132,6 +137,9 @@ impl<Q: Queues> Live<'_, Q> {
         }
         self.tree.spec.change(handle, qdisc.clone())?;
         self.tree.forget(&gone);
+        if let Some(child) = qdisc.queue_child() {
+            return self.change_queues(&child);
+        }
         self.each_at(handle, |tree, index, own, cx| {
             own.change(qdisc, cx)?;
             // There are never many classes that it comes with.
@@ -145,6 +153,18 @@ impl<Q: Queues> Live<'_, Q> {
         })
     }
 
+    /// Gives the qdiscs at all queues other parameters, which have been checked.
+    fn change_queues(&mut self, qdisc: &QdiscSpec) -> Result<(), SpecError> {
+        for queue in 0..self.tree.queues {
+            let mut result = Ok(());
+            self.queues
+                .with(queue, &mut |own, cx| result = own.change(qdisc, cx));
+            result?;
+        }
+        self.tree.rates.assert_taken();
+        Ok(())
+    }
+
     /// Removes a qdisc and all below it. Its class gets back what it came with, the root the
     /// default (BUG-PRIO-2).
     ///
@@ -153,8 +173,12 @@ impl<Q: Queues> Live<'_, Q> {
     pub fn delete(&mut self, handle: Handle) -> Result<(), SpecError> {
         let mut gone = Vec::new();
         self.tree.spec.subtree(handle, &mut gone);
+        let before = self.tree.instances();
         let Node { parent, .. } = self.tree.spec.delete(handle)?;
         self.tree.forget(&gone);
+        if self.is_remade(before) {
+            return Ok(());
+        }
         let above = self.tree.spec.node(parent.qdisc());
         let env = &self.tree.env;
         let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
@@ -175,6 +199,61 @@ impl<Q: Queues> Live<'_, Q> {
         let key = self.tree.put_filter(op, filter)?;
         self.refilter(parent)?;
         Ok(key)
+    }
+
+    /// Gives filters other actions; see [`FilterList::map_actions`]. Only the queues whose filters
+    /// change are taken from their owners.
+    ///
+    /// # Errors
+    /// If a queue cannot be changed.
+    pub fn map_actions(
+        &mut self,
+        f: impl FnMut(&ActionList) -> Option<ActionList>,
+    ) -> Result<(), SpecError> {
+        let parents = self.tree.map_actions(f);
+        parents
+            .into_iter()
+            .try_for_each(|parent| self.refilter(parent))
+    }
+
+    /// Makes a chain that stays without filters; see [`TreeSpec::add_chain`].
+    ///
+    /// # Errors
+    /// As [`TreeSpec::add_chain`].
+    pub fn add_chain(&mut self, parent: Handle, chain: u32) -> Result<(), SpecError> {
+        Ok(self.tree.spec.add_chain(parent, chain)?)
+    }
+
+    /// Removes a chain and its filters; see [`FilterList::delete_chain`].
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn delete_chain(&mut self, parent: Handle, chain: u32) -> Result<(), SpecError> {
+        let all = FilterKey {
+            chain,
+            ..FilterKey::default()
+        };
+        if self
+            .tree
+            .spec
+            .filters_of(parent)?
+            .chains()
+            .all(|of| of != chain)
+        {
+            return Err(FilterError::NoChain.into());
+        }
+        self.delete_filters(parent, all)?;
+        // It is gone already, unless it was made by itself.
+        let _ = self.tree.spec.release_chain(parent, chain);
+        Ok(())
+    }
+
+    /// Gives filters that have an action the action as it is now; see [`FilterList::refresh`].
+    ///
+    /// # Errors
+    /// If a queue cannot be changed.
+    pub fn refresh_actions(&mut self, action: &Action) -> Result<(), SpecError> {
+        self.map_actions(|list| list.with(action))
     }
 
     /// Removes filters; see [`TreeSpec::delete_filters`].
@@ -201,7 +280,9 @@ impl<Q: Queues> Live<'_, Q> {
         limit.check()?;
         self.tree.env.txqueuelen = frames;
         let root = self.tree.spec.root();
-        if root.map_or(self.tree.env.no_queue, |root| !root.qdisc.is_per_queue()) {
+        let keeps_default =
+            |root: &Node| root.qdisc.is_per_queue() && root.qdisc.queue_child().is_none();
+        if root.map_or(self.tree.env.no_queue, |root| !keeps_default(root)) {
             return Ok(());
         }
         let root = root.map(|root| root.handle);
@@ -229,14 +310,23 @@ impl<Q: Queues> Live<'_, Q> {
 
     /// Sets whether the tree has an instance at each transmit queue from now on
     /// ([`parallel`](crate::QdiscEnv::parallel)). If their number changes, all are made anew: what
-    /// is queued moves, and they count from zero.
+    /// is queued moves, and they count from zero. So it is with a change that brings a qdisc of
+    /// which there is one instance in any case, or takes the last one away.
     pub fn set_parallel(&mut self, parallel: bool) {
         let before = self.tree.instances();
         self.tree.env.parallel = parallel;
-        if self.tree.instances() != before {
+        self.is_remade(before);
+    }
+
+    /// Makes all instances anew if a change made another number of them; see
+    /// [`set_parallel`](Live::set_parallel). False: as many as before.
+    fn is_remade(&mut self, before: usize) -> bool {
+        let other = self.tree.instances() != before;
+        if other {
             let roots = self.tree.roots();
             self.queues.install(roots);
         }
+        other
     }
 
     /// The filters and what they have counted; see [`DeviceTree::filters`].
@@ -251,8 +341,16 @@ impl<Q: Queues> Live<'_, Q> {
     }
 
     /// Gives the queues the instance of a qdisc that has come into the tree.
-    fn put(&mut self, handle: Handle, gone: &[Handle]) -> Result<Handle, SpecError> {
+    fn put(
+        &mut self,
+        handle: Handle,
+        gone: &[Handle],
+        instances: usize,
+    ) -> Result<Handle, SpecError> {
         self.tree.forget(gone);
+        if self.is_remade(instances) {
+            return Ok(handle);
+        }
         let parent = self.tree.spec.existing(handle)?.parent;
         self.graft(parent, |tree, index| tree.instance(index, handle), false)?;
         Ok(handle)
@@ -303,6 +401,10 @@ impl<Q: Queues> Live<'_, Q> {
 
     /// Gives the instances of a qdisc the filters that it, or its class, has in the tree.
     pub(crate) fn refilter(&mut self, parent: Handle) -> Result<(), SpecError> {
+        if self.tree.spec.hook_of(parent).is_some() {
+            // Who runs hooks asks for what has changed.
+            return Ok(());
+        }
         let mut filters = self.tree.filters_to_run(parent);
         self.each_at(parent.qdisc(), |_, index, own, _| {
             if let Some(filters) = filters.get_mut(index) {
@@ -345,10 +447,16 @@ impl<Q: Queues> Live<'_, Q> {
         class: Handle,
         spec: ClassSpec,
     ) -> Result<(), SpecError> {
+        let instances = self.tree.instances();
+        let given = parent;
+        let parent = self.tree.spec.above_class(parent, class);
         // What is attached to a qdisc itself is nothing.
         let gone = self.tree.attached(parent);
-        self.tree.spec.add_class(parent, class, spec.clone())?;
+        self.tree.spec.add_class(given, class, spec.clone())?;
         self.tree.forget(&gone);
+        if self.is_remade(instances) {
+            return Ok(());
+        }
         let qdisc = class.qdisc();
         let queues = self.tree.class_queues(qdisc)?;
         let children: Vec<_> = queues.into_iter().map(Child::new).collect();
@@ -371,8 +479,10 @@ impl<Q: Queues> Live<'_, Q> {
     /// As [`TreeSpec::change_class`](crate::TreeSpec::change_class).
     pub fn change_class(&mut self, class: Handle, spec: &ClassSpec) -> Result<(), SpecError> {
         self.tree.spec.change_class(class, spec.clone())?;
+        let node = self.tree.spec.class_node(class);
+        let spec = node.map_or_else(|| spec.clone(), |node| node.spec.clone());
         self.at_qdisc(class.qdisc(), |_, _, own, cx| {
-            own.change_class(class.minor(), spec, cx);
+            own.change_class(class.minor(), &spec, cx);
             None
         })
     }
@@ -384,6 +494,7 @@ impl<Q: Queues> Live<'_, Q> {
     /// # Errors
     /// As [`TreeSpec::delete_class`](crate::TreeSpec::delete_class).
     pub fn delete_class(&mut self, class: Handle) -> Result<(), SpecError> {
+        let instances = self.tree.instances();
         let gone = self.tree.attached(class);
         let deleted = self.tree.spec.delete_class(class)?;
         let parent = deleted.parent;
@@ -397,7 +508,10 @@ impl<Q: Queues> Live<'_, Q> {
         self.tree.forget(&gone);
         self.tree.counters.remove(&class);
         self.tree.estimators.stop(class);
-        let is_leaf = parent.minor() != 0 && !self.tree.spec.is_inner(parent);
+        if self.is_remade(instances) {
+            return Ok(());
+        }
+        let is_leaf = self.tree.spec.is_leaf(parent);
         let qdisc = class.qdisc();
         let queues = if is_leaf {
             self.tree.class_queues(qdisc)?

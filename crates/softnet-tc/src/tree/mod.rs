@@ -2,6 +2,7 @@
 
 mod apply;
 mod edit;
+mod hook;
 mod instances;
 mod list;
 mod live;
@@ -9,6 +10,7 @@ mod single;
 mod spec;
 mod warnings;
 
+pub use hook::{Block, Hook, HookFilters, HookKind, Side};
 pub use instances::DeviceTree;
 pub use list::ClassStats;
 pub use live::{Live, Queues};

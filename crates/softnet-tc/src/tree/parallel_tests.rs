@@ -165,10 +165,20 @@ fn shape(qdisc: &mut AnyQdisc) -> String {
     text
 }
 
-/// The same change with kinds whose instances do not share rates.
+/// The same change with kinds whose instances do not share rates, have no random numbers of their
+/// own, and are several.
 fn without_rates(step: Step) -> Step {
     let of = |spec| match spec {
-        QdiscSpec::Tbf(_) | QdiscSpec::Htb(_) => QdiscSpec::RoundRobin,
+        QdiscSpec::Tbf(_) | QdiscSpec::Htb(_) | QdiscSpec::Hfsc(_) | QdiscSpec::Netem(_) => {
+            QdiscSpec::RoundRobin
+        }
+        // Hosts count over all instances, too.
+        QdiscSpec::Cake(spec) => QdiscSpec::Cake(CakeSpec {
+            bandwidth: None,
+            autorate_ingress: false,
+            isolation: Isolation::Flows,
+            ..spec
+        }),
         other => other,
     };
     match step {

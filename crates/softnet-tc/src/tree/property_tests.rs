@@ -16,6 +16,13 @@ use crate::*;
 
 const BUFFERS: usize = 512;
 
+/// Kinds that keep the order of what is sorted alike.
+fn in_order() -> impl Strategy<Value = QdiscSpec> {
+    specs().prop_filter("netem reorders", |spec| {
+        !matches!(spec, QdiscSpec::Netem(_))
+    })
+}
+
 /// A tree and what must be inside.
 struct World {
     tree: Tree,
@@ -178,9 +185,10 @@ impl World {
                     |f: fn(&QdiscStats) -> u64| below.iter().map(|c| f(&c.stats)).sum::<u64>();
                 let own = class.stats;
                 let below = [sum(|s| s.qlen), sum(|s| s.backlog), sum(|s| s.queued)];
-                // Direct packets of an htb are in no class. A packet that what stands above has
+                // Direct packets of an htb, and those whose delay in a netem is not over, are in no
+                // class. A packet that what stands above has
                 // taken out to look at it is in no class any more.
-                if class.kind == "htb" {
+                if matches!(class.kind, "htb" | "netem") {
                     let own = [own.qlen, own.backlog, own.queued];
                     assert!(own.iter().zip(below).all(|(own, below)| *own >= below));
                 } else if own.qlen == below[0] + 1 {
@@ -292,7 +300,7 @@ proptest! {
     /// INV-Q-5: in a tree that stays as it is, packets that are sorted alike leave in order.
     #[test]
     fn packets_of_one_priority_keep_their_order(
-        tree in proptest::collection::vec((any::<prop::sample::Index>(), specs()), 1..6),
+        tree in proptest::collection::vec((any::<prop::sample::Index>(), in_order()), 1..6),
         steps in proptest::collection::vec(
             (1..20_usize, 0..20_usize, 0..9_000_000_u64, 0..16_u32),
             1..30,

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hook::Hook;
 use crate::account::{EstimatorSpec, SizeTable};
 use crate::filter::{FilterError, FilterList, FilterSpec};
 use crate::handle::Handle;
-use crate::qdisc::{ClassSpec, QdiscSpec, SpecError};
+use crate::qdisc::{ClassSpec, Classes, QdiscSpec, SpecError};
 
 /// Nested qdiscs at most, and classes of one qdisc above one another, as in Linux.
 pub(crate) const MAX_DEPTH: usize = 8;
@@ -55,14 +56,34 @@ pub enum TreeError {
     #[error("there is a class {0} already")]
     ClassExists(Handle),
     /// Something refers to the class.
-    #[error("HTB class in use: {0} has classes below it, or filters that lead to it")]
-    ClassInUse(Handle),
+    #[error("{text}: {class} has classes below it, or filters that lead to it")]
+    ClassInUse {
+        /// The kernel's text.
+        text: &'static str,
+        /// The class.
+        class: Handle,
+    },
+    /// The classes of a qdisc have a higher weight together than it can have.
+    #[error("sch_{kind}: total weight out of range ({more} + {sum}); use at most {most} in all")]
+    Weight {
+        /// Kind of the qdisc.
+        kind: &'static str,
+        /// Weight that the class would add.
+        more: u64,
+        /// That of all classes.
+        sum: u64,
+        /// The most.
+        most: u64,
+    },
     /// The kind can only be at a device's root (BUG-TX-26).
     #[error("{0} can only be attached to a device's root")]
     RootOnly(&'static str),
     /// A size table of a qdisc that is below another (CVE-2024-50039).
     #[error("STAB not supported on a non root")]
     StabBelow,
+    /// A qdisc at a queue that has one of its own.
+    #[error("can't replace cake_mq sub-qdiscs: {0} is a part of it")]
+    Fixed(Handle),
     /// An estimator of a qdisc that packets do not pass.
     #[error("Cannot attach rate estimator to a multi-queue root qdisc")]
     NoEstimator,
@@ -109,8 +130,14 @@ pub struct TreeSpec {
     pub(crate) estimators: BTreeMap<Handle, EstimatorSpec>,
     /// The classes with filters of their own.
     pub(crate) filtered: BTreeSet<Handle>,
+    /// Number of qdiscs because of which there is one instance of the tree.
+    pub(crate) singles: usize,
+    /// Sums of the weights of the classes of qdiscs where they are bounded.
+    pub(crate) weights: BTreeMap<Handle, u64>,
     /// The last handle that was chosen.
     pub(super) chosen: u16,
+    /// The qdisc at the hooks.
+    pub(super) hook: Option<Box<Hook>>,
 }
 
 impl PartialEq for TreeSpec {
@@ -119,6 +146,7 @@ impl PartialEq for TreeSpec {
         self.nodes == other.nodes
             && self.classes == other.classes
             && self.estimators == other.estimators
+            && self.hook == other.hook
     }
 }
 
@@ -148,7 +176,9 @@ impl TreeSpec {
             let of_classes = classes.filter_map(|class| Some(&self.classes.get(class)?.filters));
             std::iter::once(&node.filters).chain(of_classes)
         });
-        lists.filter(|list| !list.is_empty())
+        let hook = self.hook().into_iter();
+        let hooks = hook.flat_map(|hook| [&hook.ingress.filters, &hook.egress.filters]);
+        lists.chain(hooks).filter(|list| !list.is_empty())
     }
 
     /// The filters of a qdisc or class.
@@ -156,6 +186,9 @@ impl TreeSpec {
     /// # Errors
     /// If there is no such qdisc or class, or it can have none.
     pub fn filters_of(&self, parent: Handle) -> Result<&FilterList, FilterError> {
+        if let Some(list) = self.hook_filters(parent) {
+            return list;
+        }
         let node = self.node(parent.qdisc());
         let node = node.ok_or_else(|| FilterError::NoParent(parent.qdisc()))?;
         if !node.qdisc.has_filters() {
@@ -168,7 +201,11 @@ impl TreeSpec {
         if parent.minor() == 0 {
             return Ok(&node.filters);
         }
+        let have_filters = |classes: &Classes| classes.filters;
         match self.classes.get(&parent) {
+            Some(_) if !node.qdisc.added_classes().is_some_and(have_filters) => {
+                Err(FilterError::NotOfClasses(parent))
+            }
             Some(class) => Ok(&class.filters),
             None if parent.minor() <= node.qdisc.classes() => {
                 Err(FilterError::NotOfClasses(parent))
@@ -180,6 +217,10 @@ impl TreeSpec {
     /// As [`filters_of`](TreeSpec::filters_of), to change them.
     pub(crate) fn filters_mut(&mut self, parent: Handle) -> Result<&mut FilterList, FilterError> {
         self.filters_of(parent)?;
+        if self.hook_of(parent).is_some() {
+            let list = self.hook_filters_mut(parent).map(|(_, list)| list);
+            return list.ok_or(FilterError::NoClass(parent));
+        }
         let list = match parent.minor() {
             0 => self.nodes.get_mut(&parent).map(|node| &mut node.filters),
             _ => self
@@ -280,6 +321,15 @@ impl TreeSpec {
         self.classes.iter().map(|(&class, node)| (class, node))
     }
 
+    /// True if there is one instance of the tree for all queues in any case, because of the qdisc
+    /// of this name or, with [`Handle::NONE`], any qdisc in it.
+    pub fn is_single(&self, handle: Handle) -> bool {
+        match self.node(handle) {
+            Some(node) => node.qdisc.is_single(),
+            None => self.singles > 0,
+        }
+    }
+
     /// The classes directly below a qdisc or class.
     pub(crate) fn classes_below(&self, parent: Handle) -> impl Iterator<Item = Handle> {
         let node = self.node(parent);
@@ -289,6 +339,15 @@ impl TreeSpec {
         (1..=fixed)
             .map(move |minor| parent.class(minor))
             .chain(added)
+    }
+
+    /// True if a class that has lost one below it has a queue again.
+    pub(crate) fn is_leaf(&self, class: Handle) -> bool {
+        let classes = self
+            .node(class.qdisc())
+            .and_then(|node| node.qdisc.added_classes());
+        let is_class = class.minor() != 0 || classes.is_some_and(|classes| classes.root);
+        is_class && self.classes_below(class).next().is_none()
     }
 
     /// True if a class has classes below it, and no qdisc.
@@ -404,6 +463,7 @@ impl From<QdiscSpec> for TreeSpec {
                     filters: FilterList::default(),
                 };
                 tree.attached.insert(Handle::ROOT, handle);
+                tree.singles += usize::from(node.qdisc.is_single());
                 tree.nodes.insert(handle, node);
                 tree.chosen = Handle::FIRST_CHOSEN;
                 tree

@@ -94,18 +94,18 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
 #[test]
 fn filters_drop_and_count() {
     let mut bench = Bench::new([("root", "1:", tbf(1000, 5000, 0)), ("1:1", "2:", prio(3))]);
-    let fw = |mark, minor, action| FilterSpec {
+    let fw = |mark, minor, action: Control| FilterSpec {
         prio: 1,
         handle: mark,
-        action,
+        actions: action.into(),
         ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, Handle::new(2, minor))
     };
     let put = |bench: &mut Bench, filter| {
         let mut live = bench.tree.edit(&mut bench.cx);
         live.put_filter(FilterOp::Add, filter).unwrap()
     };
-    let dropped = put(&mut bench, fw(8, 1, FilterAction::Drop));
-    put(&mut bench, fw(7, 3, FilterAction::Pass));
+    let dropped = put(&mut bench, fw(8, 1, Control::Drop));
+    put(&mut bench, fw(7, 3, Control::Pass));
     assert_eq!(bench.offer([7, 8, 9, 8], 100, 0), 2);
     assert_eq!(bench.reasons(), [(DropReason::FilterDrop, 2)]);
     for class in ["root", "1:1"] {
@@ -122,7 +122,7 @@ fn filters_drop_and_count() {
     let Bench { tree, cx, .. } = &mut bench;
     tree.edit(cx).delete_filters(handle("2:"), dropped).unwrap();
     tree.edit(cx).change(handle("2:"), &prio(4)).unwrap();
-    put(&mut bench, fw(6, 4, FilterAction::Pass));
+    put(&mut bench, fw(6, 4, Control::Pass));
     assert_eq!(bench.offer([6, 7, 8], 100, 0), 0);
     assert_eq!(hits(&bench), [(6, 1), (7, 2)]);
     // Another qdisc has none.

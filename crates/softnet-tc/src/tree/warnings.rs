@@ -37,18 +37,43 @@ impl fmt::Display for Warning {
 /// [`QdiscEnv::parallel`](crate::QdiscEnv::parallel).
 pub fn warnings(tree: &TreeSpec, queues: usize, parallel: bool, mtu: u32) -> Vec<Warning> {
     let root_is_one = tree.root().is_some_and(|root| !root.qdisc.is_root_only());
+    let is_single = tree.is_single(Handle::NONE);
     let check = Check {
         tree,
-        instances: if parallel && root_is_one { queues } else { 1 },
+        instances: if parallel && root_is_one && !is_single {
+            queues
+        } else {
+            1
+        },
         mtu: mtu.into(),
     };
+    let singles = tree
+        .nodes()
+        .filter(|node| parallel && queues > 1 && root_is_one && node.qdisc.is_single())
+        .map(|node| single(node.handle, &node.qdisc));
     let of_qdiscs = tree.nodes().flat_map(|node| check.qdisc(node));
     let classes = tree.added_classes();
     let of_classes = classes.flat_map(|(class, node)| check.class(class, &node.spec));
-    of_qdiscs.chain(of_classes).collect()
+    of_qdiscs.chain(of_classes).chain(singles).collect()
+}
+
+/// A qdisc because of which one instance serves all queues, although several are asked for.
+fn single(at: Handle, qdisc: &QdiscSpec) -> Warning {
+    let text = "is of a kind that cannot be shared between instances: one serves all queues, one \
+                after the other, in spite of parallel";
+    Warning {
+        at,
+        parameter: qdisc.kind(),
+        text: text.to_owned(),
+    }
 }
 
 impl DeviceTree {
+    /// True if one instance serves all queues although several are asked for.
+    pub fn is_single(&self) -> bool {
+        self.env.parallel && self.queues > 1 && self.spec.is_single(Handle::NONE)
+    }
+
     /// As [`warnings`], of one qdisc or class, but for what depends on classes that may be added
     /// later.
     pub fn warnings_of(&self, name: Handle) -> Vec<Warning> {
@@ -60,6 +85,7 @@ impl DeviceTree {
         match (self.spec.node(name), self.spec.class_node(name)) {
             (Some(Node { qdisc, .. }), _) => match qdisc {
                 QdiscSpec::Tbf(tbf) => check.tbf(name, tbf),
+                one if one.is_single() => vec![single(name, one)],
                 _ => Vec::new(),
             },
             (None, Some(node)) => check.class(name, &node.spec),
@@ -143,8 +169,7 @@ impl Check<'_> {
     fn class(&self, at: Handle, spec: &ClassSpec) -> Vec<Warning> {
         match spec {
             ClassSpec::Htb(htb) => self.htb_class(at, htb),
-            #[cfg(test)]
-            ClassSpec::RoundRobin(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "the program uses the rest")]
 #[path = "../../../softnet-cli/src/config/ematch.rs"]
 mod ematch;
+mod netem;
 mod tc;
 #[path = "../../../softnet-cli/src/config/words.rs"]
 mod words;
@@ -89,6 +90,8 @@ struct Replay {
     cx: Cx,
     now: Time,
     sent: u16,
+    /// When more may leave.
+    next: Option<Time>,
     left: Vec<u16>,
     /// A frame had a tag, which the kernel keeps beside it and does not count.
     tagged: bool,
@@ -108,13 +111,14 @@ impl Replay {
             pool,
             now: Time::ZERO,
             sent: 0,
+            next: None,
             left: Vec::new(),
             tagged: false,
         }
     }
 
     /// A packet arrives, and what may leave does. Returns whether the sender is told of a drop. In
-    /// the kernel it is not told of what filters drop.
+    /// the kernel it is not told of what filters drop, or of what leads to no class.
     fn send(&mut self, text: &str) -> bool {
         self.now = self.now.plus_nanos(1_000_000);
         let packet = packet(&self.pool, text, self.sent);
@@ -123,21 +127,40 @@ impl Replay {
         self.sent += 1;
         let cx = self.cx.at(self.now);
         let verdict = self.tree.enqueue(&mut packet.into(), cx);
+        let mut again = cx.reinject.take();
+        self.tree.enqueue(&mut again, cx);
+        self.next = self.run();
+        let dropped = DropCounters::new();
+        self.cx.dropped.settle(&dropped);
+        let by_filter = |reason: &(DropReason, u64)| {
+            matches!(
+                reason.0,
+                DropReason::FilterDrop | DropReason::ReclassifyLoop | DropReason::NoClass
+            )
+        };
+        verdict == Verdict::Dropped && !dropped.nonzero().iter().any(by_filter)
+    }
+
+    /// Packets leave that may leave now. Returns when more may.
+    fn run(&mut self) -> Option<Time> {
         loop {
             let mut out = PacketList::new();
             let next = self.tree.dequeue(64, &mut out, self.cx.at(self.now));
             self.left.extend(out.iter().map(number));
-            if next != Next::Ready || out.is_empty() {
-                let dropped = DropCounters::new();
-                self.cx.dropped.settle(&dropped);
-                let by_filter = |reason: &(DropReason, u64)| {
-                    matches!(
-                        reason.0,
-                        DropReason::FilterDrop | DropReason::ReclassifyLoop
-                    )
-                };
-                return verdict == Verdict::Dropped && !dropped.nonzero().iter().any(by_filter);
+            match next {
+                Next::At(time) => return Some(time),
+                Next::Ready if !out.is_empty() => {}
+                _ => return None,
             }
+        }
+    }
+
+    /// All that leaves until nothing does for 300 ms, as the recorder waits.
+    fn wait(&mut self) {
+        let is_soon = |now: Time, time: Time| time.since(now).as_millis() < 300;
+        while let Some(time) = self.next.filter(|&time| is_soon(self.now, time)) {
+            self.now = time;
+            self.next = self.run();
         }
     }
 
@@ -167,6 +190,7 @@ impl Replay {
                 live.delete_filters(parent, which)
             }
             Command::AddClass(parent, class, spec) => live.add_class(parent, class, spec),
+            Command::ChangeClass(class, spec) => live.change_class(class, &spec),
             Command::DeleteClass(class) => live.delete_class(class),
             Command::Filter(op, filter) => live.put_filter(op, filter).map(drop),
         };
@@ -210,6 +234,12 @@ impl Replay {
                 "overlimits" => stats.overlimits,
                 "backlog" => stats.backlog,
                 "qlen" => stats.qlen,
+                tin if tin.starts_with("tin") => {
+                    let (number, stat) = tin[3..].split_once('.').expect(place);
+                    let of = self.tree.xstats(name).expect(place);
+                    let part = &of.parts()[number.parse::<usize>().expect(place)];
+                    part.iter().find(|(own, _)| *own == stat).expect(place).1
+                }
                 _ => xstats(),
             };
             assert_eq!(found, expected, "{} of {text} {place}", pair[0]);
@@ -273,6 +303,7 @@ fn replay(name: &str) {
                 assert!(said.contains(text), "{said:?} is not {text:?} {place}");
             }
         } else if let Some(order) = line.text.strip_prefix("out") {
+            replay.wait();
             let left: Vec<String> = replay.left.drain(..).map(|n| n.to_string()).collect();
             assert_eq!(left.join(" "), order.trim(), "{place}");
         } else if line.text.starts_with("filter ") {
@@ -296,7 +327,10 @@ macro_rules! golden {
     };
 }
 
-golden! { prio flower vlan u32 basic actions restarts handles htb_filters codel fq_codel fq }
+golden! {
+    prio flower vlan u32 basic actions restarts handles htb_filters codel fq_codel fq drr ets qfq
+    hfsc cake cake_acks netem netem_child
+}
 
 /// Each priority's packets leave through the queues of its traffic class, where several share them
 /// by their flow hash, which is another one in the kernel.

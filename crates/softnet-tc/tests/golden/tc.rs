@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use softnet::tx::{QueueMap, TcQueues};
 use softnet_tc::{
-    AqmSpec, ClassSpec, CodelSpec, FilterAction, FilterKey, FilterKind, FilterOp, FilterSpec,
-    Flower, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, Prefix, PrioSpec, QdiscSpec,
-    TbfSpec, U32,
+    AckFilter, AqmSpec, CakeSpec, ClassSpec, CodelSpec, Control, Diffserv, DrrClassSpec, EtsSpec,
+    FilterKey, FilterKind, FilterOp, FilterSpec, Flower, FqCodelSpec, FqSpec, Handle,
+    HfscClassSpec, HfscSpec, HtbClassSpec, HtbSpec, Isolation, LinkDefaults, Prefix, PrioSpec,
+    QdiscSpec, QfqClassSpec, ServiceCurve, TbfSpec, U32,
 };
 
 use super::ematch;
+use super::netem;
 use super::words::{hex, key, number};
 
 pub(crate) enum Command {
@@ -18,21 +20,22 @@ pub(crate) enum Command {
     Filter(FilterOp, FilterSpec),
     DeleteFilters(Handle, FilterKey, u16),
     AddClass(Handle, Handle, ClassSpec),
+    ChangeClass(Handle, ClassSpec),
     DeleteClass(Handle),
 }
 
 /// The words that are left.
-struct Words<'a>(&'a [&'a str]);
+pub(crate) struct Words<'a>(pub(crate) &'a [&'a str]);
 
 impl<'a> Words<'a> {
-    fn next(&mut self) -> Option<&'a str> {
+    pub(crate) fn next(&mut self) -> Option<&'a str> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(first)
     }
 
     /// The word behind a name.
-    fn of(&mut self) -> &'a str {
+    pub(crate) fn of(&mut self) -> &'a str {
         self.next().expect("a value")
     }
 
@@ -44,7 +47,7 @@ impl<'a> Words<'a> {
         .expect("a handle")
     }
 
-    fn number(&mut self) -> u32 {
+    pub(crate) fn number(&mut self) -> u32 {
         number(self.of()).expect("a number")
     }
 
@@ -52,7 +55,7 @@ impl<'a> Words<'a> {
         std::array::from_fn(|_| self.number() as u8)
     }
 
-    fn accept(&mut self, word: &str) -> bool {
+    pub(crate) fn accept(&mut self, word: &str) -> bool {
         let found = self.0.first() == Some(&word);
         if found {
             self.next();
@@ -101,19 +104,32 @@ fn qdisc(verb: &str, words: &mut Words<'_>) -> Command {
 
 fn class(verb: &str, words: &mut Words<'_>) -> Command {
     let (mut parent, mut class) = (Handle::NONE, Handle::NONE);
-    let mut htb = HtbClassSpec::new(125_000_000);
+    let mut spec = ClassSpec::Htb(HtbClassSpec::new(125_000_000));
     while let Some(name) = words.next() {
-        match name {
-            "parent" => parent = words.handle(),
-            "classid" => class = words.handle(),
-            "htb" => {}
-            "rate" => assert_eq!(words.of(), "1gbit"),
-            "quantum" => htb.quantum = Some(words.number()),
-            other => panic!("{other}"),
+        match (name, &mut spec) {
+            ("parent", _) => parent = words.handle(),
+            ("classid", _) => class = words.handle(),
+            ("htb", _) => {}
+            ("drr", _) => spec = ClassSpec::Drr(DrrClassSpec::default()),
+            ("qfq", _) => spec = ClassSpec::Qfq(QfqClassSpec::default()),
+            ("hfsc", _) => spec = ClassSpec::Hfsc(HfscClassSpec::default()),
+            ("rate", ClassSpec::Htb(_)) => assert_eq!(words.of(), "1gbit"),
+            ("quantum", ClassSpec::Htb(htb)) => htb.quantum = Some(words.number()),
+            ("quantum", ClassSpec::Drr(drr)) => drr.quantum = words.number(),
+            ("weight", ClassSpec::Qfq(qfq)) => qfq.weight = words.number(),
+            ("maxpkt", ClassSpec::Qfq(qfq)) => qfq.maxpkt = words.number(),
+            ("ls", ClassSpec::Hfsc(hfsc)) => {
+                assert_eq!(words.of(), "m2");
+                let rate = words.of().strip_suffix("kbit").expect("kbit");
+                let rate: u32 = rate.parse().expect("a number");
+                hfsc.ls = Some(ServiceCurve::linear(rate * 125));
+            }
+            other => panic!("{other:?}"),
         }
     }
     match verb {
-        "add" => Command::AddClass(parent, class, ClassSpec::Htb(htb)),
+        "add" => Command::AddClass(parent, class, spec),
+        "change" => Command::ChangeClass(class, spec),
         "del" => Command::DeleteClass(class),
         other => panic!("{other}"),
     }
@@ -145,6 +161,7 @@ fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
             }
             QdiscSpec::Tbf(tbf)
         }
+        "netem" => netem::spec(words),
         "prio" => {
             let mut prio = PrioSpec::default();
             while let Some(name) = words.next() {
@@ -155,6 +172,47 @@ fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
                 }
             }
             QdiscSpec::Prio(prio)
+        }
+        "drr" => QdiscSpec::Drr,
+        "qfq" => QdiscSpec::Qfq,
+        "hfsc" => {
+            assert!(words.accept("default"));
+            let default = hex(words.of()).expect("a minor number") as u16;
+            QdiscSpec::Hfsc(HfscSpec { default })
+        }
+        "ets" => {
+            let (mut ets, mut quanta) = (EtsSpec::default(), Vec::new());
+            while let Some(name) = words.next() {
+                match name {
+                    "bands" => ets.bands = words.number() as u16,
+                    "strict" => ets.strict = words.number() as u16,
+                    "priomap" => ets.priomap = words.map(),
+                    "quanta" => {
+                        while let Some(quantum) = words.0.first().and_then(|word| number(word)) {
+                            quanta.push(quantum);
+                            words.next();
+                        }
+                    }
+                    other => panic!("{other}"),
+                }
+            }
+            QdiscSpec::Ets(ets.with_quanta(&quanta, &LinkDefaults::default()))
+        }
+        "cake" => {
+            let mut cake = CakeSpec::default();
+            while let Some(name) = words.next() {
+                match name {
+                    "diffserv4" => cake.diffserv = Diffserv::Diffserv4,
+                    "besteffort" => cake.diffserv = Diffserv::Besteffort,
+                    "flows" => cake.isolation = Isolation::Flows,
+                    "ack-filter" => cake.ack_filter = AckFilter::Filter,
+                    "ack-filter-aggressive" => cake.ack_filter = AckFilter::Aggressive,
+                    "rtt" => cake.rtt = seconds(words.of()),
+                    "fwmark" => cake.fwmark = hex(&words.of()[2..]).expect("a mask"),
+                    other => panic!("{other}"),
+                }
+            }
+            QdiscSpec::Cake(cake)
         }
         "htb" => {
             assert!(words.accept("default"));
@@ -302,14 +360,15 @@ fn filter(verb: &str, words: &mut Words<'_>, quoted: &str) -> Command {
         match name {
             "flowid" => filter.class = Some(words.handle()),
             "action" => {
-                filter.action = match words.of() {
-                    "pass" => FilterAction::Pass,
-                    "drop" => FilterAction::Drop,
-                    "continue" => FilterAction::Continue,
-                    "reclassify" => FilterAction::Reclassify,
-                    "goto" if words.accept("chain") => FilterAction::Goto(words.number()),
+                let control = match words.of() {
+                    "pass" => Control::Pass,
+                    "drop" => Control::Drop,
+                    "continue" => Control::Continue,
+                    "reclassify" => Control::Reclassify,
+                    "goto" if words.accept("chain") => Control::Goto(words.number()),
                     other => panic!("{other}"),
-                }
+                };
+                filter.actions = control.into();
             }
             "match" if kind == "basic" => {
                 expressions = ematch::read(quoted).expect("expressions");

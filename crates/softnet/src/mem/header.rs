@@ -74,8 +74,9 @@ pub(crate) struct Header {
     pub(crate) csum_offset: u16,
     pub(crate) gso: RawGso,
     pub(crate) flags: Flags,
-    /// Times the packet went through a backlog by an action (the kernel's `tc_depth`).
-    pub(crate) deferred: u8,
+    /// Times the packet went through a backlog by an action (the kernel's `tc_depth`), times it
+    /// went through links without a device, and the place where it goes on from one.
+    pub(crate) way: u8,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
@@ -132,7 +133,7 @@ impl Header {
         self.csum_start = from.csum_start;
         self.csum_offset = from.csum_offset;
         self.gso = from.gso.as_on_wire();
-        self.deferred = from.deferred;
+        self.way = from.way;
         self.flags = Flags((self.flags.0 & Flags::OF_BUFFER) | (from.flags.0 & !Flags::OF_BUFFER));
     }
 }

@@ -36,6 +36,28 @@ impl RawGso {
     }
 }
 
+/// Bits of `Header::way`: [`Packet::deferred`], [`Packet::turn`], and from [`HOPS`] on
+/// [`Packet::hops`].
+const DEFERRED: u8 = 0b11;
+const TURN: u8 = 0b1100;
+const TURN_INGRESS: u8 = 0b0100;
+const TURN_EGRESS: u8 = 0b1000;
+const HOPS: u32 = 4;
+
+/// A place where a packet goes on that was given to a link without a device (an `ifb`, a VLAN).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// None: it arrives at its [port](Packet::port).
+    #[default]
+    None,
+    /// Where its port receives, behind the hook there: it was redirected from there.
+    Ingress,
+    /// Where its port sends, behind the hook there.
+    Egress,
+    /// Where the device below its port sends.
+    Lower,
+}
+
 /// Bytes that the wire packets of a frame count as, in place of their length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountedLen {
@@ -313,12 +335,46 @@ impl Packet {
 
     /// Times that an action sent the packet through a backlog.
     pub fn deferred(&self) -> u8 {
-        self.header().deferred
+        self.header().way & DEFERRED
     }
 
-    /// Sets [`deferred`](Packet::deferred).
+    /// Sets [`deferred`](Packet::deferred), at most 3.
     pub fn set_deferred(&mut self, times: u8) {
-        self.header_mut().deferred = times;
+        let way = &mut self.header_mut().way;
+        *way = *way & !DEFERRED | times.min(DEFERRED);
+    }
+
+    /// The place where the packet goes on when a link without a device gives it back.
+    pub fn turn(&self) -> Turn {
+        match self.header().way & TURN {
+            TURN_INGRESS => Turn::Ingress,
+            TURN_EGRESS => Turn::Egress,
+            TURN => Turn::Lower,
+            _ => Turn::None,
+        }
+    }
+
+    /// Sets [`turn`](Packet::turn).
+    pub fn set_turn(&mut self, turn: Turn) {
+        let bits = match turn {
+            Turn::None => 0,
+            Turn::Ingress => TURN_INGRESS,
+            Turn::Egress => TURN_EGRESS,
+            Turn::Lower => TURN,
+        };
+        let way = &mut self.header_mut().way;
+        *way = *way & !TURN | bits;
+    }
+
+    /// Times that a link without a device gave the packet back, up to 15.
+    pub fn hops(&self) -> u8 {
+        self.header().way >> HOPS
+    }
+
+    /// Counts a [hop](Packet::hops).
+    pub fn add_hop(&mut self) {
+        let way = &mut self.header_mut().way;
+        *way = way.checked_add(1 << HOPS).unwrap_or(*way);
     }
 
     /// Takes over the metadata of `from` (all but length and segments, and what it counts as).

@@ -85,7 +85,7 @@ use free::{buffer_size, free_list, free_one, own_buffer};
 use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
 #[doc(hidden)]
-pub use meta::AccountedLen;
+pub use meta::{AccountedLen, Turn};
 pub use packet::{HEADROOM, Packet, SHARED_INFO, Segments};
 use pool::Inner;
 pub use pool::{Exhausted, Pool, PoolConfig, PoolError};

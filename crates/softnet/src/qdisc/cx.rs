@@ -1,5 +1,6 @@
 //! Context of a qdisc's calls: all that it is given besides packets.
 
+use super::Elsewhere;
 use crate::mem::{PacketList, Pool};
 use crate::stats::Dropped;
 use crate::time::Time;
@@ -14,6 +15,11 @@ pub struct Cx {
     /// Takes packets that are to be enqueued at the root after the call (copies, for example).
     /// What is put here while those are enqueued is dropped as `recursion_limit`.
     pub reinject: PacketList,
+    /// Wire packets among [`reinject`](Cx::reinject) that a qdisc has added by copying: they count
+    /// as received once more.
+    pub copied: u64,
+    /// Takes packets that actions send to other links. The caller carries it out.
+    pub elsewhere: Elsewhere,
     /// Buffers for packets that a qdisc makes: segments and copies.
     pub pool: Pool,
 }
@@ -25,6 +31,8 @@ impl Cx {
             now: Time::ZERO,
             dropped: Dropped::new(),
             reinject: PacketList::new(),
+            copied: 0,
+            elsewhere: Elsewhere::default(),
             pool: pool.clone(),
         }
     }

@@ -83,6 +83,7 @@
 //! A [`Device`](crate::tx::Device) takes it as it is; in a `softnet-tc` tree it is a `CustomSpec`.
 
 mod cx;
+mod elsewhere;
 mod fifo;
 mod noqueue;
 mod pfifo_fast;
@@ -92,6 +93,7 @@ mod wire_size;
 use std::fmt;
 
 pub use cx::Cx;
+pub use elsewhere::{Elsewhere, Target, To};
 pub use fifo::{Bfifo, Fifo, Pfifo};
 pub use noqueue::Noqueue;
 #[doc(hidden)]

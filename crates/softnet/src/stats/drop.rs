@@ -56,10 +56,18 @@ drop_reasons! {
     FqFlowLimit = "fq_flow_limit",
     /// The packet's departure time is too far in the future (`FQ_HORIZON_LIMIT`).
     FqHorizonLimit = "fq_horizon_limit",
+    /// `netem` lost it, as it was told to.
+    NetemLoss = "netem_loss",
     /// The qdisc can never send it (longer than its bucket).
     QdiscOversize = "qdisc_oversize",
+    /// It leads to no class of a qdisc that has no class for what is left over.
+    NoClass = "no_class",
+    /// `cake` with `ack-filter`: a later acknowledgment says the same and more.
+    AckFilter = "ack_filter",
     /// A filter's action said so.
     FilterDrop = "filter_drop",
+    /// A filter's action took it out (`TC_ACT_STOLEN`, `TC_ACT_QUEUED`, `TC_ACT_TRAP`).
+    FilterStolen = "filter_stolen",
     /// Filters sent it back or to another chain too often (`TC_RECLASSIFY_LOOP`).
     ReclassifyLoop = "reclassify_loop",
     /// Too many packets waited to be adopted (`QDISC_BURST_DROP`).

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
 use crate::time::Time;
-use crate::tx::{Sent, TxRing, Xmit};
+use crate::tx::{Ingress, Sent, TxRing, Xmit};
 
 /// One call of [`xmit`](TxRing::xmit).
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +136,16 @@ fn take_one(counter: &AtomicUsize) -> bool {
 pub struct ScriptedRing {
     script: Arc<Script>,
     entered: AtomicBool,
+    /// Takes what is sent, if it is connected.
+    to: Option<To>,
+}
+
+struct To(Arc<dyn Ingress>);
+
+impl fmt::Debug for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("To")
+    }
 }
 
 impl ScriptedRing {
@@ -166,6 +176,7 @@ impl ScriptedRing {
         ScriptedRing {
             script: script.clone(),
             entered: AtomicBool::new(false),
+            to: None,
         }
     }
 }
@@ -196,7 +207,11 @@ impl TxRing for ScriptedRing {
             let mut in_flight = script.in_flight.lock().unwrap();
             in_flight.push_back(packet.wire_len());
             drop(in_flight);
-            if let Some(sink) = &mut *script.sink.lock().unwrap() {
+            if let Some(To(to)) = &self.to {
+                let mut one = PacketList::from(packet);
+                to.receive_later(&mut one);
+                assert!(one.is_empty(), "the backlog has room");
+            } else if let Some(sink) = &mut *script.sink.lock().unwrap() {
                 sink(packet);
             }
         }
@@ -204,6 +219,10 @@ impl TxRing for ScriptedRing {
         script.calls().push(Call { offered, taken });
         self.entered.store(false, Ordering::Relaxed);
         outcome
+    }
+
+    fn connect(&mut self, to: Arc<dyn Ingress>) {
+        self.to = Some(To(to));
     }
 
     fn available(&mut self, _now: Time) -> Option<u64> {

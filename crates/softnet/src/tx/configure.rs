@@ -9,7 +9,7 @@ use super::device::{Device, Ingress, Qdiscs, share, uses};
 use super::queue_map::{Maps, QueueMap, QueueMapError};
 use super::select::Held;
 use super::state::QueueState;
-use super::{Egress, TxQueue, TxRing};
+use super::{Egress, Outlet, TxQueue, TxRing};
 use crate::mem::PacketList;
 use crate::offload::Features;
 use crate::qdisc::{Cx, Qdisc};
@@ -223,6 +223,14 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let _ = self.ingress.set(ingress);
     }
 
+    /// Says who carries out what actions of qdiscs' filters send to other links. Once.
+    pub fn set_outlet(&self, outlet: &Arc<dyn Outlet>) {
+        for queue in &self.queues {
+            let _ = queue.cold.outlet.set(outlet.clone());
+        }
+    }
+
+    #[doc(hidden)]
     /// Times transmit calls by `clock` from now on: those of senders that own a queue, one in
     /// [`SAMPLE`](crate::stats::SAMPLE). Only the first clock counts.
     pub fn measure(&self, clock: Clock) {

@@ -103,6 +103,8 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
         owner.settle_reinjected();
         self.queue.status.stopped_since(owner.rings.refused_since());
         owner.publish(&self.queue.status);
+        self.queue.status.count_copied(&mut owner.cx);
+        owner.settle_elsewhere(&self.queue.cold.outlet);
         owner.cx.dropped.settle(&self.queue.drops);
         // The next owner says what is due.
         owner.set_backlog(0);

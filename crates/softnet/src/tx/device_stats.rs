@@ -24,7 +24,7 @@ pub struct DeviceStats {
     pub drops: Vec<(DropReason, u64)>,
     /// Each transmit queue.
     pub queues: Vec<QueueStats>,
-    /// Wire packets that egress actions have added by copying.
+    /// Wire packets that egress actions and qdiscs have added by copying.
     pub copied: u64,
     /// Wire packets that actions had arrive here, through the backlog of a worker. Not among those
     /// received.
@@ -100,9 +100,10 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     }
 
     #[doc(hidden)]
-    /// Wire packets that egress actions have added by copying.
+    /// Wire packets that egress actions and qdiscs have added by copying.
     pub fn copied(&self) -> u64 {
-        self.acted.sum(COPIED)
+        let by_qdiscs: u64 = self.queues.iter().map(|queue| queue.status.copied()).sum();
+        self.acted.sum(COPIED) + by_qdiscs
     }
 
     /// The device's statistics.

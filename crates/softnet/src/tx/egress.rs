@@ -3,6 +3,7 @@
 
 use super::{Device, XmitResult};
 use crate::mem::PacketList;
+use crate::qdisc::Elsewhere;
 use crate::time::Time;
 
 /// Looks at everything that is sent through a device, before a queue is chosen. Called on the
@@ -14,6 +15,12 @@ pub trait Egress<R, Q>: Send + Sync {
 
     /// The numbers of each action.
     fn stats(&self) -> Vec<ActionStats>;
+}
+
+/// The way of packets that actions of a qdisc's filters send to other links.
+pub trait Outlet: Send + Sync + std::fmt::Debug {
+    /// Takes all of it. Called by the owner of a transmit queue: must not block.
+    fn deliver(&self, elsewhere: &mut Elsewhere, now: Time);
 }
 
 /// Numbers of one action.

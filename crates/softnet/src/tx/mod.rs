@@ -56,7 +56,7 @@ pub use waker::RingWaker;
 pub use self::{
     device::Ingress,
     down::WATCHDOG_TIMEO,
-    egress::{ActionStats, Egress},
+    egress::{ActionStats, Egress, Outlet},
     notifier::{Event, Notifier, Wake},
     policy::{QDISC_MAX_BURST, RUN_QUOTA},
     queue_map::{MAX_CLASSES, MAX_QUEUES},

@@ -18,6 +18,7 @@ use crossbeam_utils::CachePadded;
 use super::adopted::ADOPTIONS;
 use super::budget::{Budget, RunOutcome};
 use super::control::ControlError;
+use super::egress::Outlet;
 use super::patience::Patience;
 use super::policy::{CROWDED, RUN_QUOTA, ServedBy, TxPolicy};
 use super::quota::Quota;
@@ -66,6 +67,8 @@ pub(super) struct Cold {
     pub(super) capacity: Capacity,
     /// Times calls; see [`Device::measure`](super::Device::measure).
     pub(super) clock: OnceLock<Clock>,
+    /// Carries out what actions of filters send to other links.
+    pub(super) outlet: OnceLock<Arc<dyn Outlet>>,
 }
 
 /// Parts of a queue, besides qdisc and rings.
@@ -154,6 +157,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 timer: WorkerTimer::new(),
                 capacity: Capacity::default(),
                 clock: OnceLock::new(),
+                outlet: OnceLock::new(),
             }),
             policy: config.policy,
             drops: config.drops,
@@ -526,6 +530,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             *verdict = Verdict::Dropped;
         }
         owner.publish(&self.status);
+        self.status.count_copied(&mut owner.cx);
+        owner.settle_elsewhere(&self.cold.outlet);
         owner.cx.dropped.settle(&self.drops);
         let timer = if let RunOutcome::Until(time) = outcome {
             time

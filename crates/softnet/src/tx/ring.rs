@@ -2,7 +2,9 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use super::device::Ingress;
 use super::waker::RingWaker;
 use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
@@ -101,6 +103,10 @@ pub trait TxRing: Send {
     /// Gives the ring the object to call when it has capacity again. Called once, by the device
     /// that the ring is given to, before anything is sent.
     fn bind(&mut self, _waker: RingWaker) {}
+
+    /// Gives a ring of a link without a device the place that its packets go to. Called before
+    /// anything is sent.
+    fn connect(&mut self, _to: Arc<dyn Ingress>) {}
 
     /// The file by which the device's worker sees that the ring has capacity again, for a driver
     /// that cannot call its waker. Asked before the ring is given away. The worker looks at it

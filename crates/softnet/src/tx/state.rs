@@ -1,8 +1,11 @@
 //! State of a queue that only the owner touches, and its work: enqueue, dequeue, make packets
 //! fit the device, and hand them to the rings.
 
+use std::sync::{Arc, OnceLock};
+
 use super::adopted::Adopted;
 use super::budget::{Budget, RunOutcome};
+use super::egress::Outlet;
 use super::quota::{Limit, SMALL_BUFFER};
 use super::ring::{TxRing, Xmit};
 use super::rings::{Counts, Rings};
@@ -199,6 +202,33 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         }
     }
 
+    /// Has what actions of filters send to other links carried out. Where nobody does, it is
+    /// dropped; copies are as if they had not been made.
+    #[inline]
+    pub(super) fn settle_elsewhere(&mut self, outlet: &OnceLock<Arc<dyn Outlet>>) {
+        if !self.cx.elsewhere.is_empty() {
+            match outlet.get() {
+                Some(outlet) => self.carry_out(&**outlet),
+                None => self.lose_elsewhere(),
+            }
+        }
+    }
+
+    #[cold]
+    fn carry_out(&mut self, outlet: &dyn Outlet) {
+        let mut elsewhere = std::mem::take(&mut self.cx.elsewhere);
+        outlet.deliver(&mut elsewhere, self.cx.now);
+        self.cx.elsewhere = elsewhere;
+    }
+
+    #[cold]
+    fn lose_elsewhere(&mut self) {
+        let copied = self.cx.elsewhere.take_copied();
+        let lists = self.cx.elsewhere.drain().map(|(_, list)| list);
+        let lost: u64 = lists.map(|list| list.wire_packets()).sum();
+        (self.cx.dropped).note(DropReason::NoForward, lost.saturating_sub(copied));
+    }
+
     /// Sends packets past a qdisc that is empty and need not see them (`TCQ_F_CAN_BYPASS`), and
     /// publishes that. False if that cannot be, or did not end well: [`run`](QueueState::run) does
     /// the rest.
@@ -243,7 +273,9 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             self.batch.append(packets);
             self.fit_and_send(usize::MAX, now)
         };
-        let settled = self.cx.dropped.wire_packets() == 0 && self.cx.reinject.is_empty();
+        let settled = self.cx.dropped.wire_packets() == 0
+            && self.cx.reinject.is_empty()
+            && self.cx.elsewhere.is_empty();
         if sent == Xmit::Busy || !settled {
             return false;
         }

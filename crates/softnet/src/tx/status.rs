@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 
 use super::ring::Sent;
 use crate::mem::PacketList;
-use crate::qdisc::{QdiscStat, QdiscStats, WireSum};
+use crate::qdisc::{Cx, QdiscStat, QdiscStats, WireSum};
 use crate::stats::{Counts, Histogram, Published};
 use crate::time::Time;
 
@@ -51,6 +51,8 @@ struct Rare {
     stopped: AtomicU64,
     /// See [`DeviceStats::panics`](super::DeviceStats).
     panics: AtomicU64,
+    /// Wire packets that the qdisc has added by copying.
+    copied: AtomicU64,
     sojourn: Histogram,
     batch: Histogram,
     calls: Histogram,
@@ -63,6 +65,7 @@ impl Default for Status {
             rare: CachePadded::new(Rare {
                 stopped: AtomicU64::new(RUNNING),
                 panics: AtomicU64::new(0),
+                copied: AtomicU64::new(0),
                 sojourn: Histogram::default(),
                 batch: Histogram::default(),
                 calls: Histogram::default(),
@@ -126,6 +129,19 @@ impl Status {
 
     pub(super) fn panics(&self) -> u64 {
         self.rare.panics.load(Ordering::Relaxed)
+    }
+
+    /// Counts what a call's qdisc has added by copying, and forgets it.
+    #[inline]
+    pub(super) fn count_copied(&self, cx: &mut Cx) {
+        let copied = std::mem::take(&mut cx.copied);
+        if copied > 0 {
+            self.rare.copied.fetch_add(copied, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn copied(&self) -> u64 {
+        self.rare.copied.load(Ordering::Relaxed)
     }
 
     /// Records a batch on its way to the driver: its length, and the time since its first packet's

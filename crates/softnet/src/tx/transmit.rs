@@ -32,6 +32,15 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         }
     }
 
+    /// As [`transmit`](Device::transmit), for packets that the egress actions had before.
+    pub fn transmit_past_egress(&self, mut packets: PacketList, now: Time) -> XmitResult {
+        match self.uses.load(Ordering::Relaxed) & !uses::EGRESS {
+            _ if packets.is_empty() => XmitResult::Success,
+            0 => self.push(&mut packets, now),
+            other => self.pass(other, &mut packets, now),
+        }
+    }
+
     /// [`transmit`](Device::transmit) where there is more to do than to push.
     #[cold]
     fn pass(&self, uses: u8, packets: &mut PacketList, now: Time) -> XmitResult {

@@ -301,7 +301,7 @@ fn bug_tx_27_what_was_left_behind_is_no_loop() {
         let redirect = |from: usize, to: Option<usize>| {
             let egress = to.map(|to| -> Box<dyn Egress<_, AnyQdisc>> {
                 let to = Arc::downgrade(&benches[to].device);
-                let action = Mirred::new(MirredMode::Redirect, MirredDir::Egress, to);
+                let action = Mirred::new(MirredMode::Redirect, MirredDir::Egress, 0, to);
                 Box::new(Actions::new(vec![action]))
             });
             benches[from].device.set_egress(egress);

@@ -245,7 +245,7 @@ fn a_driver_wakes_the_program_s_loop() {
     let sender = tx::Sender::builder().pool(&pool);
     let (out, mut runner) = sender.drive(vec![ring], file.waker()).unwrap();
     out.transmit(frame(&pool, 1, 2, 100, 0));
-    assert_eq!(script.marks(), []);
+    assert!(script.marks().is_empty());
     assert!(!is_readable(&file));
     script.set_capacity(1);
     out.device().queues()[0].wake();

@@ -1,12 +1,14 @@
 //! Bufferbloat: bulk TCP fills the queue in front of a slow link, and a ping waits behind all of
-//! it. First with a long FIFO below the shaper, then with `fq_codel`.
+//! it. First with a long FIFO below the shaper, then with `fq_codel`, then with `cake`, which
+//! shapes itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use softnet_tc::{
-    ClassSpec, FqCodelSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError, TreeSpec,
+    CakeSpec, ClassSpec, FqCodelSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError,
+    TreeSpec,
 };
 use softnet_testbed::threads::joined;
 
@@ -30,32 +32,37 @@ const PINGS_MAX: u32 = 10_000;
 const SHARE_RAMP: u32 = 25;
 
 impl Measurement<'_> {
-    /// Both phases, each of half the time.
+    /// All phases, each of a third of the time.
     pub(super) fn bufferbloat(
         &self,
         pinger: &mut Pinger,
         length: Duration,
     ) -> Result<Bufferbloat, End> {
-        let length = length / 2;
-        let pfifo = QdiscSpec::Pfifo { limit: LIMIT };
-        let fq_codel = QdiscSpec::FqCodel(FqCodelSpec::default());
+        let length = length / 3;
+        let below = |qdisc| link(qdisc).map_err(|error| failed("cannot build the link", &error));
+        let pfifo = below(QdiscSpec::Pfifo { limit: LIMIT })?;
+        let fq_codel = below(QdiscSpec::FqCodel(FqCodelSpec::default()))?;
+        let cake = QdiscSpec::Cake(CakeSpec {
+            bandwidth: Some(RATE),
+            ..CakeSpec::default()
+        });
         Ok(Bufferbloat {
             rate: RATE,
             length,
             pfifo: self.bloat(pinger, length, "bufferbloat, pfifo", pfifo)?,
             fq_codel: self.bloat(pinger, length, "bufferbloat, fq_codel", fq_codel)?,
+            cake: self.bloat(pinger, length, "bufferbloat, cake", cake)?,
         })
     }
 
-    /// Bulk TCP and pings through the shaped link with this qdisc.
+    /// Bulk TCP and pings through a port that shapes so.
     fn bloat(
         &self,
         pinger: &mut Pinger,
         length: Duration,
         name: &'static str,
-        qdisc: QdiscSpec,
+        tree: QdiscSpec,
     ) -> Result<Bloat, End> {
-        let tree = link(qdisc).map_err(|error| failed("cannot build the link", &error))?;
         let shaped = self.topology.shape(&tree);
         shaped.map_err(|error| failed("cannot shape the port", &error))?;
         let bulk =

@@ -27,7 +27,7 @@ use super::halt_poll::HaltPoll;
 use super::hand_off::HandOff;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
-use crate::forward::Begun;
+use crate::forward::{Begun, set_worker};
 use crate::link::Link;
 use line::{Flow, Line};
 use poll::{has_packets, next_poll};
@@ -80,6 +80,7 @@ struct Slot<Q, R> {
 /// One thread's poll loop; see the module.
 #[derive(Debug)]
 pub(crate) struct Worker<Q, R, S> {
+    index: usize,
     shared: Arc<Shared>,
     hand_off: HandOff,
     backlog: BacklogOwner,
@@ -127,6 +128,7 @@ pub(crate) struct Worker<Q, R, S> {
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(crate) fn new(parts: Parts<Q, R, S>) -> Self {
         Worker {
+            index: parts.index,
             shared: parts.workers[parts.index].clone(),
             hand_off: HandOff::new(parts.index, parts.workers),
             backlog: parts.backlog,
@@ -161,6 +163,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
         self.sleeper.start();
+        set_worker(&self.view.forwarder.links, self.index);
         self.use_view(self.view.clone());
         self.own.started = self.clock.now().nanos();
         loop {
@@ -218,7 +221,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     /// The link of a queue's port may have changed.
-    fn look_at_link(&self, index: usize) {
+    fn look_at_link(&mut self, index: usize) {
         let slot = self.napis.get(index).and_then(Option::as_ref);
         if let Some(slot) = slot
             && let Some(link) = &slot.link
@@ -233,6 +236,11 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             if before != state {
                 // It fails only if the engine is being dropped.
                 let _ = self.reports.send(Event::Link { port });
+            }
+            if link.is_gone() {
+                let opened = slot.napi.opened();
+                self.remove(index);
+                let _ = self.reports.send(Event::Gone { port, opened });
             }
         }
     }

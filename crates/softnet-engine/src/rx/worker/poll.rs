@@ -10,7 +10,7 @@ use crate::forward::Pending;
 use crate::rx::command::{COMMANDS, Event};
 use crate::rx::napi::Work;
 use crate::rx::{BUDGET, NextPoll, RxQueue, Sleep, WEIGHT};
-use softnet::mem::PacketList;
+use softnet::mem::{Packet, PacketList, Turn};
 use softnet::time::Time;
 use softnet::tx::TxRing;
 
@@ -145,6 +145,10 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             frames -= before - pending.packets.len();
         }
         self.own.processed += frames as u64;
+        if !waited {
+            let forwarder = &self.view.forwarder;
+            forwarder.arrive(napi.port(), &mut pending.packets, now);
+        }
         let (mut to, mut waits) = (None, false);
         if !pending.packets.is_empty() {
             let (forwarder, copies) = (&self.view.forwarder, &mut self.copies);
@@ -270,14 +274,18 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// to wait, as so much would have to be flooded.
     fn forward_from_backlog(&mut self, mut packets: PacketList, now: Time) -> PacketList {
         while let Some(first) = packets.front() {
-            let port = first.port();
-            let of_port = packets.iter().take_while(|packet| packet.port() == port);
+            let (port, turn) = (first.port(), first.turn());
+            let alike = |packet: &&Packet| packet.port() == port && packet.turn() == turn;
+            let of_port = packets.iter().take_while(alike);
             let mut pending = Pending::default();
             packets.split_front(of_port.count(), &mut pending.packets);
             pending.begun = self.backlog_begun.take();
-            let run = &pending.packets;
+            let run = &mut pending.packets;
             let (frames, wire_packets) = (run.len(), run.wire_packets());
             let (forwarder, copies) = (&self.view.forwarder, &mut self.copies);
+            if turn == Turn::None || !forwarder.go_on(port, turn, run, now) {
+                forwarder.arrive(port, run, now);
+            }
             match forwarder.device(port) {
                 Some(device) => drop(forwarder.forward(device, port, &mut pending, copies, now)),
                 None => forwarder.drop_orphans(pending.packets.take()),
@@ -288,6 +296,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.own.taken_over = self.own.taken_over.wrapping_add(taken_over);
             if !run.is_empty() {
                 self.backlog_begun = pending.begun;
+                // They are behind the port's hook.
+                run.for_each_mut(|packet| packet.set_turn(Turn::Ingress));
                 run.append(&mut packets);
                 return run;
             }
@@ -320,6 +330,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.own.processed += work.frames as u64;
             // Nobody tells the owner of what would wait.
             let (forwarder, mut copies) = (&view.forwarder, usize::MAX);
+            forwarder.arrive(napi.port(), &mut pending.packets, now);
             forwarder.forward(napi.device(), napi.port(), &mut pending, &mut copies, now);
         }
         if claim.end() {

@@ -71,7 +71,7 @@ impl<D: TxRing> TxRing for Checked<D> {
         self.check.holder.run(|| self.driver.restart(now));
     }
 
-    pass_on_tx!(bind file);
+    pass_on_tx!(bind connect file);
 }
 
 impl<D: RxQueue> RxQueue for Checked<D> {

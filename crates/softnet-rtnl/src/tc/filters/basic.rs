@@ -1,16 +1,17 @@
-//! `basic` (`TCA_BASIC_*`), and the expressions that it tests (`TCA_EMATCH_*`): `cmp`, `u32` and
-//! `meta` of priority and mark, all of which must hold.
+//! `basic` (`TCA_BASIC_*`), and the expressions that it tests (`TCA_EMATCH_*`): `cmp`, `nbyte`,
+//! `u32`, and `meta` of some numbers, in groups joined by `and` and `or`.
 //!
 //! Source: `net/sched/cls_basic.c`, `net/sched/ematch.c`, `net/sched/em_*.c`.
 
-use softnet_tc::{Compare, Ematch, FilterSpec, FilterStats, Layer, Test, Width};
+use softnet_tc::{Compare, Ematch, FilterSpec, FilterStats, Layer, MetaId, Test, Width};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::action::{self, Effect};
-use super::kinds::{refusal, refuse};
+use super::kinds::refusal;
 use super::u32::Word;
 use crate::nl::{Attr, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
+use crate::tc::actions::{FilterFlags, ShownAt};
 
 const CLASSID: u16 = 1;
 const EMATCHES: u16 = 2;
@@ -52,12 +53,14 @@ struct Header {
 /// `TCF_EM_*`: kinds of expressions.
 const CONTAINER: u16 = 0;
 const CMP: u16 = 1;
+const NBYTE: u16 = 2;
 const U32: u16 = 3;
 const META: u16 = 4;
 /// Relation to the next: none, `and`, `or`.
 const RELATION: u16 = 3;
 const REL_END: u16 = 0;
 const REL_AND: u16 = 1;
+const REL_OR: u16 = 2;
 const INVERT: u16 = 4;
 
 /// `struct tcf_em_cmp`
@@ -122,10 +125,12 @@ fn op(compare: Compare) -> u8 {
 /// `basic_change`
 pub(super) fn parse(options: &Attr<'_>) -> Result<(Vec<Ematch>, Effect), Error> {
     let attrs = options.nested(&POLICY)?;
-    refuse(&attrs, &[(POLICE, "policing")])?;
     let tree = attrs.get(EMATCHES);
     let ematches = tree.map_or(Ok(Vec::new()), |tree| parse_tree(&tree))?;
-    Ok((ematches, Effect::parse(&attrs, CLASSID, ACT)?))
+    Ok((
+        ematches,
+        Effect::parse(&attrs, CLASSID, (ACT, Some(POLICE)), FilterFlags::default())?,
+    ))
 }
 
 /// `tcf_em_tree_validate`
@@ -134,39 +139,98 @@ fn parse_tree(tree: &Attr<'_>) -> Result<Vec<Ematch>, Error> {
     let invalid = || Error::from(Errno::EINVAL).at(tree);
     let header = attrs.fixed::<TreeHeader>(TREE_HDR)?.ok_or_else(invalid)?;
     let list = attrs.get(TREE_LIST).ok_or_else(invalid)?;
-    let mut ematches = Vec::new();
-    let mut ended = false;
+    let mut flat = Vec::new();
     for (n, attr) in (1_u16..).zip(list.children()) {
         // The list has as many as the header says, and they are numbered.
-        if ended || attr.kind() != n || n > header.nmatches {
+        if attr.kind() != n || n > header.nmatches {
             return Err(invalid());
         }
         let head: Header = attr.fixed()?;
         let data = attr.data.get(size_of::<Header>()..).unwrap_or_default();
-        ended = match head.flags & RELATION {
-            REL_END => true,
-            REL_AND => false,
-            _ => return Err(refusal("expressions with or").at(&attr)),
-        };
         let test = match head.kind {
-            CMP => parse_cmp(data),
+            CMP => parse_cmp(data).map(Part::Test),
+            NBYTE => parse_nbyte(data).map(Part::Test),
             U32 => match Word::read_from_prefix(data) {
-                Ok((word, _)) => word.key().map(Test::Word),
+                Ok((word, _)) => word.key().map(|key| Part::Test(Test::Word(key))),
                 Err(_) => Err(Errno::EINVAL.into()),
             },
-            META => parse_meta(&attr),
-            CONTAINER => Err(refusal("expressions in parentheses")),
-            _ => Err(refusal("expressions but cmp, u32 and meta")),
+            META => parse_meta(&attr).map(Part::Test),
+            CONTAINER => match u32::read_from_prefix(data) {
+                // A group is behind its name, so that none is in itself.
+                Ok((first, _)) if first >= n.into() && first < header.nmatches.into() => {
+                    Ok(Part::Group(first as usize))
+                }
+                _ => Err(Errno::EINVAL.into()),
+            },
+            _ => Err(refusal("expressions but cmp, nbyte, u32 and meta")),
         };
-        ematches.push(Ematch {
-            negated: head.flags & INVERT != 0,
-            test: test.map_err(|error| error.at(&attr))?,
-        });
+        flat.push((head.flags, test.map_err(|error| error.at(&attr))?));
     }
-    if ematches.len() != usize::from(header.nmatches) || !ended && !ematches.is_empty() {
+    if flat.len() != usize::from(header.nmatches) {
         return Err(invalid());
     }
-    Ok(ematches)
+    if flat.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut left = MOST;
+    group(&flat, 0, 0, &mut left).ok_or_else(invalid)
+}
+
+/// An expression of a list that names its groups by the number of their first.
+enum Part {
+    Test(Test),
+    Group(usize),
+}
+
+/// Expressions of a tree at most: groups that are named many times make it large.
+const MOST: usize = 4096;
+/// `TCF_EM_STACK`
+const DEEPEST: usize = 32;
+
+/// The expressions from one on, up to the end of its group. `None`: it has no end, or there are
+/// too many.
+fn group(
+    flat: &[(u16, Part)],
+    from: usize,
+    depth: usize,
+    left: &mut usize,
+) -> Option<Vec<Ematch>> {
+    let mut found = Vec::new();
+    if depth > DEEPEST {
+        return None;
+    }
+    for (flags, part) in flat.get(from..)? {
+        *left = left.checked_sub(1)?;
+        let test = match part {
+            Part::Test(test) => test.clone(),
+            Part::Group(first) => Test::Group(group(flat, *first, depth + 1, left)?),
+        };
+        let relation = flags & RELATION;
+        found.push(Ematch {
+            negated: flags & INVERT != 0,
+            or: relation == REL_OR,
+            test,
+        });
+        match relation {
+            REL_END => return Some(found),
+            REL_AND | REL_OR => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// `em_nbyte.c`
+fn parse_nbyte(data: &[u8]) -> Result<Test, Error> {
+    let (head, rest) = <[u16; 2]>::read_from_prefix(data).map_err(|_| Errno::EINVAL)?;
+    let [at, both] = head;
+    let needle = rest.get(..usize::from(both & 0xfff)).ok_or(Errno::EINVAL)?;
+    let layer = LAYERS.get(usize::from(both >> 12)).ok_or(Errno::EINVAL)?;
+    Ok(Test::Bytes {
+        at,
+        layer: *layer,
+        needle: needle.to_vec(),
+    })
 }
 
 /// `em_cmp.c`
@@ -176,9 +240,6 @@ fn parse_cmp(data: &[u8]) -> Result<Test, Error> {
     let (Some((_, width)), Some(layer)) = (width, LAYERS.get(usize::from(cmp.layer & 0xf))) else {
         return Err(Errno::EINVAL.into());
     };
-    if cmp.width >> 4 != 0 {
-        return Err(refusal("numbers in the machine's byte order"));
-    }
     Ok(Test::Cmp {
         width: *width,
         at: cmp.off,
@@ -186,6 +247,7 @@ fn parse_cmp(data: &[u8]) -> Result<Test, Error> {
         mask: cmp.mask,
         compare: compare(cmp.layer >> 4)?,
         value: cmp.value,
+        trans: cmp.width >> 4 & 1 != 0,
     })
 }
 
@@ -195,10 +257,25 @@ fn parse_meta(attr: &Attr<'_>) -> Result<Test, Error> {
     let meta = attrs.fixed::<Meta>(META_HDR)?.ok_or(Errno::EINVAL)?;
     let compare = compare(meta.left.op)?;
     let mask = attrs.u32(META_LVALUE)?.filter(|&mask| mask != 0);
-    if meta.right.kind != META_VALUE || meta.left.shift != 0 || meta.right.shift != 0 {
+    if meta.right.kind != META_VALUE || meta.right.shift != 0 {
         return Err(refusal("meta but a field, a mask and a number"));
     }
     let value = attrs.u32(META_RVALUE)?.unwrap_or(0);
+    let known = MetaId::ALL
+        .iter()
+        .find(|(_, id, _)| META_VALUE | id == meta.left.kind);
+    if let Some(&(id, ..)) = known {
+        return Ok(Test::Meta {
+            id,
+            shift: meta.left.shift,
+            mask: mask.unwrap_or(0),
+            compare,
+            value,
+        });
+    }
+    if meta.left.shift != 0 {
+        return Err(refusal("shifts of meta's priority and nf_mark"));
+    }
     match (meta.left.kind, mask) {
         (META_PRIORITY, None | Some(u32::MAX)) => Ok(Test::Priority(compare, value)),
         (META_PRIORITY, _) => Err(refusal("masks of meta's priority")),
@@ -207,7 +284,9 @@ fn parse_meta(attr: &Attr<'_>) -> Result<Test, Error> {
             compare,
             value,
         }),
-        _ => Err(refusal("meta but priority and nf_mark")),
+        _ => Err(refusal(
+            "meta but priority, nf_mark, protocol, pkt_len, mac_len and vlan",
+        )),
     }
 }
 
@@ -216,6 +295,7 @@ pub(super) fn dump(
     ematches: &[Ematch],
     spec: &FilterSpec,
     stats: &FilterStats,
+    at: &ShownAt,
     out: &mut Message<'_>,
 ) {
     out.nest(TCA_OPTIONS, |out| {
@@ -224,30 +304,49 @@ pub(super) fn dump(
         }
         // `struct tc_basic_pcnt`
         out.put(PCNT, &[stats.tried, stats.matched]);
-        action::dump(ACT, spec, stats, out);
+        action::dump((ACT, Some(POLICE)), spec, at, out);
         if !ematches.is_empty() {
             out.nest(EMATCHES, |out| dump_tree(ematches, out));
         }
     });
 }
 
-/// `tcf_em_tree_dump`
+/// `tcf_em_tree_dump`: groups are behind the list that names them.
 fn dump_tree(ematches: &[Ematch], out: &mut Message<'_>) {
-    let ematches = &ematches[..ematches.len().min(u16::MAX.into())];
+    let mut flat: Vec<(&Ematch, u16, u32)> = Vec::new();
+    let mut lists = std::collections::VecDeque::from([(ematches, None)]);
+    while let Some((list, named_by)) = lists.pop_front() {
+        if let Some(at) = named_by {
+            let first = flat.len() as u32;
+            let (_, _, group): &mut (&Ematch, u16, u32) = &mut flat[at];
+            *group = first;
+        }
+        for (n, ematch) in (1..).zip(list) {
+            let relation = match (n == list.len(), ematch.or) {
+                (true, _) => REL_END,
+                (false, true) => REL_OR,
+                (false, false) => REL_AND,
+            };
+            if let Test::Group(inner) = &ematch.test {
+                lists.push_back((inner, Some(flat.len())));
+            }
+            flat.push((ematch, relation, 0));
+        }
+    }
+    // A filter has no more than 4096.
     let header = TreeHeader {
-        nmatches: ematches.len() as u16,
+        nmatches: flat.len() as u16,
         progid: 0,
     };
     out.put(TREE_HDR, &header);
     out.nest(TREE_LIST, |out| {
-        for (n, ematch) in (1..).zip(ematches) {
-            let is_last = usize::from(n) == ematches.len();
-            dump_ematch(n, ematch, if is_last { REL_END } else { REL_AND }, out);
+        for (n, (ematch, relation, group)) in (1..).zip(flat) {
+            dump_ematch(n, ematch, relation, group, out);
         }
     });
 }
 
-fn dump_ematch(n: u16, ematch: &Ematch, relation: u16, out: &mut Message<'_>) {
+fn dump_ematch(n: u16, ematch: &Ematch, relation: u16, group: u32, out: &mut Message<'_>) {
     let head = |kind| Header {
         matchid: 0,
         kind,
@@ -255,14 +354,15 @@ fn dump_ematch(n: u16, ematch: &Ematch, relation: u16, out: &mut Message<'_>) {
         pad: 0,
     };
     let plain = |kind, data: &[u8]| [head(kind).as_bytes(), data].concat();
-    match ematch.test {
-        Test::Cmp {
+    match &ematch.test {
+        &Test::Cmp {
             width,
             at,
             layer,
             mask,
             compare,
             value,
+            trans,
         } => {
             let cmp = Cmp {
                 value,
@@ -272,37 +372,69 @@ fn dump_ematch(n: u16, ematch: &Ematch, relation: u16, out: &mut Message<'_>) {
                     Width::One => 1,
                     Width::Two => 2,
                     Width::Four => 4,
-                },
-                layer: op(compare) << 4
-                    | match layer {
-                        Layer::Link => 0,
-                        Layer::Network => 1,
-                        Layer::Transport => 2,
-                    },
+                } | u8::from(trans) << 4,
+                layer: op(compare) << 4 | layer_number(layer),
             };
             out.put_bytes(n, &plain(CMP, cmp.as_bytes()));
         }
-        Test::Word(key) => out.put_bytes(n, &plain(U32, Word::from(&key).as_bytes())),
-        Test::Priority(compare, value) => {
+        Test::Bytes { at, layer, needle } => {
+            let len = needle.len().min(0xfff);
+            let both = len as u16 | (layer_number(*layer) as u16) << 12;
+            let mut data = [*at, both].as_bytes().to_vec();
+            data.extend(&needle[..len]);
+            out.put_bytes(n, &plain(NBYTE, &data));
+        }
+        Test::Group(_) => out.put_bytes(n, &plain(CONTAINER, group.as_bytes())),
+        &Test::Meta {
+            id,
+            shift,
+            mask,
+            compare,
+            value,
+        } => {
+            let known = MetaId::ALL.iter().find(|(of, ..)| *of == id);
+            let kind = META_VALUE | known.map_or(0, |(_, number, _)| *number);
+            let mask = if mask == 0 { u32::MAX } else { mask };
             out.nest_with(n, &head(META), |out| {
-                dump_meta(META_PRIORITY, compare, u32::MAX, value, out);
+                dump_meta(kind, shift, compare, mask, value, out);
             });
         }
-        Test::Mark {
+        Test::Word(key) => out.put_bytes(n, &plain(U32, Word::from(key).as_bytes())),
+        &Test::Priority(compare, value) => {
+            out.nest_with(n, &head(META), |out| {
+                dump_meta(META_PRIORITY, 0, compare, u32::MAX, value, out);
+            });
+        }
+        &Test::Mark {
             mask,
             compare,
             value,
         } => out.nest_with(n, &head(META), |out| {
-            dump_meta(META_MARK, compare, mask, value, out);
+            dump_meta(META_MARK, 0, compare, mask, value, out);
         }),
     }
 }
 
-fn dump_meta(kind: u16, compare: Compare, mask: u32, value: u32, out: &mut Message<'_>) {
+fn layer_number(layer: Layer) -> u8 {
+    match layer {
+        Layer::Link => 0,
+        Layer::Network => 1,
+        Layer::Transport => 2,
+    }
+}
+
+fn dump_meta(
+    kind: u16,
+    shift: u8,
+    compare: Compare,
+    mask: u32,
+    value: u32,
+    out: &mut Message<'_>,
+) {
     let meta = Meta {
         left: MetaValue {
             kind,
-            shift: 0,
+            shift,
             op: op(compare),
         },
         right: MetaValue {

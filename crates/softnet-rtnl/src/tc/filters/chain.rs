@@ -1,18 +1,21 @@
-//! Chains of filters. They come and go with their filters.
+//! Chains of filters. They come and go with their filters, but for those that were made by
+//! themselves. None has a template.
 
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{FilterKey, FilterList, Handle};
+use softnet_tc::{FilterKey, FilterList};
 
+use super::home::Home;
 use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete};
 use crate::nl::headers::TcMsg;
 use crate::nl::{Chunk, Errno, Error, Full, Position, Replies};
-use crate::tc::place::Place;
+use crate::tc::refusal;
 use crate::tc::{Asked, RTNLGRP_TC, TCA_CHAIN};
 
-fn header(link: u32, parent: Handle) -> TcMsg {
+fn header(home: Home) -> TcMsg {
+    let (ifindex, parent) = home.names();
     TcMsg {
-        ifindex: i32::try_from(link).unwrap_or(i32::MAX),
-        parent: parent.raw(),
+        ifindex,
+        parent,
         ..TcMsg::default()
     }
 }
@@ -25,11 +28,10 @@ pub(super) fn request<D: Devices>(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let chain = which.key.chain;
-    let there = Place::read(engine, which.link, |place| {
-        let list = which.list(&place)?;
-        Ok::<_, Error>(list.one_each(chain, 0).next().is_some())
-    })??;
-    let header = header(which.link, which.parent);
+    let there = which
+        .home
+        .read(engine, |view| Ok(view.list.chains().any(|of| of == chain)))?;
+    let header = header(which.home);
     let flags = asked.request.flags;
     match (asked.request.kind, there) {
         (RTM_NEWCHAIN, true) => {
@@ -37,8 +39,20 @@ pub(super) fn request<D: Devices>(
             Err(error.text("Filter chain already exists"))
         }
         (RTM_NEWCHAIN, false) => {
-            let help = "chains come with their first filter; add that";
-            Err(Error::new(Errno::EOPNOTSUPP).help(help))
+            if which.kind.is_some() {
+                let help = "chains have no templates here; make the chain without one";
+                return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+            }
+            let Home::Link(link, parent) = which.home else {
+                let help = "a block's chains come with their first filter; add that";
+                return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+            };
+            let made = engine.edit_tree(link, |tree| tree.add_chain(parent, chain));
+            made.map_err(refusal::control)?;
+            replies.publish(RTNLGRP_TC, RTM_NEWCHAIN, flags, &header, |out| {
+                out.put_u32(TCA_CHAIN, chain);
+            });
+            Ok(())
         }
         (_, false) => Err(Error::invalid("Cannot find specified filter chain")),
         (RTM_DELCHAIN, true) => {
@@ -52,6 +66,10 @@ pub(super) fn request<D: Devices>(
                 ..which
             };
             delete(engine, all, asked, replies)?;
+            // It is gone already, unless it was made by itself.
+            if let Home::Link(link, parent) = which.home {
+                let _ = engine.edit_tree(link, |tree| tree.delete_chain(parent, chain));
+            }
             replies.publish(RTNLGRP_TC, RTM_DELCHAIN, flags, &header, |out| {
                 out.put_u32(TCA_CHAIN, chain);
             });
@@ -66,8 +84,7 @@ pub(super) fn request<D: Devices>(
 /// Dumps chains. One that is gone before the next part makes that start anew.
 pub(super) fn dump(
     list: &FilterList,
-    link: u32,
-    parent: Handle,
+    home: Home,
     only: Option<u32>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
@@ -79,7 +96,7 @@ pub(super) fn dump(
     for &chain in &chains[from..] {
         position.stage = chain;
         if only.is_none_or(|only| only == chain) {
-            chunk.message(RTM_NEWCHAIN, 0, &header(link, parent), |out| {
+            chunk.message(RTM_NEWCHAIN, 0, &header(home), |out| {
                 out.put_u32(TCA_CHAIN, chain);
             })?;
         }

@@ -1,23 +1,26 @@
 //! Dumps of filters and chains.
 
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{FilterKey, FilterList, Handle};
+use softnet_tc::{FilterKey, Handle};
 
 use super::chain;
+use super::home::{Home, OF_BLOCK, View};
 use super::shown::{Part, Shown, table};
 use super::{RTM_GETCHAIN, RTM_NEWTFILTER, parent};
 use crate::nl::{Chunk, Error, Full, Position, Progress};
+use crate::tc::actions::ShownAt;
 use crate::tc::place::Place;
 use crate::tc::{Asked, TCA_CHAIN};
 
 /// Which filters are asked for.
 struct Filter {
-    link: u32,
+    home: Home,
     chain: Option<u32>,
     /// 0: all.
     prio: u16,
     /// 0: all.
     protocol: u16,
+    at: ShownAt,
 }
 
 /// Dumps the filters of a qdisc or class, or the chains that they are in. What is not there has
@@ -28,37 +31,51 @@ pub(in crate::tc) fn dump<D: Devices>(
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Progress, Error> {
-    let link = asked.link(engine).ok();
-    let Some(link) = link.filter(|&index| engine.read_tree(index, |_, _| ()).is_ok()) else {
+    let Some(home) = home(engine, asked) else {
         return Ok(Progress::Done);
     };
     let filter = Filter {
-        link,
+        home,
         chain: asked.attrs.u32(TCA_CHAIN)?,
         prio: (asked.header.info >> 16) as u16,
         protocol: u16::from_be(asked.header.info as u16),
+        at: ShownAt::of(engine),
     };
-    let dumped = Place::read(engine, link, |place| {
-        let parent = parent(&place, Handle::from_raw(asked.header.parent));
-        let Ok(list) = place.tree.spec().filters_of(parent) else {
-            return Ok(());
-        };
-        match asked.request.kind {
-            RTM_GETCHAIN => chain::dump(list, link, parent, filter.chain, position, chunk),
-            _ => dump_list(&place, list, &filter, position, chunk),
-        }
-    })?;
-    Ok(match dumped {
+    let dumped = home.read(engine, |view| {
+        Ok(match asked.request.kind {
+            RTM_GETCHAIN => chain::dump(view.list, home, filter.chain, position, chunk),
+            _ => dump_list(view, &filter, position, chunk),
+        })
+    });
+    // What is not there has none.
+    Ok(match dumped.unwrap_or(Ok(())) {
         Ok(()) => Progress::Done,
         Err(Full) => Progress::More,
     })
 }
 
+/// The place that is asked for: of a hook with a block, the block.
+fn home<D: Devices>(engine: &Engine<D>, asked: &Asked<'_>) -> Option<Home> {
+    if asked.header.ifindex == OF_BLOCK {
+        return Some(Home::Block(asked.header.parent));
+    }
+    let link = asked.link(engine).ok()?;
+    let home = Place::read(engine, link, |place| {
+        let parent = parent(&place, Handle::from_raw(asked.header.parent));
+        let hook = place.tree.spec().hook_of(parent);
+        let side = hook.and_then(|hook| Some(hook.side(hook.side_of(parent).ok()?)));
+        match side.map_or(0, |side| side.block) {
+            0 => Home::Link(link, parent),
+            block => Home::Block(block),
+        }
+    });
+    home.ok()
+}
+
 /// The position is a filter, or with handle 0 a priority, or a hash table of `u32`. Each priority
 /// is shown before its filters, and then the table.
 fn dump_list(
-    place: &Place<'_>,
-    list: &FilterList,
+    view: &View<'_>,
     filter: &Filter,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
@@ -74,8 +91,8 @@ fn dump_list(
         ..FilterKey::default()
     };
     let from = at.or_else(|| filter.chain.map(of_chain));
-    let shown = list.shown_from(from);
-    for (spec, stats) in shown.map(|filter| place.tree.filter_sum(filter)) {
+    let shown = view.list.shown_from(from);
+    for (spec, stats) in shown.map(|filter| view.sum(filter)) {
         if filter.chain.is_some_and(|chain| chain != spec.chain) {
             // Those of a chain are one after the other.
             return Ok(());
@@ -96,7 +113,7 @@ fn dump_list(
         for (handle, part) in parts.into_iter().flatten() {
             position.stage = spec.chain;
             position.key = u64::from(spec.prio) << 32 | u64::from(handle);
-            let shown = Shown::new(filter.link, spec, part);
+            let shown = Shown::new(filter.home, spec, part, filter.at);
             chunk.message(RTM_NEWTFILTER, 0, &shown.header(), |out| shown.put(out))?;
         }
         at = Some(spec.key());

@@ -6,6 +6,7 @@ use super::action::{self, Effect};
 use super::kinds::refuse;
 use crate::nl::{Attr, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
+use crate::tc::actions::{FilterFlags, ShownAt};
 
 const CLASSID: u16 = 1;
 const POLICE: u16 = 2;
@@ -18,13 +19,22 @@ const POLICY: Policy = Policy::new(5, &[(CLASSID, Rule::U32), (MASK, Rule::U32)]
 /// `fw_change`: mask and effect.
 pub(super) fn parse(options: &Attr<'_>) -> Result<(u32, Effect), Error> {
     let attrs = options.nested(&POLICY)?;
-    refuse(&attrs, &[(POLICE, "policing"), (INDEV, "input device")])?;
+    refuse(&attrs, &[(INDEV, "input device")])?;
     let mask = attrs.u32(MASK)?.unwrap_or(u32::MAX);
-    Ok((mask, Effect::parse(&attrs, CLASSID, ACT)?))
+    Ok((
+        mask,
+        Effect::parse(&attrs, CLASSID, (ACT, Some(POLICE)), FilterFlags::default())?,
+    ))
 }
 
 /// `fw_dump`
-pub(super) fn dump(mask: u32, spec: &FilterSpec, stats: &FilterStats, out: &mut Message<'_>) {
+pub(super) fn dump(
+    mask: u32,
+    spec: &FilterSpec,
+    _: &FilterStats,
+    at: &ShownAt,
+    out: &mut Message<'_>,
+) {
     out.nest(TCA_OPTIONS, |out| {
         if let Some(class) = spec.class {
             out.put_u32(CLASSID, class.raw());
@@ -32,6 +42,6 @@ pub(super) fn dump(mask: u32, spec: &FilterSpec, stats: &FilterStats, out: &mut 
         if mask != u32::MAX {
             out.put_u32(MASK, mask);
         }
-        action::dump(ACT, spec, stats, out);
+        action::dump((ACT, Some(POLICE)), spec, at, out);
     });
 }

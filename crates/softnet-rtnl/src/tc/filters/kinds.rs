@@ -5,6 +5,7 @@ use softnet_tc::{FilterKind, FilterSpec, FilterStats};
 use super::action::Effect;
 use super::{Which, basic, flower, fw, matchall, u32};
 use crate::nl::{Attr, Attrs, Errno, Error, Message};
+use crate::tc::actions::{FilterFlags, ShownAt};
 
 /// `TCA_CLS_FLAGS_*`
 const SKIP_HW: u32 = 1 << 0;
@@ -61,19 +62,19 @@ pub(super) fn parse(
 }
 
 /// Writes the options of a filter.
-pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, out: &mut Message<'_>) {
+pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, at: &ShownAt, out: &mut Message<'_>) {
     match &spec.kind {
-        FilterKind::Flower(flower) => flower::dump(flower, spec, stats, out),
-        FilterKind::U32(keys) => u32::dump(keys, spec, stats, out),
-        FilterKind::Basic(ematches) => basic::dump(ematches, spec, stats, out),
-        FilterKind::Matchall => matchall::dump(spec, stats, out),
-        FilterKind::Fw { mask } => fw::dump(*mask, spec, stats, out),
+        FilterKind::Flower(flower) => flower::dump(flower, spec, stats, at, out),
+        FilterKind::U32(keys) => u32::dump(keys, spec, stats, at, out),
+        FilterKind::Basic(ematches) => basic::dump(ematches, spec, stats, at, out),
+        FilterKind::Matchall => matchall::dump(spec, stats, at, out),
+        FilterKind::Fw { mask } => fw::dump(*mask, spec, stats, at, out),
     }
 }
 
-/// Checks the flags of a filter, none of which Softnet keeps: there is no hardware that could have
-/// it (`tc_flags_valid`, which refuses what is shown).
-pub(super) fn check_flags(attrs: &Attrs<'_>, kind: u16) -> Result<(), Error> {
+/// Checks the flags of a filter: there is no hardware that could have it (`tc_flags_valid`, which
+/// refuses what is shown).
+pub(super) fn check_flags(attrs: &Attrs<'_>, kind: u16) -> Result<FilterFlags, Error> {
     let flags = attrs.u32(kind)?.unwrap_or(0);
     let both = SKIP_HW | SKIP_SW;
     if flags & !(both | NOT_IN_HW | VERBOSE) != 0 || flags & both == both {
@@ -83,11 +84,14 @@ pub(super) fn check_flags(attrs: &Attrs<'_>, kind: u16) -> Result<(), Error> {
         let help = "there is no hardware to have the filter; leave skip_sw out";
         return Err(Error::new(Errno::EOPNOTSUPP).help(help));
     }
-    Ok(())
+    Ok(FilterFlags {
+        skip_hw: flags & SKIP_HW != 0,
+    })
 }
 
-pub(super) fn put_flags(kind: u16, out: &mut Message<'_>) {
-    out.put_u32(kind, NOT_IN_HW);
+pub(super) fn put_flags(kind: u16, spec: &FilterSpec, out: &mut Message<'_>) {
+    let skip_hw = if spec.skip_hw { SKIP_HW } else { 0 };
+    out.put_u32(kind, skip_hw | NOT_IN_HW);
 }
 
 /// Refuses attributes that the kernel knows and Softnet does not.

@@ -1,7 +1,5 @@
 //! `RTM_*TFILTER` and `RTM_*CHAIN`: what `tc filter` and `tc chain` ask for.
 //!
-//! A chain is there as long as it has filters, so none can be added without.
-//!
 //! Source: `net/sched/cls_api.c`.
 
 mod action;
@@ -10,6 +8,7 @@ mod chain;
 mod dump;
 mod flower;
 mod fw;
+mod home;
 mod kinds;
 mod matchall;
 mod shown;
@@ -19,9 +18,11 @@ mod u32;
 
 use softnet_engine::{Devices, Engine};
 use softnet_tc::{
-    FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Handle, QdiscSpec,
+    ActionList, FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Handle,
+    QdiscSpec,
 };
 
+use super::actions::{self, ShownAt};
 use super::place::Place;
 use super::{
     Asked, RTM_DELCHAIN, RTM_DELTFILTER, RTM_GETCHAIN, RTM_GETTFILTER, RTM_NEWCHAIN,
@@ -30,6 +31,7 @@ use super::{
 use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Replies};
 
 pub(super) use self::dump::dump;
+pub(in crate::tc) use self::home::{Home, OF_BLOCK};
 pub(in crate::tc) use self::shown::{Part, Shown};
 
 /// `TC_ACT_EXT_VAL_MASK`
@@ -38,8 +40,7 @@ const MAX_CHAIN: u32 = (1 << 28) - 1;
 /// The filters that a request is about.
 #[derive(Clone, Copy)]
 struct Which<'a> {
-    link: u32,
-    parent: Handle,
+    home: Home,
     key: FilterKey,
     /// 0: any.
     protocol: u16,
@@ -48,11 +49,20 @@ struct Which<'a> {
 
 impl<'a> Which<'a> {
     /// For a request that is not a dump (`__tcf_qdisc_find`).
-    fn read(place: &Place<'_>, asked: &Asked<'a>) -> Result<Which<'a>, Error> {
-        let parent = parent(place, Handle::from_raw(asked.header.parent));
+    fn read<D: Devices>(engine: &Engine<D>, asked: &Asked<'a>) -> Result<Which<'a>, Error> {
+        let home = match asked.header.ifindex {
+            OF_BLOCK => Home::Block(asked.header.parent),
+            _ => {
+                let named = Handle::from_raw(asked.header.parent);
+                let link = asked.link(engine)?;
+                Home::Link(
+                    link,
+                    Place::read(engine, link, |place| parent(&place, named))?,
+                )
+            }
+        };
         let which = Which {
-            link: place.index,
-            parent,
+            home,
             key: FilterKey {
                 chain: asked.attrs.u32(TCA_CHAIN)?.unwrap_or(0),
                 prio: (asked.header.info >> 16) as u16,
@@ -61,23 +71,11 @@ impl<'a> Which<'a> {
             protocol: u16::from_be(asked.header.info as u16),
             kind: asked.kind()?,
         };
-        which.list(place)?;
+        home.read(engine, |_| Ok(()))?;
         if which.key.chain > MAX_CHAIN {
             return Err(refusal::filter(&FilterError::Chain(which.key.chain)));
         }
         Ok(which)
-    }
-
-    fn list<'p>(&self, place: &Place<'p>) -> Result<&'p FilterList, Error> {
-        let list = match place.root() {
-            // What came by itself has no filters.
-            Some(root) if self.parent == Handle::NONE => Err(match root.spec {
-                QdiscSpec::Mq => FilterError::NoBlocks(root.handle),
-                _ => FilterError::NotClassful(root.handle),
-            }),
-            _ => place.tree.spec().filters_of(self.parent),
-        };
-        list.map_err(|error| refusal::filter(&error))
     }
 
     fn selector(&self) -> FilterSelector<'a> {
@@ -89,6 +87,19 @@ impl<'a> Which<'a> {
     }
 }
 
+/// The filters of a parent.
+fn list<'p>(place: &Place<'p>, parent: Handle) -> Result<&'p FilterList, Error> {
+    let list = match place.root() {
+        // What came by itself has no filters.
+        Some(root) if parent == Handle::NONE => Err(match root.spec {
+            QdiscSpec::Mq | QdiscSpec::CakeMq(_) => FilterError::NoBlocks(root.handle),
+            _ => FilterError::NotClassful(root.handle),
+        }),
+        _ => place.tree.spec().filters_of(parent),
+    };
+    list.map_err(|error| refusal::filter(&error))
+}
+
 /// The filters' parent that a request names: the qdisc at the root if none.
 fn parent(place: &Place<'_>, named: Handle) -> Handle {
     let root = place.root().filter(|_| named == Handle::NONE);
@@ -98,7 +109,6 @@ fn parent(place: &Place<'_>, named: Handle) -> Handle {
 /// Answers a request that is not a dump.
 pub(super) fn request<D: Devices>(
     engine: &Engine<D>,
-    link: u32,
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
@@ -118,7 +128,7 @@ pub(super) fn request<D: Devices>(
         RTM_GETTFILTER if prio == 0 => return Err(refusal::filter(&FilterError::ZeroPrio)),
         _ => {}
     }
-    let which = Place::read(engine, link, |place| Which::read(&place, asked))??;
+    let which = Which::read(engine, asked)?;
     match asked.request.kind {
         RTM_NEWTFILTER => put(engine, which, asked, replies),
         RTM_DELTFILTER => delete(engine, which, asked, replies),
@@ -134,9 +144,10 @@ fn put<D: Devices>(
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    let link = which.link;
-    let (op, spec) = Place::read(engine, link, |place| {
-        let list = which.list(&place)?;
+    let home = which.home;
+    let at = ShownAt::of(engine);
+    let (op, mut spec, effect) = home.read(engine, |view| {
+        let list = view.list;
         let op = check(list, &which, asked.request.flags)?;
         // Those of a priority are of one kind and protocol.
         let beside = list.one_each(which.key.chain, which.key.prio).next();
@@ -155,29 +166,29 @@ fn put<D: Devices>(
         let options = asked.attrs.get(TCA_OPTIONS);
         let parsed = kinds::parse(kind, options, &which, before.or(beside))?;
         let spec = FilterSpec {
-            parent: which.parent,
+            parent: home.parent(),
             chain: which.key.chain,
             prio: which.key.prio,
             protocol: which.protocol,
             handle: parsed.handle,
             kind: parsed.kind,
             class: parsed.effect.class,
-            action: parsed.effect.action,
+            actions: ActionList::default(),
+            skip_hw: parsed.effect.flags.skip_hw,
         };
-        Ok((op, spec))
-    })??;
-    let edited = engine.edit_tree(link, |tree| tree.put_filter(op, spec));
-    let key = edited.map_err(refusal::control)?;
-    which.key = key;
+        Ok((op, spec, parsed.effect))
+    })?;
+    spec.actions = actions::bind(engine, &effect.actions, effect.flags)?;
+    let key = home.put(engine, op, spec)?;
     let flags = asked.request.flags;
-    Place::read(engine, link, |place| {
-        let found = which.list(&place)?.get(key);
+    home.read(engine, |view| {
+        let found = view.list.get(key);
         let found = found.map_err(|error| refusal::filter(&error))?;
-        let (spec, stats) = place.tree.filter_sum(found);
-        let shown = Shown::new(link, spec, Part::Filter(&stats));
+        let (spec, stats) = view.sum(found);
+        let shown = Shown::new(home, spec, Part::Filter(&stats), at);
         tell(replies, RTM_NEWTFILTER, flags, &shown);
         Ok(())
-    })?
+    })
 }
 
 /// Operation of a request, as far as that does not depend on the options.
@@ -210,26 +221,24 @@ fn delete<D: Devices>(
         prio,
         handle,
     } = which.key;
-    let (link, flags) = (which.link, asked.request.flags);
-    let gone = Place::read(engine, link, |place| {
-        let list = which.list(&place)?;
+    let (home, flags) = (which.home, asked.request.flags);
+    let at = ShownAt::of(engine);
+    let gone = home.read(engine, |view| {
+        let list = view.list;
         if handle != 0 {
             let gone = list.get(which.key).ok();
-            let gone = gone.map(|gone| place.tree.filter_sum(gone));
+            let gone = gone.map(|gone| view.sum(gone));
             let gone = gone.map(|(spec, stats)| (spec.clone(), Some(stats)));
             return Ok(gone.into_iter().collect());
         }
         let gone = list.one_each(chain, prio);
         let gone = gone.take_while(|spec| prio == 0 || spec.prio == prio);
         Ok::<Vec<_>, Error>(gone.map(|spec| (spec.clone(), None)).collect())
-    })??;
-    let edited = engine.edit_tree(link, |tree| {
-        tree.delete_filters(which.parent, which.selector())
-    });
-    edited.map_err(refusal::control)?;
+    })?;
+    home.delete(engine, which.selector())?;
     for (spec, stats) in &gone {
         let part = stats.as_ref().map_or(Part::Priority, Part::Filter);
-        let shown = Shown::new(link, spec, part);
+        let shown = Shown::new(home, spec, part, at);
         tell(replies, RTM_DELTFILTER, flags, &shown);
     }
     Ok(())
@@ -242,11 +251,13 @@ fn get<D: Devices>(
     asked: &Asked<'_>,
     replies: &mut Replies,
 ) -> Result<(), Error> {
-    Place::read(engine, which.link, |place| {
-        match which.list(&place)?.get(which.selector()) {
+    let at = ShownAt::of(engine);
+    which
+        .home
+        .read(engine, |view| match view.list.get(which.selector()) {
             Ok(found) => {
-                let (spec, stats) = place.tree.filter_sum(found);
-                let shown = Shown::new(which.link, spec, Part::Filter(&stats));
+                let (spec, stats) = view.sum(found);
+                let shown = Shown::new(which.home, spec, Part::Filter(&stats), at);
                 let (flags, header) = (asked.request.flags, shown.header());
                 replies.message(RTM_NEWTFILTER, flags, &header, |out| shown.put(out))
             }
@@ -255,8 +266,7 @@ fn get<D: Devices>(
                 ..refusal::filter(&error)
             }),
             Err(error) => Err(refusal::filter(&error)),
-        }
-    })?
+        })
 }
 
 /// With the flags of the request, as the kernel does it.

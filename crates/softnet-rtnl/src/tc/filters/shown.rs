@@ -2,9 +2,11 @@
 
 use softnet_tc::{FilterKind, FilterSpec, FilterStats};
 
+use super::home::Home;
 use super::kinds;
 use crate::nl::Message;
 use crate::nl::headers::TcMsg;
+use crate::tc::actions::ShownAt;
 use crate::tc::{TCA_CHAIN, TCA_KIND};
 
 /// Shown part of a filter's priority.
@@ -21,21 +23,34 @@ pub(in crate::tc) enum Part<'a> {
 /// A part of a priority, as it was at a moment (`tcf_fill_node`).
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tc) struct Shown<'a> {
-    link: u32,
+    home: Home,
     spec: &'a FilterSpec,
     part: Part<'a>,
+    at: ShownAt,
 }
 
 impl<'a> Shown<'a> {
-    pub(in crate::tc) fn new(link: u32, spec: &'a FilterSpec, part: Part<'a>) -> Shown<'a> {
-        Shown { link, spec, part }
+    /// As it is at `home`.
+    pub(in crate::tc) fn new(
+        home: Home,
+        spec: &'a FilterSpec,
+        part: Part<'a>,
+        at: ShownAt,
+    ) -> Shown<'a> {
+        Shown {
+            home,
+            spec,
+            part,
+            at,
+        }
     }
 
     pub(super) fn header(&self) -> TcMsg {
         let spec = self.spec;
+        let (ifindex, parent) = self.home.names();
         TcMsg {
-            ifindex: i32::try_from(self.link).unwrap_or(i32::MAX),
-            parent: spec.parent.raw(),
+            ifindex,
+            parent,
             handle: match self.part {
                 Part::Priority => 0,
                 Part::Table => table(spec),
@@ -52,7 +67,7 @@ impl<'a> Shown<'a> {
         match self.part {
             Part::Priority => {}
             Part::Table => super::u32::dump_table(out),
-            Part::Filter(stats) => kinds::dump(self.spec, stats, out),
+            Part::Filter(stats) => kinds::dump(self.spec, stats, &self.at, out),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::kinds::{check_flags, put_flags, refusal, refuse};
 use super::shown::table;
 use crate::nl::{Attr, Attrs, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
+use crate::tc::actions::ShownAt;
 
 const CLASSID: u16 = 1;
 const HASH: u16 = 2;
@@ -112,13 +113,12 @@ pub(super) fn parse(
     let unsupported = [
         (DIVISOR, "hash tables"),
         (LINK, "links to hash tables"),
-        (POLICE, "policing"),
         (INDEV, "input device"),
     ];
     refuse(&attrs, &unsupported)?;
-    check_flags(&attrs, FLAGS)?;
+    let flags = check_flags(&attrs, FLAGS)?;
     let handle = full_handle(&attrs, handle, before)?;
-    let effect = Effect::parse(&attrs, CLASSID, ACT)?;
+    let effect = Effect::parse(&attrs, CLASSID, (ACT, Some(POLICE)), flags)?;
     let mut keys = U32::default();
     let itself = before.filter(|before| before.handle == handle);
     match (attrs.get(SEL), itself.map(|itself| &itself.kind)) {
@@ -181,7 +181,13 @@ pub(super) fn dump_table(out: &mut Message<'_>) {
 }
 
 /// `u32_dump`
-pub(super) fn dump(keys: &U32, spec: &FilterSpec, stats: &FilterStats, out: &mut Message<'_>) {
+pub(super) fn dump(
+    keys: &U32,
+    spec: &FilterSpec,
+    stats: &FilterStats,
+    at: &ShownAt,
+    out: &mut Message<'_>,
+) {
     out.nest(TCA_OPTIONS, |out| {
         // The kernel takes no more.
         let words = &keys.keys[..keys.keys.len().min(u8::MAX.into())];
@@ -199,7 +205,7 @@ pub(super) fn dump(keys: &U32, spec: &FilterSpec, stats: &FilterStats, out: &mut
         if let Some(class) = spec.class {
             out.put_u32(CLASSID, class.raw());
         }
-        put_flags(FLAGS, out);
+        put_flags(FLAGS, spec, out);
         let held = |n: usize| stats.held.get(n).copied().unwrap_or(0);
         if let Some((value, mask)) = keys.mark {
             let success = held(0) as u32;
@@ -210,7 +216,7 @@ pub(super) fn dump(keys: &U32, spec: &FilterSpec, stats: &FilterStats, out: &mut
             };
             out.put(MARK, &mark);
         }
-        action::dump(ACT, spec, stats, out);
+        action::dump((ACT, Some(POLICE)), spec, at, out);
         // `struct tc_u32_pcnt`
         let mut counts = vec![stats.tried, stats.matched];
         counts.extend((1..=words.len()).map(held));

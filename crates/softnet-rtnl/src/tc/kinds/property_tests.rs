@@ -40,7 +40,9 @@ pub(super) fn answer(kind: &str, options: &[u8]) {
             Err(error) => testing::assert_refusal(&error, REFUSALS),
         }
     }
-    let class = with_options(Some(options), |options| parse_class(&htb, options));
+    let class = with_options(Some(options), |options| {
+        parse_class(&htb, options, &AROUND.link, None)
+    });
     if let Err(error) = &class {
         testing::assert_refusal(error, REFUSALS);
     }
@@ -294,7 +296,7 @@ proptest! {
         classes.0.insert(name, (Handle::new(1, 0), spec.clone()));
         let options = classes.with(&htb, name, shown_class);
         let read = with_options(options.as_deref(), |options| {
-            parse_class(&htb, options)
+            parse_class(&htb, options, &AROUND.link, None)
         });
         prop_assert_eq!(read.unwrap(), spec);
     }

@@ -19,23 +19,23 @@ const SLOTS: usize = 256;
 const TABLE_SIZE: usize = SLOTS * 4;
 
 /// Rule of a rate table.
-pub(super) const TABLE: Rule = Rule::Binary { max: TABLE_SIZE };
+pub(in crate::tc) const TABLE: Rule = Rule::Binary { max: TABLE_SIZE };
 
 /// `struct tc_ratespec`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
-pub(super) struct RateSpec {
-    pub(super) cell_log: u8,
-    pub(super) linklayer: u8,
-    pub(super) overhead: u16,
-    pub(super) cell_align: i16,
-    pub(super) mpu: u16,
-    pub(super) rate: u32,
+pub(in crate::tc) struct RateSpec {
+    pub(in crate::tc) cell_log: u8,
+    pub(in crate::tc) linklayer: u8,
+    pub(in crate::tc) overhead: u16,
+    pub(in crate::tc) cell_align: i16,
+    pub(in crate::tc) mpu: u16,
+    pub(in crate::tc) rate: u32,
 }
 
 impl RateSpec {
     /// As the kernel shows it. Rates above 32 bits have an attribute of their own.
-    pub(super) fn new(rate: u64, link: &LinkCost) -> RateSpec {
+    pub(in crate::tc) fn new(rate: u64, link: &LinkCost) -> RateSpec {
         RateSpec {
             linklayer: match link.linklayer {
                 LinkLayer::Ethernet => ETHERNET,
@@ -49,13 +49,13 @@ impl RateSpec {
     }
 
     /// Bytes per second, with the attribute for rates above 32 bits.
-    pub(super) fn rate(&self, rate64: Option<u64>) -> u64 {
+    pub(in crate::tc) fn rate(&self, rate64: Option<u64>) -> u64 {
         rate64.unwrap_or(0).max(self.rate.into())
     }
 
     /// Cost of a packet. A tc from before 2013 does not say how the link divides packets; its rate
     /// table shows it.
-    pub(super) fn link(&self, table: Option<Attr<'_>>) -> LinkCost {
+    pub(in crate::tc) fn link(&self, table: Option<Attr<'_>>) -> LinkCost {
         let linklayer = match self.linklayer & LINKLAYER_MASK {
             0 if table.is_some_and(|table| self.is_atm_table(&table)) => LinkLayer::Atm,
             ATM => LinkLayer::Atm,
@@ -92,30 +92,30 @@ impl RateSpec {
 }
 
 /// Nanoseconds that `ticks` are.
-pub(super) fn nanos(ticks: u32) -> u64 {
+pub(in crate::tc) fn nanos(ticks: u32) -> u64 {
     u64::from(ticks) * TICK
 }
 
 /// Ticks that a time is.
-pub(super) fn ticks(nanos: u64) -> u32 {
+pub(in crate::tc) fn ticks(nanos: u64) -> u32 {
     (nanos / TICK).try_into().unwrap_or(u32::MAX)
 }
 
 /// The size of a bucket that is filled in so many ticks: as tc shows it, rounded down.
-pub(super) fn bucket_of_ticks(ticks: u32, rate: u64) -> u64 {
+pub(in crate::tc) fn bucket_of_ticks(ticks: u32, rate: u64) -> u64 {
     let bytes = u128::from(nanos(ticks)) * u128::from(rate) / SECOND;
     bytes.try_into().unwrap_or(u64::MAX)
 }
 
 /// Ticks in which a bucket is filled, rounded up, so that [`bucket_of_ticks`] gives its size.
-pub(super) fn ticks_of_bucket(bytes: u64, rate: u64) -> u32 {
+pub(in crate::tc) fn ticks_of_bucket(bytes: u64, rate: u64) -> u32 {
     let time = u128::from(bytes) * SECOND;
     let tick = u128::from(rate.max(1)) * u128::from(TICK);
     time.div_ceil(tick).try_into().unwrap_or(u32::MAX)
 }
 
 /// Nanoseconds that one packet takes on a link, rounded as the kernel does (`psched_l2t_ns`).
-pub(super) fn time_of_packet(len: u64, rate: u64, link: &LinkCost) -> u64 {
+pub(in crate::tc) fn time_of_packet(len: u64, rate: u64, link: &LinkCost) -> u64 {
     // 1 / rate as `mult >> shift`, with 32 significant bits (`psched_ratecfg_precompute__`).
     let (mut factor, mut shift) = (1_000_000_000_u64, 0);
     let mut mult = factor / rate.max(1);
@@ -130,7 +130,7 @@ pub(super) fn time_of_packet(len: u64, rate: u64, link: &LinkCost) -> u64 {
 
 /// The longest packet that a link takes in so many nanoseconds, at most 32 bits
 /// (`psched_ns_t2l`).
-pub(super) fn packet_of_time(nanos: u64, rate: u64, link: &LinkCost) -> u32 {
+pub(in crate::tc) fn packet_of_time(nanos: u64, rate: u64, link: &LinkCost) -> u32 {
     let mut len = u128::from(nanos) * u128::from(rate) / SECOND;
     if link.linklayer == LinkLayer::Atm {
         len = len / 53 * 48;

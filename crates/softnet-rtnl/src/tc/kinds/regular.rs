@@ -18,7 +18,7 @@ pub(super) fn policy(kind: &str, strict_from: u16, others: &[(u16, Rule)]) -> Po
     let own = own.map(|attr| match attr.wire {
         Wire::U8 => (attr.kind, Rule::U8),
         Wire::Own(size) => (attr.kind, Rule::Exact(size)),
-        Wire::U32 | Wire::Micros | Wire::CodelMicros => (attr.kind, Rule::U32),
+        Wire::U32 | Wire::Micros | Wire::CodelMicros | Wire::TickMicros => (attr.kind, Rule::U32),
     });
     let rules: Vec<_> = others.iter().copied().chain(own).collect();
     Policy {
@@ -54,7 +54,7 @@ pub(super) fn parse(spec: &mut QdiscSpec, attrs: &Attrs<'_>) -> Result<(), Error
         }
         let number = u64::from(given.clamp(least, most));
         let number = match (wire, &field) {
-            (Wire::Micros | Wire::CodelMicros, _) => number * 1000,
+            (Wire::Micros | Wire::CodelMicros | Wire::TickMicros, _) => number * 1000,
             (_, Field::Log2(_)) => 1_u64.checked_shl(given).unwrap_or(u64::MAX),
             _ => number,
         };
@@ -85,6 +85,7 @@ pub(super) fn dump(
             }
             (Some(nanos), Wire::Micros, _) => nanos / 1000,
             (Some(nanos), Wire::CodelMicros, _) => super::codel::shown(nanos).into(),
+            (Some(nanos), Wire::TickMicros, _) => ((nanos >> 6) << 6) / 1000,
             (Some(number), _, _) if matches!(field, Field::Log2(_)) => number.ilog2().into(),
             (Some(number), _, _) => number,
             (None, _, Absent::Hidden) => continue,

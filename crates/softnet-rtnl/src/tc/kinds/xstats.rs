@@ -13,6 +13,8 @@ pub(super) enum Slot {
     AtMostU32(Xstat),
     /// A time in microseconds, in 32 bits, and the highest that is shown.
     Micros(Xstat, u32),
+    /// A time in microseconds, in 32 bits, as it is.
+    WholeMicros(Xstat),
     /// Bytes of what Softnet does not count.
     Zero(usize),
 }
@@ -34,6 +36,9 @@ pub(super) fn bytes(layout: &[Slot], xstats: Option<&Xstats>) -> Vec<u8> {
             Slot::Micros(stat, most) => {
                 let micros = super::codel::shown(value(stat));
                 bytes.extend(micros.min(most).to_ne_bytes());
+            }
+            Slot::WholeMicros(stat) => {
+                bytes.extend(at_most(value(stat) / 1000).to_ne_bytes());
             }
             Slot::Zero(size) => bytes.resize(bytes.len() + size, 0),
         }

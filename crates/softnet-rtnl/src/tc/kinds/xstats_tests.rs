@@ -25,7 +25,7 @@ fn each_statistic_of_a_kind_has_one_place() {
         let mut own: Vec<Xstat> = xstats.values().map(|(stat, _)| stat).collect();
         let shown = layout.iter().filter_map(|slot| match slot {
             Slot::U32(stat) | Slot::U64(stat) => Some(*stat),
-            Slot::AtMostU32(stat) | Slot::Micros(stat, _) => Some(*stat),
+            Slot::AtMostU32(stat) | Slot::Micros(stat, _) | Slot::WholeMicros(stat) => Some(*stat),
             Slot::Zero(_) => None,
         });
         for stat in shown {
@@ -35,7 +35,17 @@ fn each_statistic_of_a_kind_has_one_place() {
         assert_eq!(own, [], "{}", kind.name);
         sizes.push((kind.name, xstats::bytes(layout, None).len()));
     }
-    assert_eq!(sizes, [("codel", 36), ("fq_codel", 40), ("fq", 152)]);
+    let expected = [
+        ("codel", 36),
+        ("fq_codel", 40),
+        ("fq", 152),
+        ("red", 16),
+        ("pie", 40),
+        ("fq_pie", 36),
+        ("dualpi2", 48),
+        ("netem", 56),
+    ];
+    assert_eq!(sizes, expected);
 }
 
 /// Statistics of a class of `htb`.
@@ -55,6 +65,7 @@ fn those_of_a_class() {
         kind: "pfifo",
         stats: QdiscStats::default(),
         htb: Some(htb),
+        own: None,
         xstats: None,
     };
     let class = ShownClass {
@@ -64,5 +75,5 @@ fn those_of_a_class() {
         level: 0,
     };
     let expected = [1_i32, 2, 0, -3, 4].map(i32::to_ne_bytes).concat();
-    assert_eq!(class_xstats(&class), Some(expected));
+    assert_eq!(class_xstats(&class), Some(App::Structure(expected)));
 }

@@ -202,6 +202,36 @@ fn trees_are_not_deeper_than_the_kernels() {
     }
 }
 
+/// `hfsc_change_class`: classes stay where they are, below classes that are there.
+#[test]
+fn classes_of_hfsc_have_the_parents_they_say() {
+    let mut world = World::new();
+    let default = |out: &mut Message<'_>| out.put_u16(TCA_OPTIONS, 0);
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "hfsc", &default)
+        .unwrap();
+    let curves = |out: &mut Message<'_>| {
+        out.nest(TCA_OPTIONS, |out| {
+            out.put(1, &[0, 0, 125_000_u32]);
+            out.put(2, &[0, 0, 125_000_u32]);
+        });
+    };
+    let rows = [
+        (ADD, "1:", "1:1", ""),
+        (ADD, "1:1", "1:11", ""),
+        (CHANGE, "1:1", "1:11", ""),
+        (CHANGE, "", "1:11", ""),
+        (CHANGE, "1:", "1:11", "EINVAL"),
+        (ADD, "1:99", "1:2", "ENOENT"),
+        (ADD, "root", "1:2", "EEXIST"),
+    ];
+    for (flags, parent, class, expected) in rows {
+        let answer = world.class(flags, 1, parent, class, &curves);
+        let answer = answer.err().unwrap_or_default();
+        assert_eq!(answer, expected, "{flags:x} {parent} {class}");
+    }
+}
+
 /// A dump of many parts shows each class once, and goes on where it was when some are deleted.
 #[test]
 fn large_dumps_come_in_parts() {

@@ -6,8 +6,10 @@
 //! latest packet, and goes there as its turn ends.
 //!
 //! **Time.** A packet with a [departure time](Packet::departure_time), which a program that embeds
-//! the queue sets, does not leave before it. Packets of a flow always leave in the order in which
-//! they came: one with an earlier time waits for those in front of it. (The kernel sorts them.)
+//! the queue sets, does not leave before it. Packets of a flow leave in the order of their times,
+//! of which that of a packet without one is when it came; those with the same, in the order in
+//! which they came. A flow that is held back for its first packet stays so for an earlier one, as
+//! in the kernel.
 //! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is low or
 //! the packet has a departure time. A flow whose first packet is not due is out of its band's
 //! turns, in a heap by time.
@@ -19,7 +21,8 @@
 //! packets are asked for, and the table of flows moves a few of them for each new one. Into the
 //! heap a call puts all flows that it comes upon and that are not due, each once for a packet;
 //! those that have no credit are passed over, each a few times. Other than by these two a call's
-//! work does not grow with the number of flows.
+//! work does not grow with the number of flows. A packet that is due before the last one of its
+//! flow costs a look at the flow's others.
 
 #[cfg(all(test, not(miri)))]
 mod pass_tests;
@@ -31,7 +34,7 @@ mod table_tests;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
@@ -95,6 +98,8 @@ pub struct Fq {
     turn: usize,
     /// Throttled flows, each once, by the time at which its first packet is due.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// When the last packet of each flow is due at the latest, where some have departure times.
+    last: BTreeMap<u32, Time>,
     /// Frames of each priority, so that a change of the map is a change of sums.
     priorities: [u64; 16],
     /// The latest time of a call. Senders read the clock before they wait for the queue, so that
@@ -154,6 +159,7 @@ impl Kind for Fq {
             bands: Default::default(),
             turn: 0,
             timers: BinaryHeap::new(),
+            last: BTreeMap::new(),
             priorities: [0; 16],
             now: Time::ZERO,
             stats: QdiscStats::default(),
@@ -247,6 +253,7 @@ impl Fq {
             }
             waits
         });
+        self.last.retain(|&index, _| flows.at(index).timed);
     }
 
     /// Drops packets of a flow behind so many as long as their band is over its limit.
@@ -364,7 +371,35 @@ impl Fq {
         index
     }
 
-    /// Queues a packet at the end of a flow.
+    /// Queues a packet of a flow whose packets need not be in the order in which they came.
+    #[cold]
+    fn sort_in(&mut self, index: u32, packet: Packet) {
+        let flow = self.flows.at(index);
+        let time = packet.timestamp();
+        let none = if flow.packets.is_empty() {
+            Time::ZERO
+        } else {
+            // Without a departure time: due when it came.
+            self.now
+        };
+        let last = self.last.get(&index).copied().filter(|_| flow.timed);
+        let last = last.unwrap_or(none);
+        flow.timed = true;
+        self.last.insert(index, last.max(time));
+        if time >= last {
+            flow.packets.push_back(packet);
+            return;
+        }
+        let earlier = flow.packets.iter();
+        let earlier = earlier.take_while(|other| other.timestamp() <= time);
+        let (count, mut sorted) = (earlier.count(), PacketList::new());
+        flow.packets.split_front(count, &mut sorted);
+        sorted.push_back(packet);
+        sorted.append(&mut flow.packets);
+        flow.packets = sorted;
+    }
+
+    /// Queues a packet in a flow.
     #[inline]
     fn append(&mut self, index: u32, packet: Packet) {
         let priority = (packet.priority() & 15) as usize;
@@ -372,9 +407,14 @@ impl Fq {
         let flow = self.flows.at(index);
         flow.band = band;
         self.stats.count_queued(&packet);
-        flow.packets.push_back(packet);
+        if flow.timed || packet.departure_time().is_some() {
+            self.sort_in(index, packet);
+        } else {
+            flow.packets.push_back(packet);
+        }
         self.priorities[priority] += 1;
         self.bands[usize::from(band)].len += 1;
+        let flow = self.flows.at(index);
         if flow.state == State::Idle {
             flow.state = State::Listed;
             if flow.idle_ticks(self.now) > self.refill_ticks {
@@ -439,6 +479,7 @@ impl Fq {
             bands,
             timers,
             counters,
+            last,
             ..
         } = self;
         let rounds = &mut bands[band].rounds;
@@ -471,6 +512,10 @@ impl Fq {
             return None;
         }
         let mut packet = flow.packets.pop_front()?;
+        if flow.timed && flow.packets.is_empty() {
+            flow.timed = false;
+            last.remove(&index);
+        }
         let bytes = packet.wire_len();
         self.stats.count_dequeued(&packet);
         let late = |threshold| now.since(due) > threshold;
@@ -612,6 +657,7 @@ impl Qdisc for Fq {
         while let Some(Reverse((_, index))) = self.timers.pop() {
             empty(self.flows.at(index));
         }
+        self.last.clear();
         self.priorities = [0; 16];
         self.stats.count_drained();
         self.publish();

@@ -56,6 +56,8 @@ pub(super) struct Flow {
     idle_since: u32,
     pub(super) band: u8,
     pub(super) state: State,
+    /// Some of its packets have departure times.
+    pub(super) timed: bool,
 }
 
 const _: () = assert!(size_of::<Flow>() == 64);
@@ -83,6 +85,7 @@ impl Flow {
             idle_since: 0,
             band: 0,
             state: State::Free,
+            timed: false,
         }
     }
 
@@ -90,6 +93,7 @@ impl Flow {
     #[inline]
     pub(super) fn set_idle(&mut self, now: Time) {
         self.state = State::Idle;
+        self.timed = false;
         self.idle_since = tick(now);
     }
 

@@ -128,8 +128,9 @@ impl Model {
             return false;
         }
         flow.band = band;
-        flow.packets
-            .push_back((mark, bytes, time.max(now), band, timed));
+        let time = time.max(now);
+        let at = flow.packets.partition_point(|packet| packet.2 <= time);
+        flow.packets.insert(at, (mark, bytes, time, band, timed));
         if let Some(since) = flow.idle_since.take() {
             let idle = (now >> 20) - (since >> 20);
             if idle > self.spec.refill_delay.as_nanos() as u64 >> 20 {
@@ -441,8 +442,8 @@ fn pacing_can_be_turned_off() {
     assert_eq!(run(&mut fq, MS, MS + 1, &mut cx).len(), 50);
 }
 
-/// A departure time is kept, with the slack of the timer, and holds up nothing but what is behind
-/// it in its flow (INV-Q-5).
+/// A departure time is kept, with the slack of the timer; of a flow the packet that is due first
+/// leaves first.
 #[test]
 fn packets_leave_at_their_time() {
     let pool = pool(64);
@@ -458,17 +459,44 @@ fn packets_leave_at_their_time() {
     let late = |time: u64| time * MS + slack;
     let expected = [
         (1, MS),
+        (2, late(3)),
         (0, late(5)),
-        (2, late(5)),
         (4, late(7)),
         (3, late(9)),
     ];
     assert_eq!(left, expected);
     assert_eq!(
         (xstat(&fq, "throttled"), xstat(&fq, "throttled_flows")),
-        (3, 0)
+        (4, 0)
     );
     assert_eq!(fq.stats().qlen, 0);
+}
+
+/// A flow that is held back stays so for an earlier packet, which then leaves in front
+/// (`fq_flow_set_throttled`). What has no departure time is due when it came.
+#[test]
+fn an_earlier_packet_goes_in_front() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let mut fq = fq(&FqSpec::default(), &pool);
+    let mut push = |fq: &mut Fq, mark, time, now| {
+        let mut packet = of_flow(&pool, 100, 1, mark);
+        if time > 0 {
+            packet.set_departure_time(Time(time * MS));
+        }
+        fq.enqueue(&mut packet.into(), cx.at(Time(now * MS)));
+    };
+    push(&mut fq, 0, 9, 1);
+    let mut other = Cx::new(&pool);
+    assert_eq!(leave(&mut fq, MS, &mut other), None);
+    for (mark, time, now) in [(1, 3, 2), (2, 0, 2), (3, 3, 2), (4, 9, 3), (5, 1, 3)] {
+        push(&mut fq, mark, time, now);
+    }
+    assert_eq!(leave(&mut fq, 4 * MS, &mut other), None);
+    let left = run(&mut fq, 9 * MS, SECOND, &mut other);
+    let marks: Vec<u32> = left.iter().map(|&(mark, _)| mark).collect();
+    assert_eq!(marks, [5, 2, 1, 3, 0, 4]);
+    assert!(fq.last.is_empty());
 }
 
 /// A sender that read the clock before another one enqueued takes the other's packets along: they

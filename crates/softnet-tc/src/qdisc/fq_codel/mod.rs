@@ -16,11 +16,11 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use crate::account::{Xstat, Xstats};
-use crate::filter::{Classified, Filters};
+use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::qdisc::aqm::{Aqm, AqmSpec, Codel, ETHERNET_LEN, stamp};
 use crate::qdisc::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
-use crate::qdisc::flow_hash::{flow_hash, keyed};
+use crate::qdisc::flow_hash::{named_flow, place};
 use crate::qdisc::kind::{Kind, QdiscSpec};
 use crate::qdisc::option::{
     Absent, Attribute, Form, QdiscOption, Unset, Wire, options, parameters,
@@ -247,27 +247,12 @@ impl FqCodel {
     /// The flow of a packet.
     ///
     /// # Errors
-    /// If a filter drops it.
+    /// If a filter takes it out.
     #[inline]
-    fn classify(&self, packet: &mut Packet) -> Result<usize, DropReason> {
-        let named = Handle::from_raw(packet.priority());
-        let classified = if named.major() != 0 && named.qdisc() == self.handle {
-            Classified::Class(named)
-        } else {
-            self.filters.classify(packet)
-        };
-        if let Classified::Drop(reason) = classified {
-            return Err(reason);
-        }
-        if let Classified::Class(class) = classified
-            && let Some(flow) = usize::from(class.minor()).checked_sub(1)
-            && flow < self.flows.len()
-        {
-            return Ok(flow);
-        }
-        let hash = keyed(flow_hash(packet), self.seed);
-        // Multiplied and shifted: below the number of flows, without a division.
-        Ok(((u64::from(hash) * self.flows.len() as u64) >> 32) as usize)
+    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
+        let flows = self.flows.len();
+        let named = named_flow(packet, self.handle, &self.filters, flows, cx)?;
+        Ok(named.unwrap_or_else(|| place(packet, self.seed, flows)))
     }
 
     /// Queues a packet at the end of its flow.
@@ -389,12 +374,10 @@ impl Qdisc for FqCodel {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(mut packet) = packets.pop_front() {
-            let index = match self.classify(&mut packet) {
+            let index = match self.classify(&mut packet, cx) {
                 Ok(index) => index,
-                Err(reason) => {
-                    self.stats.drops += 1;
-                    cx.dropped.push(packet, reason);
-                    verdict = Verdict::Dropped;
+                Err(lost) => {
+                    verdict = verdict.max(lost.settle(packet, &mut self.stats, cx));
                     continue;
                 }
             };

@@ -2,7 +2,6 @@
 
 use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Fifo};
-use softnet::stats::DropReason;
 
 use super::pots::Sharing;
 use super::scheduler::Scheduler;
@@ -10,7 +9,7 @@ use super::{Htb, HtbClassSpec, HtbSpec};
 use crate::account::{Children, MAX_HEADER, Xstat, Xstats};
 use crate::filter::Filters;
 use crate::handle::Handle;
-use crate::qdisc::class::ClassKind;
+use crate::qdisc::class::{ClassKind, Classes};
 use crate::qdisc::kind::{Kind, QdiscSpec};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
@@ -83,6 +82,13 @@ impl Kind for Htb {
 
 impl ClassKind for Htb {
     type Class = HtbClassSpec;
+    const CLASSES: Classes = Classes {
+        nested: true,
+        filters: true,
+        in_use: "HTB class in use",
+        options: HtbClassSpec::OPTIONS,
+        ..Classes::FLAT
+    };
 
     fn check_class(class: &HtbClassSpec) -> Result<(), SpecError> {
         class.check()
@@ -102,7 +108,7 @@ impl ClassKind for Htb {
             self.scheduler
                 .add(slot, minor, parent, class, counters, cx.now);
         }
-        self.purge(moved, cx);
+        self.classes.purge(moved, cx);
     }
 
     fn change_class(&mut self, slot: usize, class: &HtbClassSpec, cx: &mut Cx) {
@@ -111,14 +117,6 @@ impl ClassKind for Htb {
 
     fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
         self.scheduler.remove(slot, cx.now);
-        self.purge(moved, cx);
-    }
-}
-
-impl Htb {
-    /// Drops what was queued in a class that is no leaf any more, as the kernel does.
-    fn purge(&mut self, packets: &mut PacketList, cx: &mut Cx) {
-        self.classes.stats.drops += packets.len() as u64;
-        cx.dropped.append(packets.take(), DropReason::QdiscReset);
+        self.classes.purge(moved, cx);
     }
 }

@@ -63,7 +63,7 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use crate::account::{Child, Children, Sent, Xstats};
-use crate::filter::{Classified, Filters};
+use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use class::LEVELS;
 use scheduler::Scheduler;
@@ -96,12 +96,12 @@ impl Htb {
     /// Where a packet goes.
     ///
     /// # Errors
-    /// If a filter drops it.
+    /// If a filter takes it out.
     #[inline]
-    fn classify(&self, packet: &Packet) -> Result<To, DropReason> {
+    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<To, Lost> {
         match self.named(packet) {
             Ok(to) => Ok(to),
-            Err(filters) => self.filter(packet, filters),
+            Err(filters) => self.filter(packet, filters, cx),
         }
     }
 
@@ -125,12 +125,15 @@ impl Htb {
     /// Where filters send a packet. Those of an inner class that they lead to are asked next, of
     /// eight at most (BUG-HTB-4).
     #[inline(never)]
-    fn filter<'a>(&'a self, packet: &Packet, mut filters: &'a Filters) -> Result<To, DropReason> {
+    fn filter<'a>(
+        &'a self,
+        packet: &mut Packet,
+        mut filters: &'a Filters,
+        cx: &mut Cx,
+    ) -> Result<To, Lost> {
         for _ in 0..=LEVELS {
-            let named = match filters.classify(packet) {
-                Classified::Drop(reason) => return Err(reason),
-                Classified::None => return Ok(self.default()),
-                Classified::Class(named) => named,
+            let Some(named) = filters.classify(packet, cx).class()? else {
+                return Ok(self.default());
             };
             if named == self.handle {
                 return Ok(To::Direct);
@@ -144,7 +147,7 @@ impl Htb {
                 None => return Ok(self.default()),
             }
         }
-        Err(DropReason::ReclassifyLoop)
+        Err(Lost::Dropped(DropReason::ReclassifyLoop))
     }
 
     /// The class that a packet's priority names.
@@ -318,19 +321,18 @@ impl Qdisc for Htb {
         let mut current = To::Direct;
         while let Some(packet) = packets.pop_front() {
             // What is usual needs no look at the class.
-            let packet = match self.find_named(&packet) {
+            let mut packet = match self.find_named(&packet) {
                 Some(leaf) if run.is_empty() => match self.push_pfifo(leaf, packet) {
                     Ok(()) => continue,
                     Err(packet) => packet,
                 },
                 _ => packet,
             };
-            let to = match self.classify(&packet) {
+            let to = match self.classify(&mut packet, cx) {
                 Ok(to) => to,
-                Err(reason) => {
-                    self.classes.stats.drops += 1;
-                    cx.dropped.push(packet, reason);
-                    verdict = Verdict::Dropped;
+                Err(lost) => {
+                    let lost = lost.settle(packet, &mut self.classes.stats, cx);
+                    verdict = verdict.max(lost);
                     continue;
                 }
             };

@@ -387,7 +387,7 @@ impl Scheduler {
             return;
         }
         if mode == Mode::CannotSend {
-            self.slot(slot).counters.htb.count_overlimit();
+            self.slot(slot).counters.own.count_overlimit();
             self.overlimits += 1;
         }
         if self.class(slot).active == 0 {
@@ -458,7 +458,7 @@ impl Scheduler {
             class, counters, ..
         } = self.slot(slot);
         counters
-            .htb
+            .own
             .set_tokens(tokens.unwrap_or_else(|| class.tokens()));
     }
 }

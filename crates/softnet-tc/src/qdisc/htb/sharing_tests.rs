@@ -600,7 +600,7 @@ fn tokens_are_those_in_the_bucket_and_in_the_pots() {
     let counters = Arc::<ClassCounters>::default();
     scheduler.add(0, 1, None, &spec, counters.clone(), Time(SECOND));
     let tokens = || {
-        let stats = counters.htb.get(spec.rate, spec.ceil);
+        let stats = counters.own.htb(spec.rate, spec.ceil);
         (stats.tokens, stats.ctokens)
     };
     scheduler.activate(0);

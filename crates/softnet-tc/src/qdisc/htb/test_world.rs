@@ -100,7 +100,7 @@ impl World {
 
     pub(super) fn stats(&self, minor: u16) -> HtbClassStats {
         let spec = &self.specs[&minor];
-        self.counters[&minor].htb.get(spec.rate, spec.ceil)
+        self.counters[&minor].own.htb(spec.rate, spec.ceil)
     }
 
     pub(super) fn lent(&self) -> Vec<(u16, u64)> {

@@ -276,7 +276,11 @@ fn leaves_become_inner_classes_and_leaves_again() {
     // Two with its own tokens.
     assert_eq!((world.htb("1:20").lended, world.tree.stats().qlen), (2, 3));
     let deep = world.edit().delete_class(handle("1:10"));
-    assert_eq!(deep, Err(TreeError::ClassInUse(handle("1:10")).into()));
+    let in_use = TreeError::ClassInUse {
+        text: "HTB class in use",
+        class: handle("1:10"),
+    };
+    assert_eq!(deep, Err(in_use.into()));
     world.edit().delete_class(handle("1:20")).unwrap();
     assert_eq!((world.tree.stats().qlen, world.tree.stats().drops), (0, 6));
     // Full buckets, and a pfifo as long as the device's.

@@ -311,9 +311,9 @@ impl Scheduler {
                 None => class.pay(cost, now).then(|| class.tokens()),
             };
             let Some(tokens) = tokens else { break };
-            counters.htb.set_tokens(tokens);
+            counters.own.set_tokens(tokens);
             if class.level == 0 {
-                counters.htb.count_sent(true, false, frames);
+                counters.own.count_sent(true, false, frames);
             } else {
                 counters.count_sent(sum);
             }
@@ -361,7 +361,7 @@ impl Scheduler {
                 Some(Some(pots)) => pots.tokens(),
                 _ => class.tokens(),
             };
-            let htb = &counters.htb;
+            let htb = &counters.own;
             htb.count_sent(own == level, own < level, frames);
             htb.set_tokens(tokens);
             if own > 0 {

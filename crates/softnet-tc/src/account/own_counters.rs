@@ -1,4 +1,4 @@
-//! The statistics that only classes of `htb` have.
+//! The statistics that only classes of one kind have: of `htb`, `drr`, `qfq` or `hfsc`.
 
 use softnet::stats::Published;
 
@@ -35,10 +35,52 @@ impl HtbClassStats {
     }
 }
 
+/// Statistics that only a class of `drr`, `qfq` or `hfsc` has, as `tc -s class` shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnStats {
+    /// A class of `drr`.
+    Drr {
+        /// Bytes that it may still send in its turn; 0 if nothing is queued.
+        deficit: u64,
+    },
+    /// A class of `qfq`.
+    Qfq {
+        /// Bytes of the longest packet so far, or its `maxpkt` if that is more.
+        maxpkt: u64,
+    },
+    /// A class of `hfsc`.
+    Hfsc {
+        /// Bytes that it and the classes below it have sent.
+        work: u64,
+        /// Bytes that it has sent because of its real-time curve.
+        rtwork: u64,
+        /// Times that it became active.
+        period: u64,
+        /// 0 for a leaf; for others one more than the highest level below.
+        level: u64,
+    },
+}
+
+impl OwnStats {
+    /// Counters of the same class in two instances of its tree.
+    pub(crate) fn join(self, other: OwnStats) -> OwnStats {
+        match (self, other) {
+            (OwnStats::Drr { deficit: a }, OwnStats::Drr { deficit: b }) => {
+                OwnStats::Drr { deficit: a.max(b) }
+            }
+            (OwnStats::Qfq { maxpkt: a }, OwnStats::Qfq { maxpkt: b }) => {
+                OwnStats::Qfq { maxpkt: a.max(b) }
+            }
+            // Of `hfsc` there is one instance.
+            (own, _) => own,
+        }
+    }
+}
+
 /// The statistics of a class beyond those of its packets. The owner of the queue writes them;
-/// any thread may read them, at any rate.
+/// any thread may read them, at any rate. The kind says what is in the words.
 #[derive(Debug, Default)]
-pub(crate) struct HtbCounters(Published<5>);
+pub(crate) struct OwnCounters(Published<5>);
 
 const LENDED: usize = 0;
 const BORROWED: usize = 1;
@@ -46,10 +88,21 @@ const OVERLIMITS: usize = 2;
 const TOKENS: usize = 3;
 const CEIL_TOKENS: usize = 4;
 
-impl HtbCounters {
-    /// The statistics now, of a class with these rates in bytes a second. Each is whole, but they
-    /// need not be from the same moment.
-    pub(crate) fn get(&self, rate: u64, ceil_rate: u64) -> HtbClassStats {
+impl OwnCounters {
+    /// The words now. Each is whole, but they need not be from the same moment.
+    pub(crate) fn words(&self) -> [u64; 5] {
+        self.0.get()
+    }
+
+    /// Stores a word.
+    #[inline]
+    pub(crate) fn put(&self, at: usize, value: u64) {
+        self.0.put(at, value);
+    }
+
+    /// The statistics now, of a class of `htb` with these rates in bytes a second. Each is whole,
+    /// but they need not be from the same moment.
+    pub(crate) fn htb(&self, rate: u64, ceil_rate: u64) -> HtbClassStats {
         let [lended, borrowed, overlimits, tokens, ceil] = self.0.get();
         let ticks = |tokens: u64, rate: u64| {
             let nanos = i128::from(tokens.cast_signed()) / i128::from(rate.max(1));

@@ -1,0 +1,126 @@
+//! Switches whose hosts have veths, the other ends of which are in the switch's namespace: those
+//! that use what is there, as a NIC is.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::ovs::OpenVswitch;
+use super::softnet::Softnet;
+use super::{Switch, Wiring, bridge_port};
+use crate::error::BenchError;
+use crate::hosts::Topology;
+use crate::process::{self, Process};
+
+/// Makes a veth for each host.
+fn connect(topology: &Topology, queues: usize) -> Result<(), BenchError> {
+    let mut commands = String::new();
+    for host in &topology.hosts {
+        let (inside, netns) = (&host.interface, host.netns.name());
+        let outside = bridge_port(inside);
+        let queues = format!("numtxqueues {queues} numrxqueues {queues}");
+        commands += &format!(
+            "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}\n\
+             link set {outside} up\n"
+        );
+    }
+    let file = topology.directory.path().join("veth.ip");
+    std::fs::write(&file, commands)
+        .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+    let mut ip = Command::new("ip");
+    ip.args(["-n", topology.switch.name(), "-batch"]).arg(&file);
+    process::output(&mut ip)?;
+    topology.configure_hosts()
+}
+
+/// Softnet with ports of this driver.
+#[derive(Debug)]
+pub(crate) struct VethSoftnet {
+    pub(crate) name: &'static str,
+    pub(crate) driver: &'static str,
+    pub(crate) daemon: Softnet,
+}
+
+impl Switch for VethSoftnet {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn prepare(&self) -> Result<(), BenchError> {
+        self.daemon.prepare()
+    }
+
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
+        connect(topology, wiring.queues)?;
+        let (driver, queues) = (self.driver, wiring.queues);
+        let mut text = String::new();
+        for host in &topology.hosts {
+            let port = bridge_port(&host.interface);
+            text += &format!(
+                "[[port]]\nname = \"{port}\"\ndriver = \"{driver}\"\nqueues = {queues}\n"
+            );
+        }
+        let ports: Vec<_> = topology
+            .hosts
+            .iter()
+            .map(|host| bridge_port(&host.interface))
+            .collect();
+        text += &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n");
+        self.daemon.run(topology, &text)
+    }
+}
+
+/// A loop of `recv` and `send` for each direction: the least that a user-space switch does.
+#[derive(Debug)]
+pub(crate) struct VethLoop;
+
+impl Switch for VethLoop {
+    fn name(&self) -> &'static str {
+        "loop"
+    }
+
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
+        connect(topology, wiring.queues)?;
+        let this =
+            std::env::current_exe().map_err(|e| BenchError::io("finding this program", e))?;
+        let program = this
+            .parent()
+            .unwrap_or_else(|| Path::new("."))
+            .join("veth_loop");
+        if !program.is_file() {
+            let text = "build it with `cargo build --release -p softnet-bench --bin veth_loop`";
+            return Err(BenchError::Unavailable(format!(
+                "veth_loop is not there; {text}"
+            )));
+        }
+        let mut command = topology.switch.command(&program);
+        command.args(
+            topology
+                .hosts
+                .iter()
+                .map(|host| bridge_port(&host.interface)),
+        );
+        let process = Process::start(&mut command)?;
+        topology.daemons.push(process);
+        Ok(())
+    }
+}
+
+/// Open vSwitch on the same veths.
+#[derive(Debug)]
+pub(crate) struct VethOpenVswitch(pub(crate) OpenVswitch);
+
+impl Switch for VethOpenVswitch {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
+        connect(topology, wiring.queues)?;
+        let add = |host: &crate::hosts::Host| {
+            let port = bridge_port(&host.interface);
+            format!("add-port br0 {port}")
+        };
+        let ports: Vec<_> = topology.hosts.iter().map(add).collect();
+        self.0.start_with(topology, ports)
+    }
+}

@@ -1,0 +1,242 @@
+//! HTTP for who collects metrics: `GET /metrics`, one request a connection, one connection at a
+//! time.
+
+use std::fs;
+use std::io::{self, Read, Write};
+#[cfg(test)]
+use std::net::SocketAddr;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Format;
+use crate::config::Place;
+
+/// Bytes of a request's head.
+const HEAD: usize = 8192;
+/// Time that a client has for its request, and for each write of the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after a connection that could not be accepted, as when files have run out.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A listener whose requests are answered once [`start`](Server::start) was called.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: Listener,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection.
+trait Stream: Read + Write {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Stream for UnixStream {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Server {
+    /// Listens. A socket that a dead daemon has left there is replaced.
+    pub(crate) fn bind(place: &Place) -> io::Result<Server> {
+        Ok(Server {
+            listener: match place {
+                Place::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
+                Place::Unix(path) => {
+                    remove_dead(path)?;
+                    Listener::Unix(UnixListener::bind(path)?)
+                }
+            },
+        })
+    }
+
+    /// The address, if it is one: with its port, also where 0 was asked for.
+    #[cfg(test)]
+    fn address(&self) -> Option<SocketAddr> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
+    }
+
+    /// Answers requests on a thread, which lives as long as the process.
+    pub(crate) fn start(
+        self,
+        metrics: impl Fn(Format) -> String + Send + 'static,
+    ) -> io::Result<()> {
+        let builder = thread::Builder::new().name("metrics".into());
+        builder.spawn(move || {
+            loop {
+                let served = match &self.listener {
+                    Listener::Tcp(listener) => {
+                        listener.accept().map(|(stream, _)| serve(stream, &metrics))
+                    }
+                    Listener::Unix(listener) => {
+                        listener.accept().map(|(stream, _)| serve(stream, &metrics))
+                    }
+                };
+                if served.is_err() {
+                    thread::sleep(PAUSE);
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// Removes a socket at which nobody listens.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() && UnixStream::connect(path).is_err() => {
+            fs::remove_file(path)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Answers one request. A client that is slow or gone is left.
+fn serve(mut stream: impl Stream, metrics: &impl Fn(Format) -> String) {
+    if let Ok(Some(head)) = read_head(&mut stream) {
+        let _ = stream.write_all(answer(&head, metrics).as_bytes());
+    }
+}
+
+/// The head of a request, within a bound of bytes and time; none if the client sends no such.
+fn read_head(stream: &mut impl Stream) -> io::Result<Option<String>> {
+    let until = Instant::now() + PATIENCE;
+    let (mut head, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || head.len() > HEAD {
+            return Ok(None);
+        }
+        stream.set_timeout(left)?;
+        let length = stream.read(&mut part)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        head.extend_from_slice(part.get(..length).unwrap_or_default());
+        if head.windows(4).any(|end| end == b"\r\n\r\n") {
+            stream.set_timeout(PATIENCE)?;
+            return Ok(String::from_utf8(head).ok());
+        }
+    }
+}
+
+/// The answer to a request (RFC 9112).
+fn answer(head: &str, metrics: &impl Fn(Format) -> String) -> String {
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (method, target) = (words.next(), words.next().unwrap_or_default());
+    let path = target.split('?').next().unwrap_or_default();
+    let plain = "text/plain; charset=utf-8";
+    let accept = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("accept").then_some(value)
+    });
+    let format = Format::accepted(accept.unwrap_or_default());
+    let (status, content, body) = match (method, path) {
+        (Some("GET" | "HEAD"), "/metrics") => ("200 OK", format.content_type(), metrics(format)),
+        (Some("GET" | "HEAD"), _) => (
+            "404 Not Found",
+            plain,
+            "metrics are at /metrics\n".to_owned(),
+        ),
+        _ => ("405 Method Not Allowed", plain, "use GET\n".to_owned()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    match method {
+        Some("HEAD") => head,
+        _ => head + &body,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics(format: Format) -> String {
+        format!("{format:?}\n")
+    }
+
+    #[test]
+    fn requests_are_answered_as_they_ask() {
+        let status = |head: &str| answer(head, &metrics).lines().next().map(str::to_owned);
+        for (head, expected) in [
+            ("GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET /metrics?x=1 HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
+            (
+                "POST /metrics HTTP/1.1\r\n\r\n",
+                "HTTP/1.1 405 Method Not Allowed",
+            ),
+            ("\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
+        ] {
+            assert_eq!(status(head).as_deref(), Some(expected), "{head:?}");
+        }
+        let plain = answer("GET /metrics HTTP/1.1\r\nAccept: */*\r\n\r\n", &metrics);
+        assert!(plain.ends_with("\r\n\r\nText\n"), "{plain}");
+        let head = "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text\r\n\r\n";
+        assert!(answer(head, &metrics).ends_with("\r\n\r\nOpenMetrics\n"));
+        assert!(answer("HEAD /metrics HTTP/1.1\r\n\r\n", &metrics).ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn places_are_addresses_or_paths() {
+        for text in [
+            "127.0.0.1:9090",
+            "[::1]:0",
+            "/run/softnet/metrics.sock",
+            "./m",
+        ] {
+            assert_eq!(
+                Place::parse(text).expect(text).text().as_deref(),
+                Some(text)
+            );
+        }
+        for text in ["", "9090", "localhost:9090", "127.0.0.1"] {
+            assert!(Place::parse(text).is_err(), "{text}");
+        }
+    }
+
+    /// Neither silence nor an endless head keeps the next client from its answer.
+    #[test]
+    fn who_sends_no_request_is_left() {
+        let server = Server::bind(&Place::parse("127.0.0.1:0").expect("an address"));
+        let server = server.expect("a port");
+        let address = server.address().expect("TCP");
+        server.start(metrics).expect("a thread");
+        let mut endless = TcpStream::connect(address).expect("it listens");
+        let silent = TcpStream::connect(address).expect("it listens");
+        let mut good = TcpStream::connect(address).expect("it listens");
+        // More than it reads: some of it is refused.
+        let _ = endless.write_all(&[b'x'; 4 * HEAD]);
+        good.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .expect("it listens");
+        let mut text = String::new();
+        good.read_to_string(&mut text).expect("an answer");
+        assert!(text.ends_with("Text\n"), "{text}");
+        drop(silent);
+    }
+}

@@ -1,0 +1,139 @@
+//! The daemon without rights: a helper process has them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use softnet_io::rights::{self, Serve, Subject};
+use softnet_io::{Allowed, become_root_in_userns};
+
+use crate::config;
+use crate::failure::{Exit, Failure, chain};
+use crate::report;
+
+/// Name of the command that the helper is.
+pub(crate) const COMMAND: &str = "helper";
+
+/// Options of the command line about rights.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Separation {
+    /// The daemon does by itself what its user may do.
+    pub(crate) no_helper: bool,
+    /// Devices are made in a user namespace of the daemon's own.
+    pub(crate) userns: bool,
+}
+
+/// The helper, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    reported: AtomicBool,
+}
+
+impl Helper {
+    /// Reports once if it has ended.
+    pub(crate) fn look(&self) {
+        if let Some(ended) = rights::helper_is_gone()
+            && !self.reported.swap(true, Ordering::Relaxed)
+        {
+            report::log(format_args!(
+                "the privileged helper has ended ({ended}): packets flow on, but no device, \
+                 namespace or socket can be opened; restart the daemon"
+            ));
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It may have ended since the last look.
+        self.look();
+        rights::stop_helper();
+    }
+}
+
+/// A helper's command.
+fn command() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("softnet-helper").arg(COMMAND);
+    command
+}
+
+/// Starts the helper, and gives up the rights of this process. There must be no threads yet.
+pub(crate) fn give_up(
+    config: &Path,
+    scheduling: Allowed,
+    how: Separation,
+) -> Result<Helper, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::new(Exit::Failure, chain(error));
+    for error in rights::raise_limits() {
+        report::log(chain(&error));
+    }
+    // Those that have tried scheduling classes have ended.
+    rights::wait_for_threads().map_err(|error| failed(&error))?;
+    if !how.no_helper {
+        let mut command = command();
+        command.arg("--config").arg(config);
+        rights::start_helper(command).map_err(|error| failed(&error))?;
+    }
+    let helper = Helper {
+        reported: AtomicBool::new(false),
+    };
+    if how.userns {
+        become_root_in_userns()
+            .map_err(|error| Failure::because(Exit::Config, "--userns", &error))?;
+        rights::make_devices_here().map_err(|error| failed(&error))?;
+    }
+    match rights::confine(scheduling) {
+        // What this system has not is no reason to forward nothing.
+        Err(error @ rights::RightsError::Seccomp(_)) => report::log(chain(&error)),
+        confined => confined.map_err(|error| failed(&error))?,
+    }
+    Ok(helper)
+}
+
+/// The helper: serves the daemon, which is at the other end of the standard input. It opens of
+/// others what the daemon's configuration file has.
+pub(crate) fn serve(enter: bool, config: Option<&Path>) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Failure::because(Exit::Failure, "privileged helper", &error);
+    // It ends with the daemon, not before it.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register(signal, ignored.clone()).map_err(cannot)?;
+    }
+    let _ = rustix::thread::set_name(c"softnet-helper");
+    // Whoever has this user's rights elsewhere does not get those of this process by a debugger.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let socket = io::stdin().as_fd().try_clone_to_owned().map_err(cannot)?;
+    let serve = Serve {
+        enter,
+        again: command,
+    };
+    let mut known = subjects(config);
+    rights::serve(socket, serve, &mut |subject| {
+        if !known.contains(subject) {
+            // It may have been changed, and be applied at this moment.
+            known = subjects(config);
+        }
+        known.contains(subject)
+    })
+    .map_err(cannot)
+}
+
+/// Everything that a configuration file opens of others. Nothing, if it cannot be read: the daemon
+/// says why.
+fn subjects(config: Option<&Path>) -> Vec<Subject> {
+    let loaded = config.and_then(|path| config::load(path, None).ok());
+    let Some((config, _)) = loaded else {
+        return Vec::new();
+    };
+    let ports = config.links.ports.iter();
+    let devices = ports.flat_map(|port| port.options.device.subjects());
+    devices.chain(config.state.map(Subject::File)).collect()
+}

@@ -1,0 +1,181 @@
+//! `[engine] state`: the running state in a file, so that a restart forgets nothing.
+//!
+//! The file is what `dump-config` prints, after a line with the hash of the configuration that it
+//! grew from and the names of what was added at run time. It is replaced whole: a crash leaves the
+//! old one or the new one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use softnet_io::rights::write_file;
+
+use crate::change;
+use crate::config::{self, Config};
+use crate::reload::Added;
+
+/// Start of the first line.
+const MARK: &str = "# softnet-state ";
+/// Version of the first line.
+const VERSION: u32 = 1;
+
+/// First line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    version: u32,
+    /// Hash of the configuration's text.
+    configuration: String,
+    ports: BTreeSet<String>,
+    rate_groups: BTreeSet<String>,
+}
+
+/// A state that was read.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    pub config: Config,
+    pub added: Added,
+    /// True if the configuration is the one that it grew from.
+    pub is_of: bool,
+}
+
+/// Problems with the file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error("{0}: cannot be read")]
+    Read(PathBuf, #[source] io::Error),
+    #[error("{0}: is no state of this version of softnet")]
+    Head(PathBuf),
+    #[error("{0}")]
+    Config(#[from] config::ConfigError),
+    #[error("{0}: cannot be written")]
+    Write(PathBuf, #[source] io::Error),
+}
+
+/// Reads a state. `None`: there is none yet. `hash` is of the configuration as it is now.
+pub(crate) fn read(path: &Path, hash: &str, workers: usize) -> Result<Option<Saved>, StateError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(StateError::Read(path.to_owned(), why)),
+    };
+    let head = text.lines().next().and_then(|line| line.strip_prefix(MARK));
+    let head: Option<Head> = head.and_then(|head| serde_json::from_str(head).ok());
+    let head = head.filter(|head| head.version == VERSION);
+    let head = head.ok_or_else(|| StateError::Head(path.to_owned()))?;
+    let file = path.display().to_string();
+    let (config, _) = config::checked(&file, &text, Some(workers))?;
+    Ok(Some(Saved {
+        config,
+        added: Added {
+            ports: head.ports,
+            rate_groups: head.rate_groups,
+        },
+        is_of: head.configuration == hash,
+    }))
+}
+
+/// Replaces the file, on the disk when this returns.
+pub(crate) fn write(
+    path: &Path,
+    hash: &str,
+    added: &Added,
+    running: &Config,
+) -> Result<(), StateError> {
+    let head = Head {
+        version: VERSION,
+        configuration: hash.to_owned(),
+        ports: added.ports.clone(),
+        rate_groups: added.rate_groups.clone(),
+    };
+    let failed = |why| StateError::Write(path.to_owned(), why);
+    let head = serde_json::to_string(&head).map_err(|why| failed(why.into()))?;
+    let text = format!("{MARK}{head}\n{}", config::write(running));
+    write_file(path, text.as_bytes()).map_err(|why| failed(io::Error::other(why)))
+}
+
+/// State to start with after the configuration was edited: the file's objects are as the
+/// file says, what was added at run time stays. Lines say what differs from the state.
+pub(crate) fn merge(file: &Config, saved: &Saved) -> (Config, Added, String) {
+    let mut config = file.clone();
+    let added = crate::reload::keep_added(&mut config, &saved.config.links, &saved.added);
+    let lines = change::difference(&saved.config, &config);
+    (config, added, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[engine]\nworkers = 1\nbuffers = 256\n\
+        [[port]]\nname = \"a\"\ndriver = \"null\"\n[[bridge]]\nname = \"br0\"\nports = [\"a\"]\n";
+
+    fn config(text: &str) -> Config {
+        config::checked("x.toml", text, None).expect("valid").0
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let path = std::env::temp_dir().join(format!("softnet-state-{}", std::process::id()));
+        let none = read(&path, "1", 1).expect("no file is no error");
+        assert!(none.is_none());
+        let more = FILE.replace("[\"a\"]", "[\"a\", \"b\"]")
+            + "[[port]]\nname = \"b\"\ndriver = \"null\"\n";
+        let running = config(&more);
+        let added = Added {
+            ports: BTreeSet::from(["b".to_owned()]),
+            rate_groups: BTreeSet::new(),
+        };
+        for hash in ["1", "2"] {
+            write(&path, hash, &added, &running).expect("a directory of ours");
+            let saved = read(&path, "2", 1).expect("valid").expect("there");
+            assert_eq!(
+                (saved.config.links, saved.added),
+                (running.links.clone(), added.clone())
+            );
+            assert_eq!(saved.is_of, hash == "2");
+        }
+        for bad in ["", "[engine]\n", "# softnet-state {\"version\":2}\n"] {
+            fs::write(&path, bad).expect("ours");
+            assert!(
+                matches!(read(&path, "1", 1), Err(StateError::Head(_))),
+                "{bad}"
+            );
+        }
+        let text = format!(
+            "{MARK}{}\n[[port]]\n",
+            r#"{"version":1,"configuration":"1","ports":[],"rate_groups":[]}"#
+        );
+        fs::write(&path, text).expect("ours");
+        assert!(matches!(read(&path, "1", 1), Err(StateError::Config(_))));
+        fs::remove_file(path).expect("ours");
+    }
+
+    #[test]
+    fn an_edited_file_wins_for_what_it_names() {
+        let grown = FILE
+            .replace("[\"a\"]", "[\"a\", \"b\"]")
+            .replace("null\"\n", "null\"\nmtu = 1400\n")
+            + "[[port]]\nname = \"b\"\ndriver = \"null\"\n\
+               [[port]]\nname = \"c\"\ndriver = \"null\"\n";
+        let saved = Saved {
+            config: config(&grown),
+            added: Added {
+                ports: ["b", "c"].map(str::to_owned).into(),
+                rate_groups: BTreeSet::new(),
+            },
+            is_of: false,
+        };
+        let file = FILE.to_owned() + "[[port]]\nname = \"c\"\ndriver = \"null\"\nmtu = 1300\n";
+        let (config, added, lines) = merge(&config(&file), &saved);
+        assert_eq!(added.ports, BTreeSet::from(["b".to_owned()]));
+        let mtus: Vec<_> = config.links.ports.iter().map(|p| p.settings.mtu).collect();
+        assert_eq!(mtus, [1500, 1300, 1500]);
+        assert_eq!(config.links.ports[2].master.as_deref(), Some("br0"));
+        assert_eq!(
+            lines,
+            "~ port \"a\": mtu: 1400 -> (default)\n~ port \"c\": mtu: (default) -> 1300\n"
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! `softnet top`: ports and classes by rate, drops or delay, live in a terminal, or once as JSON.
+//!
+//! [`model`] makes rows of two samples of the daemon's counters, [`screen`] lines of rows, and
+//! this file has the terminal.
+
+mod model;
+mod screen;
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::{cursor, execute, queue, style, terminal};
+use serde_json::{Value, json};
+use softnet_rtnl::nl::Operation;
+
+use crate::client::{Daemon, Reach};
+use crate::failure::{Exit, Failure};
+use crate::report;
+use crate::selection::Selection;
+use model::{Sample, Sort, rows};
+use screen::{State, lines};
+
+/// Interval between two samples.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Options of the command line.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Show one interval of a second and end
+    #[arg(long)]
+    once: bool,
+    /// Print one JSON object; with --once alone
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Order of rows at first
+    #[arg(long, value_enum, default_value_t = Sort::Rate)]
+    sort: Sort,
+    #[command(flatten)]
+    pub(crate) daemon: Reach,
+}
+
+/// Shows what happens until `q` is pressed.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let daemon = Daemon::connect(&options.daemon)?;
+    if options.once {
+        return once(options, &daemon);
+    }
+    if !io::stdout().is_terminal() {
+        let text = "there is no terminal; `softnet top --once` prints one interval";
+        return Err(Failure::new(Exit::Config, text));
+    }
+    let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
+    let raw = Raw::enter().map_err(cannot)?;
+    let shown = show(options, &daemon);
+    drop(raw);
+    shown
+}
+
+fn sample(daemon: &Daemon) -> Result<Sample, Failure> {
+    let text = daemon.ask(Operation::Stats, &Selection::default().to_string())?;
+    let counters: Value = serde_json::from_str(&text).map_err(|error| {
+        let what = "the daemon's answer is not understood";
+        Failure::because(Exit::Failure, what, &error)
+    })?;
+    Ok(Sample {
+        at: Instant::now(),
+        counters,
+    })
+}
+
+/// One interval, printed.
+fn once(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
+    let before = sample(daemon)?;
+    std::thread::sleep(PERIOD);
+    let now = sample(daemon)?;
+    let mut state = State {
+        sort: options.sort,
+        ..State::default()
+    };
+    let text = match options.json {
+        true => {
+            let ports = rows(&before, &now, None, state.sort, "");
+            let ports = ports.iter().map(|port| {
+                let classes = rows(&before, &now, Some(&port.name), state.sort, "");
+                let classes: Vec<Value> = classes.iter().map(model::Row::json).collect();
+                let mut object = port.json();
+                object["classes"] = classes.into();
+                object
+            });
+            format!("{:#}\n", json!({ "ports": ports.collect::<Vec<_>>() }))
+        }
+        false => {
+            let rows = rows(&before, &now, None, state.sort, "");
+            let height = rows.len() + screen::AROUND;
+            let lines = lines(&rows, &mut state, 100, height);
+            lines
+                .iter()
+                .map(|line| line.trim_end().to_owned() + "\n")
+                .collect()
+        }
+    };
+    let printed = report::print(&report::printable(&text));
+    printed.map_err(|error| Failure::because(Exit::Failure, "cannot print", &error))
+}
+
+/// The terminal without echo and line editing, on a screen of its own; as it was when dropped.
+struct Raw;
+
+impl Raw {
+    fn enter() -> io::Result<Raw> {
+        terminal::enable_raw_mode()?;
+        let raw = Raw;
+        execute!(io::stdout(), terminal::EnterAlternateScreen, cursor::Hide)?;
+        Ok(raw)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+/// Samples and draws until a key ends it.
+fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
+    let mut state = State {
+        sort: options.sort,
+        ..State::default()
+    };
+    let mut before = sample(daemon)?;
+    let mut now = sample(daemon)?;
+    let mut due = Instant::now() + PERIOD;
+    loop {
+        let (width, height) = terminal::size().map_err(cannot)?;
+        let rows = rows(
+            &before,
+            &now,
+            state.port.as_deref(),
+            state.sort,
+            &state.filter,
+        );
+        let lines = lines(&rows, &mut state, width.into(), height.into());
+        draw(&lines, state.cursor_line()).map_err(cannot)?;
+        let left = due.saturating_duration_since(Instant::now());
+        if event::poll(left).map_err(cannot)? {
+            if let Event::Key(key) = event::read().map_err(cannot)?
+                && is_pressed(&key)
+                && !press(&key, &mut state, &rows)
+            {
+                return Ok(());
+            }
+        } else {
+            before = std::mem::replace(&mut now, sample(daemon)?);
+            due = Instant::now() + PERIOD;
+        }
+    }
+}
+
+fn is_pressed(key: &KeyEvent) -> bool {
+    matches!(key.kind, KeyEventKind::Press | KeyEventKind::Repeat)
+}
+
+/// Acts on a key. False: the end.
+fn press(key: &KeyEvent, state: &mut State, rows: &[model::Row]) -> bool {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    if state.is_typing {
+        match key.code {
+            KeyCode::Enter => state.is_typing = false,
+            KeyCode::Esc => (state.is_typing, state.filter) = (false, String::new()),
+            KeyCode::Backspace => _ = state.filter.pop(),
+            KeyCode::Char('c') if is_control => return false,
+            KeyCode::Char(c) if state.filter.len() < 64 => state.filter.push(c),
+            _ => {}
+        }
+        return true;
+    }
+    match key.code {
+        KeyCode::Char('q') => return false,
+        KeyCode::Char('c') if is_control => return false,
+        KeyCode::Char('s') => state.sort = state.sort.next(),
+        KeyCode::Char('/') => state.is_typing = true,
+        KeyCode::Down | KeyCode::Char('j') => state.at += 1,
+        KeyCode::Up | KeyCode::Char('k') => state.at = state.at.saturating_sub(1),
+        KeyCode::PageDown => state.at += 20,
+        KeyCode::PageUp => state.at = state.at.saturating_sub(20),
+        KeyCode::Home => state.at = 0,
+        KeyCode::End => state.at = rows.len(),
+        KeyCode::Enter if state.port.is_none() => {
+            if let Some(row) = rows.get(state.at) {
+                state.descend(&row.name);
+            }
+        }
+        KeyCode::Esc | KeyCode::Backspace => state.ascend(),
+        _ => {}
+    }
+    true
+}
+
+/// Draws the screen anew; the line of the cursor is reversed.
+fn draw(lines: &[String], at: Option<usize>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (place, line) in lines.iter().enumerate() {
+        let row = u16::try_from(place).unwrap_or(u16::MAX);
+        queue!(out, cursor::MoveTo(0, row))?;
+        if at == Some(place) {
+            queue!(out, style::SetAttribute(style::Attribute::Reverse))?;
+        }
+        queue!(
+            out,
+            style::Print(report::printable(line)),
+            style::SetAttribute(style::Attribute::Reset),
+            terminal::Clear(terminal::ClearType::UntilNewLine)
+        )?;
+    }
+    queue!(out, terminal::Clear(terminal::ClearType::FromCursorDown))?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_move_sort_filter_and_descend() {
+        let row = |name: &str| model::Row {
+            name: name.to_owned(),
+            ..model::Row::default()
+        };
+        let rows = [row("web"), row("vm")];
+        let mut state = State::default();
+        let key = |code, state: &mut State| {
+            press(&KeyEvent::new(code, KeyModifiers::NONE), state, &rows)
+        };
+        assert!(key(KeyCode::Down, &mut state));
+        assert!(key(KeyCode::Enter, &mut state));
+        assert_eq!((state.port.as_deref(), state.at), (Some("vm"), 0));
+        assert!(key(KeyCode::Esc, &mut state));
+        assert_eq!((state.port.as_deref(), state.at), (None, 1));
+        assert!(key(KeyCode::Char('s'), &mut state));
+        assert_eq!(state.sort, Sort::Drops);
+        for code in [KeyCode::Char('/'), KeyCode::Char('q'), KeyCode::Char('v')] {
+            assert!(key(code, &mut state), "typing");
+        }
+        assert!(key(KeyCode::Backspace, &mut state) && key(KeyCode::Enter, &mut state));
+        assert_eq!(state.filter, "q");
+        assert!(!key(KeyCode::Char('q'), &mut state), "the end");
+    }
+}

@@ -1,0 +1,198 @@
+//! Operation of the daemon: metrics, `top`, checks for programs, systemd.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Running, Scratch, has_program, softnet, text, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const PLAIN: &str = "[[port]]\nname = \"a\"\ndriver = \"null\"\n\
+    qdisc = { kind = \"htb\", handle = \"1:\" }\n\
+    class = [{ classid = \"1:1\", rate = \"1mbit\" }]\n\
+    [[port]]\nname = \"b\"\ndriver = \"null\"\n\
+    [[rate_group]]\nname = \"g\"\nrate = \"1gbit\"\n";
+
+/// A daemon of a scratch folder, with more in `[engine]`.
+fn daemon(scratch: &Scratch, engine: &str, change: impl FnOnce(&mut Command)) -> Running {
+    let file = format!("[engine]\nworkers = 1\nbuffers = 256\n{engine}{PLAIN}");
+    let config = scratch.file("config.toml", &file);
+    let mut command = softnet();
+    command
+        .arg("run")
+        .arg(config)
+        .arg("--socket")
+        .arg(scratch.path("socket"));
+    change(&mut command);
+    let mut running = Running::start(&mut command);
+    wait_for("the daemon", || {
+        running.assert_running();
+        ask(scratch, "stats --json").status.success()
+    });
+    running
+}
+
+fn ask(scratch: &Scratch, words: &str) -> std::process::Output {
+    let mut command = softnet();
+    command
+        .args(words.split(' '))
+        .arg("--socket")
+        .arg(scratch.path("socket"));
+    command.output().expect("softnet")
+}
+
+/// The answer to a request for metrics.
+fn get(path: &Path, head: &str) -> String {
+    let mut stream = UnixStream::connect(path).expect("the daemon listens");
+    stream.write_all(head.as_bytes()).expect("the daemon reads");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("the daemon answers");
+    answer
+}
+
+#[test]
+fn metrics_are_as_prometheus_reads_them() {
+    let scratch = Scratch::new("metrics");
+    let path = scratch.path("metrics");
+    let engine = format!("metrics = {:?}\n", path.display().to_string());
+    let daemon = daemon(&scratch, &engine, |_| {});
+    let answer = get(&path, "GET /metrics HTTP/1.1\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    for part in [
+        "softnetd_port_up{port=\"a\"} 1\n",
+        "softnetd_class_bytes_total{port=\"a\",class=\"1:1\",kind=",
+        "softnetd_worker_busy_seconds_total{worker=\"0\"} ",
+        "softnetd_pool_buffers{pool=\"0\"} 256\n",
+        "softnetd_rate_group_bytes_per_second{group=\"g\"} 125000000\n",
+        "softnetd_build_info{version=",
+    ] {
+        assert!(body.contains(part), "{part:?} in\n{body}");
+    }
+    let accept = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+    let open = get(&path, &format!("GET /metrics HTTP/1.1\r\n{accept}\r\n"));
+    assert!(open.ends_with("# EOF\n") && open.contains("application/openmetrics-text"));
+    // The dashboard asks for nothing that is not there.
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let board = fs::read_to_string(format!("{root}/packaging/grafana/dashboard.json"));
+    let board: Value = serde_json::from_str(&board.expect("a dashboard")).expect("JSON");
+    for panel in board["panels"].as_array().expect("panels") {
+        let query = panel["targets"][0]["expr"].as_str().expect("a query");
+        let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("softnetd_")) {
+            let family = format!("# TYPE {} ", name.trim_end_matches("_bucket"));
+            assert!(body.contains(&family), "{name} in {query}");
+        }
+    }
+    if has_program("promtool") {
+        let mut promtool = Command::new("promtool");
+        promtool
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = promtool.spawn().expect("promtool");
+        child
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(body.as_bytes())
+            .expect("it reads");
+        let output = child.wait_with_output().expect("promtool");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    daemon.signal(Signal::TERM);
+    let output = daemon.finish();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn top_shows_one_interval() {
+    let scratch = Scratch::new("top");
+    let daemon = daemon(&scratch, "", |_| {});
+    let output = ask(&scratch, "top --once --json");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(shown["ports"][0]["name"], "a");
+    assert_eq!(shown["ports"][0]["tx_bits_per_second"], 0.0);
+    let classes = shown["ports"][0]["classes"].as_array().expect("classes");
+    assert!(
+        classes.iter().any(|class| class["name"] == "1:1"),
+        "{classes:?}"
+    );
+    let output = ask(&scratch, "top --once");
+    let table = text(&output.stdout);
+    assert!(table.starts_with("softnet: 3 ports, in 0bit/s"), "{table}");
+    let output = ask(&scratch, "top");
+    assert_eq!(output.status.code(), Some(2), "no terminal");
+    assert_eq!(ask(&scratch, "top --json").status.code(), Some(2));
+    daemon.signal(Signal::TERM);
+    daemon.finish();
+}
+
+/// The daemon says when it answers, that it lives, and that it ends.
+#[test]
+fn systemd_is_told() {
+    let scratch = Scratch::new("notify");
+    let path = scratch.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("ours");
+    socket
+        .set_read_timeout(Some(common::PATIENCE))
+        .expect("a socket");
+    let daemon = daemon(&scratch, "", |command| {
+        command
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "400000");
+    });
+    let next = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    assert!(next().starts_with("READY=1\nSTATUS=2 ports"));
+    assert_eq!(next(), "WATCHDOG=1");
+    assert_eq!(next(), "WATCHDOG=1");
+    daemon.signal(Signal::TERM);
+    wait_for("its last word", || next() == "STOPPING=1");
+    daemon.finish();
+}
+
+#[test]
+fn checks_are_told_to_programs() {
+    let scratch = Scratch::new("check-json");
+    let good = scratch.file("good.toml", PLAIN);
+    let bad = scratch.file(
+        "bad.toml",
+        "[engine]\nworkers = 0\n[[port]]\nname = \"a\"\n",
+    );
+    let check = |files: &[&Path]| {
+        let output = softnet()
+            .args(["check", "--json"])
+            .args(files)
+            .output()
+            .expect("softnet");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), told)
+    };
+    let (code, told) = check(&[&good]);
+    assert_eq!((code, &told["files"][0]["valid"]), (Some(0), &true.into()));
+    let (code, told) = check(&[&good, &bad]);
+    assert_eq!((code, &told["files"][1]["valid"]), (Some(2), &false.into()));
+    let first = &told["files"][1]["errors"][0];
+    assert_eq!((&first["line"], &first["column"]), (&2.into(), &11.into()));
+    assert_eq!(first["key"], "engine.workers");
+    let output = softnet().arg("schema").output().expect("softnet");
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        schema["properties"]["engine"]["properties"]["workers"]["type"],
+        "integer"
+    );
+}

@@ -1,0 +1,143 @@
+//! passt as a port's uplink: a host in a namespace reaches servers of the daemon's own system.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use common::{
+    NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
+    wait_for,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The number of a passt that runs in a namespace.
+fn passt(system: &NamedNetns) -> Option<Pid> {
+    let mut command = Command::new("ip");
+    let output = command
+        .args(["netns", "pids", &system.name])
+        .output()
+        .ok()?;
+    let pids = text(&output.stdout);
+    let is_passt = |pid: &&str| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("passt"))
+    };
+    let pid = pids.split_whitespace().find(is_passt)?;
+    Pid::from_raw(pid.parse().ok()?)
+}
+
+/// Sends and gets back `len` bytes by TCP, and a datagram.
+fn exchange(system: &NamedNetns, guest: &NamedNetns, len: usize) {
+    let listener = system
+        .run(|| TcpListener::bind("127.0.0.1:0"))
+        .expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let datagrams = system
+        .run(|| UdpSocket::bind(("127.0.0.1", port)))
+        .expect("a port");
+    // passt has its system's loopback answer at the router's address.
+    let router = std::net::SocketAddr::from(([10, 55, 0, 1], port));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut bytes = vec![0; len];
+            stream.read_exact(&mut bytes).expect("all of it");
+            stream.write_all(&bytes).expect("all of it");
+        });
+        let mut client = None;
+        wait_for("the uplink", || {
+            let connect = || TcpStream::connect_timeout(&router, Duration::from_secs(3));
+            client = guest.run(connect).ok();
+            client.is_some()
+        });
+        let mut client = client.expect("connected");
+        client.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let sent: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+        let mut got = vec![0; len];
+        client.write_all(&sent).expect("all of it");
+        client.read_exact(&mut got).expect("all of it");
+        assert!(sent == got, "other bytes came back");
+    });
+    let socket = guest
+        .run(|| UdpSocket::bind("0.0.0.0:0"))
+        .expect("a socket");
+    let wait = Some(Duration::from_millis(200));
+    for socket in [&socket, &datagrams] {
+        socket.set_read_timeout(wait).expect("a time");
+    }
+    wait_for("a datagram and its answer", || {
+        let mut bytes = [0; 100];
+        socket.send_to(b"question", router).expect("sent");
+        let Ok((n, from)) = datagrams.recv_from(&mut bytes) else {
+            return false;
+        };
+        assert_eq!(&bytes[..n], b"question");
+        datagrams.send_to(b"answer", from).expect("sent");
+        socket
+            .recv(&mut bytes)
+            .is_ok_and(|n| &bytes[..n] == b"answer")
+    });
+}
+
+#[test]
+fn a_way_out_by_passt() {
+    if !may_make_networks() || !has_program("passt") {
+        return;
+    }
+    let scratch = Scratch::new("passt");
+    let [system, guest] = ["passts", "passtg"].map(NamedNetns::new);
+    system.ip(&["link", "set", "lo", "up"]);
+    system.ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
+    system.ip(&["address", "add", "10.55.0.2/24", "dev", "v0"]);
+    system.ip(&["link", "set", "v0", "up"]);
+    system.ip(&["link", "set", "v1", "up"]);
+    system.ip(&["route", "add", "default", "via", "10.55.0.1"]);
+    let config = format!(
+        "[[port]]\nname = \"uplink\"\ndriver = \"stream\"\nuplink = \"passt\"\n\
+         [[port]]\nname = \"guest\"\ndriver = \"tap\"\nnetns = {:?}\n\
+         address = [\"10.55.0.2/24\"]\ngateway = [\"10.55.0.1\"]\n\
+         [[bridge]]\nname = \"br0\"\nports = [\"uplink\", \"guest\"]\n",
+        guest.name
+    );
+    let config = scratch.file("uplink.toml", &config);
+    let socket = scratch.path("s");
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &system.name]);
+    command.arg(softnet().get_program()).arg("run").arg(config);
+    let mut running = Running::start(command.arg("--socket").arg(&socket));
+    wait_for("the daemon", || {
+        running.assert_running();
+        socket.exists()
+    });
+    exchange(&system, &guest, 1 << 20);
+    // It has no rights.
+    let first = passt(&system).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{}/status", first.as_raw_nonzero()));
+    assert!(
+        status
+            .expect("its status")
+            .contains("CapEff:\t0000000000000000")
+    );
+    // One that dies is started again, and the reason is told.
+    kill_process(first, Signal::KILL).expect("it is ours");
+    wait_for("the reason", || {
+        let mut stats = softnet();
+        stats.arg("--socket").arg(&socket).args(["stats", "--json"]);
+        let output = stats.output().expect("softnet");
+        text(&output.stdout).contains("passt: signal: 9")
+    });
+    wait_for("another one", || {
+        passt(&system).is_some_and(|pid| pid != first)
+    });
+    exchange(&system, &guest, 1 << 16);
+    running.signal(Signal::TERM);
+    let output = running.finish();
+    let log = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    wait_for("the end of passt", || passt(&system).is_none());
+}

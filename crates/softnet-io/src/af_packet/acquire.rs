@@ -1,0 +1,197 @@
+//! The files of a port, whose opening takes `CAP_NET_RAW` (and `CAP_SYS_ADMIN` for another
+//! namespace).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netdevice;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use serde::{Deserialize, Serialize};
+
+use super::{MAX_QUEUES, sys};
+use crate::link::LinkEvents;
+use crate::rights::{self, AskError, Ledger, Performed, Privileged, Subject};
+use crate::{LinkError, Links, NetnsSpec};
+
+/// Bytes that may wait in a socket's receive buffer, as the kernel counts them (a small frame
+/// counts 768, a large one 70,000). It allows twice as many.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Opens the sockets of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    pub(super) interface: String,
+    pub(super) queues: usize,
+}
+
+/// An interface that was opened.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    /// The interface's index in its namespace.
+    index: u32,
+    /// The kernel cuts large UDP frames.
+    udp_segmentation: bool,
+}
+
+/// All that an open port has of the system.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// A packet socket for each queue.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// Tells of changes of the interface.
+    pub(crate) events: LinkEvents,
+    /// The interface's index in its namespace.
+    pub(crate) index: u32,
+    /// The kernel cuts large UDP frames.
+    pub(crate) udp_segmentation: bool,
+}
+
+impl Privileged for Open {
+    type Answer = Opened;
+    type Error = AfPacketError;
+
+    fn subject(&self, place: Option<&NetnsSpec>) -> Option<Subject> {
+        let interface = self.interface.clone();
+        Some(Subject::Interface(place.cloned(), interface))
+    }
+
+    fn perform(self, _: Vec<OwnedFd>, _: &Ledger) -> Performed<Opened, AfPacketError> {
+        if !(1..=MAX_QUEUES).contains(&self.queues) {
+            return Err(AfPacketError::BadQueues(self.queues));
+        }
+        let Files {
+            sockets,
+            events,
+            index,
+            udp_segmentation,
+        } = here(&self)?;
+        let mut files = vec![OwnedFd::from(events)];
+        files.extend(sockets);
+        let opened = Opened {
+            index,
+            udp_segmentation,
+        };
+        Ok((opened, files))
+    }
+}
+
+/// Why an interface cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AfPacketError {
+    /// There is no such interface, or it cannot be watched.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Too few or too many.
+    #[error("a port of driver af_packet has 1 to {MAX_QUEUES} queues, not {0}")]
+    BadQueues(usize),
+    /// Frames of another kind.
+    #[error("the interface '{0}' is not an Ethernet device")]
+    NotEthernet(String),
+    /// The user may not.
+    #[error(
+        "not allowed to use the interface '{0}': packet sockets take CAP_NET_RAW in its network \
+         namespace"
+    )]
+    NotAllowed(String),
+    /// The kernel refused a step.
+    #[error("cannot use the interface '{interface}': {what} was refused")]
+    Refused {
+        /// The interface.
+        interface: String,
+        /// The step.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+/// Opens the sockets of a port in a namespace (ours if `None`). They receive from then on.
+pub(crate) fn acquire(
+    netns: Option<&NetnsSpec>,
+    open: Open,
+) -> Result<Files, AskError<AfPacketError>> {
+    let (
+        Opened {
+            index,
+            udp_segmentation,
+        },
+        files,
+    ) = rights::ask(netns, open, &[])?;
+    let mut files = files.into_iter();
+    let missing = || AskError::Channel(io::ErrorKind::InvalidData.into());
+    Ok(Files {
+        events: files.next().ok_or_else(missing)?.into(),
+        sockets: files.collect(),
+        index,
+        udp_segmentation,
+    })
+}
+
+/// In the calling thread's namespace.
+fn here(request: &Open) -> Result<Files, AfPacketError> {
+    let refused = |what| {
+        move |source: Errno| match source {
+            Errno::PERM | Errno::ACCESS => AfPacketError::NotAllowed(request.interface.clone()),
+            source => AfPacketError::Refused {
+                interface: request.interface.clone(),
+                what,
+                source: source.into(),
+            },
+        }
+    };
+    let links = Links::open()?;
+    let index = links.index(&request.interface)?;
+    // Before anything is asked, so that no change is missed.
+    let events = LinkEvents::open(index)?;
+    let name = netdevice::index_to_name_inlined(events.fd(), index)
+        .map_err(refused("the interface's name"))?;
+    let kind = crate::tap::sys::hardware_type(events.fd(), &name)
+        .map_err(refused("the interface's type"))?;
+    if kind != libc::ARPHRD_ETHER {
+        return Err(AfPacketError::NotEthernet(request.interface.clone()));
+    }
+    let (mut sockets, mut udp_segmentation) = (Vec::with_capacity(request.queues), false);
+    for queue in 0..request.queues {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Protocol 0 receives nothing.
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .map_err(refused("a packet socket"))?;
+        let fd = socket.as_fd();
+        udp_segmentation = sys::set_vnet_header(fd).map_err(refused("the virtio-net header"))?;
+        sys::set_option(fd, sys::AUXDATA, 1).map_err(refused("auxiliary data"))?;
+        sys::set_option(fd, sys::IGNORE_OUTGOING, 1)
+            .map_err(refused("to receive incoming frames only"))?;
+        // As much as the user may have.
+        if sockopt::set_socket_recv_buffer_size_force(fd, RECEIVE_BUFFER).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(fd, RECEIVE_BUFFER);
+        }
+        if queue == 0 {
+            sys::be_promiscuous(fd, index).map_err(refused("promiscuous mode"))?;
+        }
+        if request.queues > 1 {
+            // Until they are a group, each of them would receive every frame.
+            sys::receive_nothing(fd).map_err(refused("a filter"))?;
+        }
+        sys::bind(fd, index).map_err(refused("to bind to it"))?;
+        sockets.push(socket);
+    }
+    if let [first, rest @ ..] = &sockets[..]
+        && !rest.is_empty()
+    {
+        let group = sys::make_fanout(first.as_fd()).map_err(refused("a fanout group"))?;
+        for socket in rest {
+            sys::join_fanout(socket.as_fd(), group).map_err(refused("the fanout group"))?;
+        }
+        for socket in &sockets {
+            sys::receive_all(socket.as_fd()).map_err(refused("to remove a filter"))?;
+        }
+    }
+    Ok(Files {
+        sockets,
+        events,
+        index,
+        udp_segmentation,
+    })
+}

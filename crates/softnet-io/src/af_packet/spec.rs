@@ -1,0 +1,70 @@
+//! The driver `af_packet` in an engine.
+
+use softnet_engine::{Opened, Settings};
+
+use super::{AfPacket, AfPacketError, AfPacketRx, AfPacketTx};
+use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::rights::{AskError, Subject};
+use crate::{Buffers, NetnsSpec};
+
+/// An interface that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AfPacketSpec {
+    /// Name of the interface.
+    pub interface: String,
+    /// Network namespace that it is in; ours if none.
+    pub netns: Option<NetnsSpec>,
+}
+
+impl AfPacketSpec {
+    /// An interface of our namespace.
+    pub fn new(interface: impl Into<String>) -> AfPacketSpec {
+        AfPacketSpec {
+            interface: interface.into(),
+            netns: None,
+        }
+    }
+}
+
+impl Driver for AfPacketSpec {
+    type Rx = AfPacketRx;
+    type Tx = AfPacketTx;
+    type Error = AskError<AfPacketError>;
+
+    const KIND: Option<&'static str> = None;
+    const IS_OF_HOST: bool = false;
+    const NO_QUEUE: bool = false;
+    const MTUS: (u32, u32) = ETHERNET_MTUS;
+
+    fn subjects(&self) -> Vec<Subject> {
+        vec![Subject::Interface(
+            self.netns.clone(),
+            self.interface.clone(),
+        )]
+    }
+
+    fn open(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+    ) -> Result<Opened<AfPacketRx, AfPacketTx>, AskError<AfPacketError>> {
+        let AfPacket {
+            rx, tx, features, ..
+        } = AfPacket::open(self, queues, settings.mtu, buffers)?;
+        Ok(Opened { rx, tx, features })
+    }
+
+    /// The interface is not ours to change.
+    fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfPacketError>> {
+        Ok(())
+    }
+
+    fn conflicts(&self, other: &AfPacketSpec) -> bool {
+        self == other
+    }
+
+    fn of_kind(_: &str, _: &str) -> Option<AfPacketSpec> {
+        None
+    }
+}

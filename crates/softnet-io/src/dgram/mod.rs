@@ -1,0 +1,122 @@
+//! Frames over a Unix datagram socket, each a datagram: QEMU's `-netdev dgram`, vfkit and gvproxy
+//! speak so.
+//!
+//! There is no connection. As a server the port answers whoever sent the latest datagram: before
+//! the first one nobody can be reached. As a client it has an address of the kernel's choice,
+//! sends to the path of the other side, and greets it with a datagram of four bytes ("VFKT", for
+//! which gvproxy waits), so that a side that answers knows where to; it does so again when the
+//! other side was away.
+//!
+//! A peer's queue holds few datagrams (`net.unix.max_dgram_qlen`), and no socket tells when it has
+//! room: a full one is tried again after a time, which grows while it stays full.
+
+mod rx;
+mod spec;
+mod tx;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::net::SocketAddrUnix;
+use softnet::tx::Features;
+
+pub use rx::DgramRx;
+pub use spec::{DgramError, DgramSpec};
+pub use tx::DgramTx;
+
+use crate::listener::datagram_socket;
+use crate::{Buffers, Descriptors, Listen, Listener, SocketKind, group_id};
+
+/// A port whose other end is a process with a datagram socket.
+#[derive(Debug)]
+pub struct Dgram {
+    /// The only receive queue.
+    pub rx: DgramRx,
+    /// The only transmit queue.
+    pub tx: DgramTx,
+    /// Features of what may be sent: whole frames.
+    pub features: Features,
+}
+
+/// The socket of a port, and whom it sends to.
+#[derive(Debug)]
+struct Socket {
+    file: File,
+    /// The other side never changes.
+    is_client: bool,
+    peer: Mutex<Option<SocketAddrUnix>>,
+    /// Counts changes of the peer, of which the transmit queue has a copy. Relaxed: the peer is
+    /// read under its lock.
+    serial: AtomicU64,
+}
+
+#[derive(Debug)]
+enum File {
+    /// Removes its path when it goes.
+    Bound(Listener),
+    Anonymous(OwnedFd),
+}
+
+impl Socket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.file {
+            File::Bound(listener) => listener.as_fd(),
+            File::Anonymous(socket) => socket.as_fd(),
+        }
+    }
+
+    fn peer(&self) -> Option<SocketAddrUnix> {
+        let peer = self.peer.lock();
+        peer.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_peer(&self, address: SocketAddrUnix) {
+        let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        *peer = Some(address);
+        self.serial.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Dgram {
+    /// Makes the socket. `mtu`: longest IP packet in bytes.
+    ///
+    /// # Errors
+    /// [`DgramError`].
+    pub fn open(spec: &DgramSpec, mtu: u32, buffers: &Buffers) -> Result<Dgram, DgramError> {
+        let path = spec.socket.path.clone();
+        let (file, peer) = if spec.socket.server {
+            let group = spec.socket.group.as_deref().map(group_id).transpose()?;
+            let listen = Listen {
+                path,
+                mode: spec.socket.mode,
+                group,
+            };
+            let bound = Listener::bind(&listen, SocketKind::Datagram, 0, Descriptors::Refused)?;
+            (File::Bound(bound), None)
+        } else {
+            let address = SocketAddrUnix::new(path.as_path());
+            let address = address.map_err(|error| DgramError::BadPath {
+                path,
+                source: error.into(),
+            })?;
+            let socket = datagram_socket()?;
+            (File::Anonymous(socket), Some(address))
+        };
+        let socket = Arc::new(Socket {
+            file,
+            is_client: peer.is_some(),
+            peer: Mutex::new(peer),
+            serial: AtomicU64::new(0),
+        });
+        Ok(Dgram {
+            rx: DgramRx::new(socket.clone(), buffers),
+            tx: DgramTx::new(socket)?,
+            features: Features {
+                scatter_gather: true,
+                mtu,
+                ..Features::default()
+            },
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! The driver `dgram` in an engine.
+
+use std::io;
+use std::path::PathBuf;
+
+use softnet_engine::{Opened, Settings};
+
+use super::{Dgram, DgramRx, DgramTx};
+use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::vhost_user::SocketSpec;
+use crate::{Buffers, ListenError};
+
+/// A port whose other end is a process with a datagram socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DgramSpec {
+    /// Socket to the peer.
+    pub socket: SocketSpec,
+}
+
+/// Why a port cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DgramError {
+    /// A socket has one queue each way.
+    #[error("a port of driver dgram has 1 queue, not {0}")]
+    BadQueues(usize),
+    /// The socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The path.
+    #[error("{path}: not possible as the path of a socket")]
+    BadPath {
+        /// The path.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Files.
+    #[error("cannot make a port of driver dgram")]
+    System(#[from] io::Error),
+}
+
+impl Driver for DgramSpec {
+    type Rx = DgramRx;
+    type Tx = DgramTx;
+    type Error = DgramError;
+
+    const KIND: Option<&'static str> = None;
+    const IS_OF_HOST: bool = false;
+    const NO_QUEUE: bool = false;
+    const MTUS: (u32, u32) = ETHERNET_MTUS;
+
+    fn open(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+    ) -> Result<Opened<DgramRx, DgramTx>, DgramError> {
+        if queues != 1 {
+            return Err(DgramError::BadQueues(queues));
+        }
+        let Dgram { rx, tx, features } = Dgram::open(self, settings.mtu, buffers)?;
+        Ok(Opened {
+            rx: vec![rx],
+            tx: vec![tx],
+            features,
+        })
+    }
+
+    fn change(&self, _: &Settings, _: &Settings) -> Result<(), DgramError> {
+        Ok(())
+    }
+
+    fn conflicts(&self, other: &DgramSpec) -> bool {
+        self.socket.path == other.socket.path
+    }
+
+    fn of_kind(_: &str, _: &str) -> Option<DgramSpec> {
+        None
+    }
+}

@@ -1,0 +1,84 @@
+//! Files that are replaced whole.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use super::{AskError, Ledger, Performed, Privileged, Subject, ask};
+use crate::NetnsSpec;
+
+/// Longest content, in bytes.
+const LONGEST: u64 = 256 << 20;
+
+/// Replaces a file by the content of the one that comes along.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteFile {
+    path: PathBuf,
+}
+
+impl Privileged for WriteFile {
+    type Answer = ();
+    type Error = io::Error;
+    const OF_NETWORK: bool = false;
+
+    fn subject(&self, _: Option<&NetnsSpec>) -> Option<Subject> {
+        Some(Subject::File(self.path.clone()))
+    }
+
+    fn perform(self, files: Vec<OwnedFd>, _: &Ledger) -> Performed<(), io::Error> {
+        let content = files.into_iter().next();
+        let content = content.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut content = fs::File::from(content);
+        if !content.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        content.rewind()?;
+        let mut new = self.path.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        // What is left of one that was interrupted.
+        let _ = fs::remove_file(&new);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        let written = io::copy(&mut content.take(LONGEST), &mut file)
+            .and_then(|_| file.flush())
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&new, &self.path));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written?;
+        // The new name lasts once its directory does.
+        let directory = self
+            .path
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty());
+        fs::File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+        Ok(((), Vec::new()))
+    }
+}
+
+/// Replaces a file by one with this content, which only this user may read: the old one or the new
+/// one is there, also after a crash. The helper does so for files that the configuration names.
+///
+/// # Errors
+/// If it cannot be written; the old one is there then.
+pub fn write_file(path: &Path, content: &[u8]) -> Result<(), AskError<io::Error>> {
+    let write = || -> io::Result<fs::File> {
+        let mut file = fs::File::from(memfd_create("softnet", MemfdFlags::CLOEXEC)?);
+        file.write_all(content)?;
+        Ok(file)
+    };
+    let file = write().map_err(AskError::Channel)?;
+    let path = path.to_owned();
+    ask(None, WriteFile { path }, &[file.as_fd()]).map(drop)
+}

@@ -1,0 +1,114 @@
+//! The thread of a port: it waits for a peer, and for its end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::{SocketFlags, accept_with};
+use rustix::time::Timespec;
+
+use super::port::{Port, drain, notify};
+use crate::{Listener, PeerCredentials, rights};
+
+/// Time between two tries to connect, and between the end of a connection and the next.
+const AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 250_000_000,
+};
+
+/// Source of connections.
+pub(super) enum Place {
+    /// A socket that listens.
+    Listen(OwnedFd),
+    /// A function that makes the next one.
+    Make(Box<dyn FnMut() -> io::Result<OwnedFd> + Send>),
+}
+
+/// A port and its thread, which ends with the value.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) port: Arc<Port>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    /// Removes the socket's file.
+    _listener: Option<Listener>,
+}
+
+impl Life {
+    pub(super) fn start(
+        port: Arc<Port>,
+        mut place: Place,
+        listener: Option<Listener>,
+    ) -> io::Result<Life> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let thread = {
+            let (port, stop) = (port.clone(), stop.clone());
+            std::thread::Builder::new()
+                .name("stream".to_owned())
+                .spawn(move || {
+                    rights::port_thread();
+                    while serve(&port, &mut place, &stop).is_some() {}
+                })?
+        };
+        Ok(Life {
+            port,
+            stop,
+            thread: Some(thread),
+            _listener: listener,
+        })
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        notify(&self.stop);
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves one connection, from before it is made to its end. `None`: the port is closed.
+fn serve(port: &Port, place: &mut Place, stop: &OwnedFd) -> Option<()> {
+    let made = match place {
+        Place::Listen(listener) => {
+            wait(&[stop, listener], None)?;
+            accept_with(&*listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+                .map_err(io::Error::from)
+        }
+        Place::Make(make) => make(),
+    };
+    let connected = made.and_then(|socket| {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let peer = PeerCredentials::of(&socket);
+        let status = peer.map_or_else(
+            |_| "connected".to_owned(),
+            |peer| format!("connected to a process of user {}", peer.uid),
+        );
+        port.connect(socket, status)
+    });
+    match connected {
+        Ok(()) => {
+            wait(&[stop, &port.lost], None)?;
+            drain(&port.lost);
+        }
+        // Another one may come.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(()),
+        Err(error) => port.fail_to_connect(format!("not connected: {error}")),
+    }
+    wait(&[stop], Some(&AGAIN))
+}
+
+/// Waits until one of the files is readable, or the time is over. `None`: the first is.
+fn wait(files: &[&OwnedFd], timeout: Option<&Timespec>) -> Option<()> {
+    let mut files: Vec<_> = files
+        .iter()
+        .map(|file| PollFd::new(file, PollFlags::IN))
+        .collect();
+    // An error has the caller look at everything again.
+    let _ = poll(&mut files, timeout);
+    files[0].revents().is_empty().then_some(())
+}

@@ -1,0 +1,154 @@
+//! The connection of a port, shared by its thread and its queues.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use softnet::tx::RingWaker;
+use softnet_engine::{DeviceDrops, Link, LinkState};
+
+/// Events of a port, and who is connected.
+#[derive(Debug)]
+pub(super) struct Port {
+    /// Readable when the connection is: the file of the receive queue, which lasts.
+    pub(super) readable: OwnedFd,
+    /// Readable when the connection is writable again: that of the transmit queue.
+    pub(super) writable: OwnedFd,
+    /// Counts connections made and lost: a queue looks at its connection again when it has
+    /// changed. It is changed with the lock held, after the connection.
+    serial: AtomicU64,
+    state: Mutex<State>,
+    pub(super) waker: OnceLock<RingWaker>,
+    /// Tells the thread that the connection is lost.
+    pub(super) lost: OwnedFd,
+    /// Tells a worker that the link changed.
+    changed: OwnedFd,
+}
+
+#[derive(Debug)]
+struct State {
+    connection: Option<Arc<OwnedFd>>,
+    status: String,
+}
+
+/// A queue's view of the connection.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    serial: u64,
+    pub(super) connection: Option<Arc<OwnedFd>>,
+}
+
+impl Port {
+    pub(super) fn new() -> io::Result<Port> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Port {
+            readable: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            writable: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            serial: AtomicU64::new(0),
+            state: Mutex::new(State {
+                connection: None,
+                status: "not connected".to_owned(),
+            }),
+            waker: OnceLock::new(),
+            lost: event()?,
+            changed: event()?,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks whether the connection is another one. True: it is.
+    pub(super) fn follow(&self, seen: &mut Seen) -> bool {
+        // Acquire pairs with the Release below: who sees the number sees what it stands for, under
+        // the lock all the same.
+        if self.serial.load(Ordering::Acquire) == seen.serial {
+            return false;
+        }
+        let state = self.state();
+        seen.serial = self.serial.load(Ordering::Acquire);
+        seen.connection.clone_from(&state.connection);
+        true
+    }
+
+    /// Has a connection from now on. Called while there is none.
+    pub(super) fn connect(&self, socket: OwnedFd, status: String) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&self.readable, &socket, data, epoll::EventFlags::IN)?;
+        epoll::add(&self.writable, &socket, data, epoll::EventFlags::OUT)?;
+        self.set(Some(Arc::new(socket)), status);
+        Ok(())
+    }
+
+    /// The connection is lost, if it is still this one.
+    pub(super) fn lose(&self, connection: &Arc<OwnedFd>, reason: String) {
+        let is_current = |current| Arc::ptr_eq(current, connection);
+        if !self.state().connection.as_ref().is_some_and(is_current) {
+            return;
+        }
+        // Their files must not be ready for it any more. The socket itself is closed when both
+        // queues have looked.
+        let _ = epoll::delete(&self.readable, connection);
+        let _ = epoll::delete(&self.writable, connection);
+        let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+        self.set(None, reason);
+        notify(&self.lost);
+    }
+
+    fn set(&self, connection: Option<Arc<OwnedFd>>, status: String) {
+        let mut state = self.state();
+        state.connection = connection;
+        state.status = status;
+        self.serial.fetch_add(1, Ordering::Release);
+        drop(state);
+        notify(&self.changed);
+        // What waits is sent, or dropped.
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Why there is no connection. Said once.
+    pub(super) fn fail_to_connect(&self, reason: String) {
+        let mut state = self.state();
+        if state.connection.is_none() && state.status != reason {
+            state.status = reason;
+        }
+    }
+}
+
+/// Makes an event file readable.
+pub(super) fn notify(event: &OwnedFd) {
+    // It fails only where it is readable already.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// Makes an event file readable no longer.
+pub(super) fn drain(event: &OwnedFd) {
+    let _ = rustix::io::read(event, &mut [0; 8]);
+}
+
+impl Link for Port {
+    fn dropped(&self) -> DeviceDrops {
+        DeviceDrops::default()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.changed.as_fd())
+    }
+
+    fn status(&self) -> Option<String> {
+        Some(self.state().status.clone())
+    }
+
+    fn state(&self) -> LinkState {
+        drain(&self.changed);
+        LinkState {
+            up: self.state().connection.is_some(),
+            ..LinkState::default()
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! Effects of actions on packets, their counts, and their words.
+
+use softnet::mem::Pool;
+use softnet::qdisc::To;
+use softnet::testing::{frame, pool};
+use softnet::time::Time;
+
+use super::*;
+use crate::filter::{Classified, FilterKind, FilterList, FilterOp, FilterSpec};
+use crate::handle::Handle;
+
+fn parse(text: &str) -> ActionSpec {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn list(texts: &[&str]) -> ActionList {
+    texts.iter().map(|text| Action::new(parse(text))).collect()
+}
+
+/// One filter for all packets, with these actions.
+fn filters(actions: ActionList) -> FilterList {
+    let mut list = FilterList::default();
+    let filter = FilterSpec {
+        actions,
+        ..FilterSpec::new(FilterKind::Matchall, Handle::new(1, 1))
+    };
+    list.put(FilterOp::Add, filter).unwrap();
+    list
+}
+
+fn counts(list: &FilterList, at: usize) -> (u64, u64, u64, u64) {
+    let (spec, _) = list.shown().next().unwrap();
+    let stats = spec.actions.as_slice()[at].stats();
+    (stats.packets, stats.bytes, stats.drops, stats.overlimits)
+}
+
+/// The fate of a packet, and the packet.
+fn run(pool: &Pool, list: &FilterList, mut packet: Packet) -> (Classified, Packet, Cx) {
+    let mut cx = Cx::new(pool);
+    cx.now = Time(5_000_000_000);
+    let classified = list.filters().classify(&mut packet, &mut cx);
+    (classified, packet, cx)
+}
+
+/// A frame with this EtherType and these bytes behind it.
+fn packet(pool: &Pool, ethertype: u16, behind: &[u8]) -> Packet {
+    let mut packet = pool.alloc().unwrap();
+    assert!(packet.append(&[2, 0, 0, 0, 0, 0xB, 2, 0, 0, 0, 0, 0xA]));
+    assert!(packet.append(&ethertype.to_be_bytes()));
+    assert!(packet.append(behind));
+    packet
+}
+
+/// UDP over IPv4, with wrong checksums.
+fn udp(pool: &Pool) -> Packet {
+    let mut bytes = vec![0x45, 0xb8, 0, 32, 0, 1, 0, 0, 64, 17, 0xAA, 0xBB];
+    bytes.extend([
+        10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0, 53, 0, 12, 0x12, 0x34,
+    ]);
+    bytes.extend([1, 2, 3, 4]);
+    packet(pool, 0x0800, &bytes)
+}
+
+const CLASS: Classified = Classified::Class(Handle::new(1, 1));
+
+#[test]
+fn words_are_read_as_they_are_written() {
+    for (text, written) in [
+        ("pass", "pass"),
+        ("ok", "pass"),
+        ("gact goto chain 7 index 3", "goto chain 7 index 3"),
+        ("jump 2", "jump 2"),
+        ("drop random determ pass 4", "drop random determ pass 4"),
+        (
+            "police rate 1mbit burst 10k",
+            "police rate 125000bps burst 10240 conform-exceed reclassify/pass",
+        ),
+        (
+            "police pkts_rate 1000 pkts_burst 10 conform-exceed drop/pipe",
+            "police pkts_rate 1000 pkts_burst 10 conform-exceed drop/pipe",
+        ),
+        (
+            "police rate 8kbit burst 1k mtu 1500 peakrate 16kbit linklayer atm overhead 10 drop",
+            "police rate 1000bps peakrate 2000bps burst 1024 mtu 1500 overhead 10 linklayer atm conform-exceed drop/pass",
+        ),
+        (
+            "mirred egress redirect dev ifb0",
+            "mirred egress redirect dev ifb0",
+        ),
+        (
+            "mirred ingress mirror blockid 3 drop",
+            "mirred ingress mirror blockid 3 drop",
+        ),
+        (
+            "skbedit mark 5/0xf priority 1:2 queue_mapping 3",
+            "skbedit queue_mapping 3 priority 1:2 mark 0x5/0xf",
+        ),
+        (
+            "skbedit ptype host inheritdsfield pass",
+            "skbedit ptype host inheritdsfield pass",
+        ),
+        (
+            "vlan push id 5 protocol 802.1ad priority 3",
+            "vlan push id 5 protocol 0x88a8 priority 3",
+        ),
+        (
+            "vlan push_eth dst_mac 2:0:0:0:0:1 src_mac 02:00:00:00:00:02",
+            "vlan push_eth dst_mac 02:00:00:00:00:01 src_mac 02:00:00:00:00:02",
+        ),
+        (
+            "pedit ex munge ip offset 8 set 0x3f000000/0x00ffffff pipe",
+            "pedit ex munge ip offset 8 set 0x3f000000/0x00ffffff pipe",
+        ),
+        (
+            "pedit munge offset 0 at 3 0xf 2 set 1/0",
+            "pedit munge network offset 0 at 3 0xf 2 set 0x00000001/0x00000000",
+        ),
+        ("csum ip4h and udp pipe", "csum ip4h udp pipe"),
+        (
+            "skbmod set dmac 2:0:0:0:0:9 swap mac",
+            "skbmod set dmac 02:00:00:00:00:09 swap mac",
+        ),
+        (
+            "simple sdata \"a b\" cookie a1b2",
+            "simple sdata \"a b\" cookie a1b2",
+        ),
+    ] {
+        let spec = parse(text);
+        assert_eq!(spec.to_string(), written);
+        if !written.contains("network") {
+            assert_eq!(parse(written), spec);
+        }
+    }
+    for (text, part) in [
+        ("", "is no action"),
+        ("fly", "is no action"),
+        ("pass twice", "gact has no option"),
+        ("police", "needs a rate"),
+        (
+            "police rate 1mbit pkts_rate 5",
+            "not allowed in same action",
+        ),
+        (
+            "police rate 1mbit burst 1k conform-exceed drop/goto:3",
+            "goto chain not allowed",
+        ),
+        (
+            "drop random determ goto chain 4 5",
+            "goto chain not allowed",
+        ),
+        ("vlan push id 4095", "below 4095"),
+        ("vlan modify", "needs an id"),
+        ("pedit munge offset 2 set 1/1", "32bit boundaries"),
+        ("pedit", "1 to 255 keys"),
+        ("skbedit", "something to edit"),
+        ("skbedit queue_mapping skbhash 5 3", "ends before its start"),
+        ("csum", "needs ip4h"),
+        ("skbmod", "something to change"),
+        ("goto chain 268435456", "exceeds upper limit"),
+        (
+            "simple sdata \"12345678901234567890123456789012\"",
+            "31 bytes",
+        ),
+        ("mirred egress redirect", "needs dev or blockid"),
+    ] {
+        let error = text.parse::<ActionSpec>().expect_err(text).to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn lists_are_gone_through_with_pipes_and_jumps() {
+    let pool = pool(8);
+    for (actions, expected, seen) in [
+        (&["pipe", "pipe"][..], CLASS, [1, 1, 0]),
+        (&["pass", "drop"], CLASS, [1, 0, 0]),
+        (&["jump 2", "drop", "pass"], CLASS, [1, 0, 1]),
+        (&["jump 3", "drop", "drop"], CLASS, [1, 0, 0]),
+        (&["jump 4", "drop", "drop"], CLASS, [1, 0, 0]),
+        (&["pipe", "jump 1"], CLASS, [1, 32, 0]),
+        (&["repeat"], CLASS, [32, 0, 0]),
+        (&["stolen"], Classified::Consumed, [1, 0, 0]),
+        (&["trap"], Classified::Consumed, [1, 0, 0]),
+    ] {
+        let list = filters(list(actions));
+        let (classified, ..) = run(&pool, &list, frame(&pool, 1, 2, 60, 0));
+        assert_eq!(classified, expected, "{actions:?}");
+        for (n, seen) in seen.into_iter().enumerate().take(actions.len()) {
+            assert_eq!(counts(&list, n).0, seen, "{actions:?}");
+        }
+    }
+    // The list of 33 is cut.
+    let many: ActionList = (0..40).map(|_| Action::from(Control::Pipe)).collect();
+    assert_eq!(many.as_slice().len(), ActionList::MAX);
+}
+
+/// One of four, each fourth packet; and by chance about as many.
+#[test]
+fn some_packets_go_another_way() {
+    let pool = pool(4);
+    let dropped = |text: &str| {
+        let list = filters(list(&[text]));
+        for _ in 0..4000 {
+            run(&pool, &list, frame(&pool, 1, 2, 60, 0));
+        }
+        counts(&list, 0).2
+    };
+    assert_eq!(dropped("pass random determ drop 4"), 1000);
+    assert!((800..1200).contains(&dropped("pass random netrand drop 4")));
+}
+
+/// A bucket of two packets, and one more each millisecond.
+#[test]
+fn police_lets_pass_what_the_rate_allows() {
+    let pool = pool(4);
+    let list = filters(list(&[
+        "police rate 8mbit burst 2000 conform-exceed drop/pass",
+    ]));
+    let filters = list.filters();
+    let mut cx = Cx::new(&pool);
+    let mut send = |now: u64, len| {
+        let mut packet = frame(&pool, 1, 2, len, 0);
+        cx.now = Time(1_000_000_000 + now);
+        filters.classify(&mut packet, &mut cx) == CLASS
+    };
+    let sent = [0, 0, 0, 999_999, 1_000_000, 1_000_000, 9_000_000].map(|now| send(now, 1000));
+    assert_eq!(sent, [true, true, false, false, true, false, true]);
+    let (packets, bytes, drops, over) = counts(&list, 0);
+    assert_eq!((packets, bytes, drops, over), (7, 7000, 3, 3));
+}
+
+/// Two filters in two instances share one bucket, exactly.
+#[test]
+fn a_shared_rate_is_one() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    let spec = parse("police rate 8mbit burst 20000 conform-exceed drop/pass index 4");
+    let action = table.add(spec, true, Time(1)).unwrap();
+    assert_eq!((action.references(), action.binds()), (1, 0));
+    let lists: Vec<FilterList> = (0..2)
+        .map(|_| filters([action.clone()].into_iter().collect()))
+        .collect();
+    assert_eq!((action.references(), action.binds()), (3, 2));
+    let mut cx = Cx::new(&pool);
+    let mut passed = 0;
+    // A hundredth of a second each, of 10000 bytes; twice as many are sent.
+    for n in 0..20_000 {
+        cx.now = Time(1_000_000_000 + n * 50_000 * 1000 / 1000);
+        let mut packet = frame(&pool, 1, 2, 100, 0);
+        let filters = lists[n as usize % 2].filters();
+        passed += u64::from(filters.classify(&mut packet, &mut cx) == CLASS) * 100;
+    }
+    // One second at 1 MB/s, the burst, and what the two have drawn in advance.
+    assert!((1_015_000..=1_020_001).contains(&passed), "{passed}");
+    assert_eq!(action.stats().packets, 20_000);
+    let mut lists = lists;
+    lists.pop();
+    assert_eq!((action.binds(), action.stats().packets), (1, 20_000));
+    assert_eq!(table.delete("police", 4), Err(ActionError::Bound));
+    assert_eq!(table.flush("police"), (0, true));
+    drop(lists);
+    assert_eq!(action.stats().packets, 20_000, "what is gone is counted");
+    assert_eq!(table.flush("police"), (1, false));
+    assert!(table.get("police", 4).is_none());
+}
+
+/// Parameters change for filters that have the action; counts go on.
+#[test]
+fn an_action_is_changed_in_its_place() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    let action = table.add(parse("pass"), false, Time(1)).unwrap();
+    assert_eq!(action.index(), 1);
+    let mut list = filters([action].into_iter().collect());
+    assert_eq!(run(&pool, &list, frame(&pool, 1, 2, 60, 0)).0, CLASS);
+    let changed = ActionSpec {
+        index: 1,
+        ..parse("drop")
+    };
+    let changed = table.change(changed, Time(2)).unwrap();
+    assert!(list.refresh(&changed));
+    let dropped = run(&pool, &list, frame(&pool, 1, 2, 60, 0)).0;
+    assert_eq!(
+        dropped,
+        Classified::Drop(softnet::stats::DropReason::FilterDrop)
+    );
+    assert_eq!(counts(&list, 0), (2, 120, 1, 0));
+    assert_eq!(list.shown().next().unwrap().1.packets, 2);
+    assert_eq!((changed.binds(), changed.index()), (1, 1));
+    drop(list);
+    drop(changed);
+    assert!(table.get("gact", 1).is_none(), "it came with the filter");
+    assert_eq!(table.add(parse("drop"), true, Time(3)).unwrap().index(), 1);
+    assert_eq!(table.add(parse("drop"), true, Time(3)).unwrap().index(), 2);
+    let again = ActionSpec {
+        index: 2,
+        ..parse("pass")
+    };
+    assert_eq!(
+        table.add(again, true, Time(3)).err(),
+        Some(ActionError::Exists)
+    );
+}
+
+#[test]
+fn mirred_moves_and_copies() {
+    let pool = pool(8);
+    let action = Action::new(parse("mirred egress redirect dev ifb0"));
+    let list_of = |action: &Action| filters([action.clone()].into_iter().collect());
+    let list = list_of(&action);
+    let (lost, ..) = run(&pool, &list, frame(&pool, 1, 2, 60, 0));
+    assert_eq!(
+        lost,
+        Classified::Drop(softnet::stats::DropReason::FilterDrop)
+    );
+    assert_eq!(counts(&list, 0), (1, 60, 0, 1), "there is no such link");
+    action.set_link(Some(7));
+    let (to, ..) = run(&pool, &list, frame(&pool, 1, 2, 60, 0));
+    let target = Target {
+        to: To::Link(7),
+        ingress: false,
+    };
+    assert_eq!(to, Classified::Redirect(target));
+    let mirror = filters(list_from(&[
+        "mirred ingress mirror blockid 3",
+        "vlan push id 5",
+    ]));
+    let (to, packet, mut cx) = run(&pool, &mirror, frame(&pool, 1, 2, 60, 0));
+    assert_eq!((to, packet.len()), (CLASS, 64));
+    let copies: Vec<_> = cx.elsewhere.drain().collect();
+    let target = Target {
+        to: To::Block(3),
+        ingress: true,
+    };
+    assert_eq!(copies.len(), 1);
+    assert_eq!((copies[0].0, copies[0].1.len()), (target, 1));
+    assert_eq!(
+        copies[0].1.front().unwrap().len(),
+        60,
+        "shared data is not changed"
+    );
+    assert_eq!(cx.elsewhere.take_copied(), 1);
+}
+
+fn list_from(texts: &[&str]) -> ActionList {
+    list(texts)
+}
+
+#[test]
+fn metadata_is_edited() {
+    let pool = pool(4);
+    let mut packet = udp(&pool);
+    packet.set_mark(0xff);
+    let list = filters(list(&[
+        "skbedit mark 5/0xf priority 1:2 queue_mapping 3",
+        "skbedit inheritdsfield",
+    ]));
+    let (_, packet, _) = run(&pool, &list, packet);
+    assert_eq!(
+        (packet.mark(), packet.priority(), packet.queue()),
+        (0xf5, 0x2e, Some(3))
+    );
+}
+
+#[test]
+fn tags_and_headers_come_and_go() {
+    let pool = pool(4);
+    let after = |actions: &[&str], packet: Packet| {
+        let list = filters(list(actions));
+        let (classified, packet, _) = run(&pool, &list, packet);
+        (
+            classified,
+            packet.data().get(12..20).unwrap_or_default().to_vec(),
+            packet.len(),
+        )
+    };
+    let plain = || packet(&pool, 0x0800, &[9; 46]);
+    let (_, bytes, len) = after(&["vlan push id 5 priority 3"], plain());
+    assert_eq!((bytes, len), (vec![0x81, 0, 0x60, 5, 8, 0, 9, 9], 64));
+    let (_, bytes, len) = after(
+        &["vlan push id 5", "vlan push id 6 protocol 802.1ad"],
+        plain(),
+    );
+    assert_eq!((bytes, len), (vec![0x88, 0xa8, 0, 6, 0x81, 0, 0, 5], 68));
+    let tagged = || {
+        packet(
+            &pool,
+            0x8100,
+            &[[0x60, 5, 8, 0].as_slice(), &[9; 46]].concat(),
+        )
+    };
+    let (_, bytes, len) = after(&["vlan modify id 7"], tagged());
+    assert_eq!((bytes, len), (vec![0x81, 0, 0x60, 7, 8, 0, 9, 9], 64));
+    let (_, bytes, _) = after(&["vlan modify id 7 priority 0 protocol 802.1ad"], tagged());
+    assert_eq!(bytes[..4], [0x88, 0xa8, 0, 7]);
+    let (_, bytes, len) = after(&["vlan pop", "vlan pop"], tagged());
+    assert_eq!((bytes, len), (vec![8, 0, 9, 9, 9, 9, 9, 9], 60));
+    let (classified, ..) = after(&["vlan pop_eth"], tagged());
+    assert_eq!(
+        classified,
+        Classified::Drop(softnet::stats::DropReason::FilterDrop)
+    );
+    let eth = "vlan push_eth dst_mac 2:0:0:0:0:1 src_mac 2:0:0:0:0:2";
+    let (_, bytes, len) = after(&[eth], plain());
+    assert_eq!((bytes, len), (vec![8, 0, 2, 0, 0, 0, 0, 0xB], 74));
+    let (_, bytes, len) = after(&[eth, "vlan pop_eth"], plain());
+    assert_eq!((bytes, len), (vec![8, 0, 9, 9, 9, 9, 9, 9], 60));
+}
+
+#[test]
+fn words_of_frames_are_edited() {
+    let pool = pool(4);
+    let after = |actions: &[&str], packet: Packet| {
+        let list = filters(list(actions));
+        let (_, packet, _) = run(&pool, &list, packet);
+        (packet.data().to_vec(), counts(&list, 0).3)
+    };
+    // The time to live.
+    let (bytes, over) = after(
+        &["pedit ex munge ip offset 8 set 0x3f000000/0x00ffffff"],
+        udp(&pool),
+    );
+    assert_eq!((bytes[14 + 8], bytes[14 + 9], over), (0x3f, 17, 0));
+    let (bytes, _) = after(
+        &["pedit ex munge ip offset 8 add 0xff000000/0x00ffffff"],
+        udp(&pool),
+    );
+    assert_eq!((bytes[14 + 8], bytes[14 + 9]), (63, 17));
+    let (bytes, _) = after(
+        &["pedit ex munge udp offset 0 set 0x0000ffff/0xffff0000"],
+        udp(&pool),
+    );
+    assert_eq!(bytes[34..38], [0x13, 0x88, 0xff, 0xff]);
+    let (bytes, _) = after(
+        &["pedit ex munge eth offset 0 set 0x02020202/0"],
+        udp(&pool),
+    );
+    assert_eq!(bytes[..6], [2, 2, 2, 2, 0, 0xB]);
+    let (bytes, _) = after(&["pedit munge offset -8 set 0x0202/0xffff0000"], udp(&pool));
+    assert_eq!(bytes[6..10], [2, 0, 2, 2]);
+    // What is not there stays, and is counted.
+    for text in [
+        "pedit ex munge tcp offset 0 set 1/0",
+        "pedit munge offset 400 set 1/0",
+        "pedit munge offset -16 set 1/0",
+        "pedit munge offset 0 at 400 0xff 0 set 1/0",
+        "pedit munge offset 0 at 1 0x1f 1 set 1/0",
+        "pedit munge offset 2147483644 set 1/0",
+    ] {
+        let whole = udp(&pool).data().to_vec();
+        let (bytes, over) = after(&[text], udp(&pool));
+        let same = bytes == whole || text.contains("at 1 ");
+        assert!(
+            same && over == u64::from(!text.contains("at 1 ")),
+            "{text} {over}"
+        );
+    }
+    // Behind a tag.
+    let tagged = packet(
+        &pool,
+        0x8100,
+        &[[0, 5].as_slice(), &udp(&pool).data()[12..]].concat(),
+    );
+    let (bytes, _) = after(&["pedit ex munge udp offset 0 set 0/0xffff"], tagged);
+    assert_eq!(bytes[38..42], [0, 0, 0, 53]);
+}
+
+#[test]
+fn checksums_are_made_right() {
+    let pool = pool(4);
+    let list = filters(list(&["csum ip4h udp"]));
+    let (_, packet, _) = run(&pool, &list, udp(&pool));
+    let bytes = packet.data();
+    assert_eq!(wire::checksum(&bytes[14..34]), 0);
+    let pseudo = wire::pseudo_header(&bytes[26..30], &bytes[30..34], 17, 12);
+    assert_eq!(!wire::fold(pseudo + wire::sum_bytes(&bytes[34..46])), 0);
+    // Without a checksum it stays so, and a length that is wrong is left alone.
+    for (at, value) in [(40, [0, 0]), (38, [0, 13])] {
+        let mut packet = udp(&pool);
+        packet.data_mut()[at..at + 2].copy_from_slice(&value);
+        let before = packet.data()[40..42].to_vec();
+        let (_, packet, _) = run(&pool, &list, packet);
+        assert_eq!(packet.data()[40..42], before);
+    }
+}
+
+/// RFC 3720 B.4: 32 bytes of zeros.
+#[test]
+fn sctp_has_a_crc() {
+    let pool = pool(4);
+    let mut bytes = vec![
+        0x45, 0, 0, 52, 0, 1, 0, 0, 64, 132, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ];
+    bytes.extend([0; 32]);
+    let list = filters(list(&["csum sctp"]));
+    let (_, packet, _) = run(&pool, &list, packet(&pool, 0x0800, &bytes));
+    assert_eq!(packet.data()[42..46], [0xaa, 0x36, 0x91, 0x8a]);
+}
+
+#[test]
+fn ethernet_headers_are_edited() {
+    let pool = pool(4);
+    let after = |text: &str, packet: Packet| {
+        let list = filters(list(&[text]));
+        run(&pool, &list, packet).1.data()[..16].to_vec()
+    };
+    let bytes = after("skbmod set dmac 2:0:0:0:0:9 set etype 0x1234", udp(&pool));
+    assert_eq!(
+        (&bytes[..6], &bytes[12..14]),
+        (&[2, 0, 0, 0, 0, 9][..], &[0x12, 0x34][..])
+    );
+    let bytes = after("skbmod swap mac", udp(&pool));
+    assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 0xA, 2, 0, 0, 0, 0, 0xB]);
+    let mut ect = udp(&pool);
+    ect.data_mut()[15] |= 2;
+    assert_eq!(after("skbmod ecn", ect)[15], 0xbb);
+}
+
+/// As many as there may be, and no more.
+#[test]
+fn a_table_is_bounded() {
+    let mut table = ActionTable::default();
+    let mut made = 0;
+    for _ in 0..100_000 {
+        made += u32::from(table.add(parse("pass"), true, Time(1)).is_ok());
+    }
+    assert_eq!(made, 65_536);
+    assert_eq!(table.iter("gact", 65_000).count(), 537);
+    assert_eq!(table.flush("gact"), (65_536, false));
+}

@@ -1,0 +1,412 @@
+//! `hfsc`: classes with service curves, in a hierarchy (tc-hfsc(7), tc-hfsc(8)).
+//!
+//! A leaf's real-time curve (`rt`) is what it gets whatever others get; what that leaves is shared
+//! among classes by their link-sharing curves (`ls`), up to their upper limits (`ul`).
+//! [`scheduler`] says which leaf is next, [`curve`] what a curve is.
+//!
+//! A packet goes to the leaf that its priority names (`major:minor`), else to the one of the first
+//! filter that matches, else to the default class. Where a filter names a class that is no leaf,
+//! that class's own filters are asked; one that leads upwards leads to the default class. What
+//! leads to no leaf is dropped (`no_class`). The qdisc is the class above all others, of minor
+//! number 0: as long as there are no others it is a leaf, which is first in, first out.
+//!
+//! Differences from the kernel: a leaf that holds its packets back (a `tbf`) counts as passive
+//! until it lets one go, where the kernel's stop until then; what was attached to a class that gets
+//! classes below it is removed; the class of the qdisc has no curves, which would do nothing.
+//!
+//! There is one instance for all transmit queues, with `parallel = true` as well: a curve is of the
+//! service that a class gets in all, to the packet, and instances could share a rate at best
+//! ([`crate::rate`]).
+
+mod class;
+mod curve;
+mod heap;
+mod scheduler;
+mod spec;
+
+use softnet::mem::{Packet, PacketList};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::stats::DropReason;
+use softnet::time::Time;
+
+use super::class::{ClassKind, Classes};
+use super::held::Held;
+use super::kind::{Kind, QdiscSpec};
+use super::option::{Form, QdiscOption, Unset, options};
+use super::spec::{QdiscEnv, SpecError};
+use crate::account::{Child, Children, ClassCounters, OwnStats};
+use crate::filter::{Filters, Lost};
+use crate::handle::Handle;
+use crate::qdisc::class::ClassSpec;
+use scheduler::Scheduler;
+
+pub use curve::ServiceCurve;
+pub use spec::{HfscClassSpec, HfscSpec};
+
+/// Filters that are asked one after the other at most.
+const HOPS: usize = 9;
+/// The words of a class's statistics.
+const WORK: usize = 0;
+const REAL_TIME_WORK: usize = 1;
+const PERIOD: usize = 2;
+const LEVEL: usize = 3;
+
+/// `hfsc`: classes with service curves (tc-hfsc(8)).
+#[derive(Debug)]
+pub struct Hfsc {
+    handle: Handle,
+    default: u16,
+    filters: Filters,
+    classes: Children,
+    scheduler: Scheduler,
+    /// Leaves with packets that the scheduler does not see.
+    held: Held,
+    /// Slot of the class that the qdisc is.
+    root: usize,
+}
+
+impl Kind for Hfsc {
+    type Spec = HfscSpec;
+    const NAME: &'static str = "hfsc";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Hfsc(s) =>
+        /// number of the class for all other packets: a text, hexadecimal as in tc, so that
+        /// `"30"` is class 1:30; what it leads to no leaf is dropped
+        "default": Form::Own; unset = Unset::Words("`\"0\"`"); wrong = "30",
+    };
+    const HAS_FILTERS: bool = true;
+    const IS_SINGLE: bool = true;
+
+    fn make(spec: &HfscSpec, handle: Handle, env: &QdiscEnv) -> Hfsc {
+        let mut classes = Children::none();
+        let queue = Hfsc::default_child(spec, env).make(Handle::NONE, env);
+        let (root, _) = classes.insert(0, Child::new(queue));
+        Hfsc {
+            handle,
+            default: spec.default,
+            filters: Filters::default(),
+            classes,
+            scheduler: Scheduler::new(root),
+            held: Held::default(),
+            root,
+        }
+    }
+
+    fn change(&mut self, spec: &HfscSpec, _: &mut Cx) {
+        self.default = spec.default;
+    }
+
+    fn default_child(_: &HfscSpec, env: &QdiscEnv) -> QdiscSpec {
+        let limit = env.txqueuelen;
+        QdiscSpec::Pfifo { limit }
+    }
+
+    fn children(&self) -> Option<&Children> {
+        Some(&self.classes)
+    }
+
+    fn children_mut(&mut self) -> Option<&mut Children> {
+        Some(&mut self.classes)
+    }
+
+    fn filters_mut(&mut self) -> Option<&mut Filters> {
+        Some(&mut self.filters)
+    }
+
+    fn flows(&self) -> u64 {
+        self.classes.flows()
+    }
+
+    fn child_changed(&mut self, slot: usize, cx: &mut Cx) {
+        self.update(slot, cx);
+        if slot != self.root
+            && self.scheduler.is_active(slot)
+            && let Peek::Packet(size) = self.classes.peek(slot, cx)
+        {
+            self.scheduler.set_next(slot, size.bytes);
+        }
+    }
+}
+
+impl ClassKind for Hfsc {
+    type Class = HfscClassSpec;
+    const CLASSES: Classes = Classes {
+        nested: true,
+        filters: true,
+        root: true,
+        in_use: "HFSC class in use",
+        options: HfscClassSpec::OPTIONS,
+        default: |_| ClassSpec::Hfsc(HfscClassSpec::default()),
+    };
+
+    fn check_class(class: &HfscClassSpec) -> Result<(), SpecError> {
+        class.check()
+    }
+
+    /// One without a link-sharing curve shares by its real-time curve.
+    fn become_inner(class: &mut HfscClassSpec) {
+        class.ls = class.ls.or(class.rt);
+    }
+
+    fn own_stats(counters: &ClassCounters) -> Option<OwnStats> {
+        let words = counters.own.words();
+        Some(OwnStats::Hfsc {
+            work: words[WORK],
+            rtwork: words[REAL_TIME_WORK],
+            period: words[PERIOD],
+            level: words[LEVEL],
+        })
+    }
+
+    fn add_class(
+        &mut self,
+        slot: usize,
+        _: u16,
+        parent: Option<usize>,
+        class: &HfscClassSpec,
+        moved: &mut PacketList,
+        cx: &mut Cx,
+    ) {
+        let parent = parent.unwrap_or(self.root);
+        self.held.set(slot);
+        self.held.release(parent);
+        self.scheduler.deactivate(parent, cx.now);
+        self.scheduler.add(slot, parent, class);
+        self.publish(slot);
+        self.classes.purge(moved, cx);
+    }
+
+    fn change_class(&mut self, slot: usize, class: &HfscClassSpec, cx: &mut Cx) {
+        let next = match self.scheduler.is_active(slot) {
+            true => match self.classes.peek(slot, cx) {
+                Peek::Packet(size) => Some(size.bytes),
+                _ => None,
+            },
+            false => None,
+        };
+        self.scheduler.change(slot, class, next, cx.now);
+        self.publish(slot);
+    }
+
+    fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
+        self.held.release(slot);
+        self.scheduler.deactivate(slot, cx.now);
+        self.scheduler.remove(slot);
+        self.publish(self.scheduler.class(slot).parent);
+        self.classes.purge(moved, cx);
+    }
+}
+
+impl Hfsc {
+    fn is_leaf(&self, slot: usize) -> bool {
+        self.classes
+            .get(slot)
+            .is_some_and(|child| !child.is_inner())
+    }
+
+    /// The leaf that a packet goes to.
+    ///
+    /// # Errors
+    /// If there is none, or a filter takes it out.
+    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
+        let find = |class: Handle| {
+            let ours = class.qdisc() == self.handle;
+            ours.then(|| self.classes.find(class.minor())).flatten()
+        };
+        let named = find(Handle::from_raw(packet.priority()));
+        if let Some(leaf) = named.filter(|&slot| self.is_leaf(slot)) {
+            return Ok(leaf);
+        }
+        let (mut filters, mut above) = (&self.filters, self.root);
+        for _ in 0..HOPS {
+            let Some(class) = filters.classify(packet, cx).class()? else {
+                break;
+            };
+            let level = |slot: usize| self.scheduler.class(slot).level;
+            let below = find(class).filter(|&slot| level(slot) < level(above));
+            match below {
+                Some(slot) if self.is_leaf(slot) => return Ok(slot),
+                Some(slot) => (filters, above) = (self.classes.filters(slot), slot),
+                None => break,
+            }
+        }
+        let default = self.classes.find(self.default);
+        let leaf = default.filter(|&slot| self.is_leaf(slot));
+        leaf.ok_or(Lost::Dropped(DropReason::NoClass))
+    }
+
+    fn is_empty(&self, slot: usize) -> bool {
+        self.classes.get(slot).is_none_or(Child::is_empty)
+    }
+
+    /// Takes over what a class and those above it have counted.
+    fn publish(&self, slot: usize) {
+        let mut at = slot;
+        while at != class::NONE {
+            let class = self.scheduler.class(at);
+            if let Some(child) = self.classes.get(at) {
+                let own = &child.counters().own;
+                own.put(WORK, class.total);
+                own.put(REAL_TIME_WORK, class.cumulative);
+                own.put(PERIOD, class.period);
+                own.put(LEVEL, class.level as u64);
+            }
+            at = class.parent;
+        }
+    }
+
+    /// A leaf is in the race as its queue says (INV-Q-7).
+    #[inline]
+    fn update(&mut self, slot: usize, cx: &mut Cx) {
+        if slot == self.root {
+            return;
+        }
+        if self.is_empty(slot) {
+            self.held.release(slot);
+            self.scheduler.deactivate(slot, cx.now);
+            self.publish(slot);
+        } else if !self.scheduler.is_active(slot) {
+            self.held.release(slot);
+            self.start(slot, cx);
+        }
+    }
+
+    /// A leaf with packets comes into the race, as soon as it lets one go.
+    fn start(&mut self, slot: usize, cx: &mut Cx) {
+        let later = cx.now.plus_nanos(1);
+        match self.classes.peek(slot, cx) {
+            Peek::Packet(size) => {
+                self.scheduler.activate(slot, size.bytes, cx.now);
+                self.publish(slot);
+            }
+            Peek::At(time) => self.held.hold(slot, time.max(later)),
+            // It dropped what it had as it was looked at; or it does not do what it says.
+            Peek::Idle | Peek::Unknown if self.is_empty(slot) => {}
+            Peek::Idle | Peek::Unknown => self.held.hold(slot, later),
+        }
+    }
+
+    fn put(&mut self, slot: usize, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let verdict = self.classes.enqueue(slot, packets, cx);
+        self.update(slot, cx);
+        verdict
+    }
+
+    fn serve(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        if self.scheduler.is_bare() {
+            return self.classes.dequeue(self.root, budget, out, cx);
+        }
+        let mut left = budget as u64;
+        let later = cx.now.plus_nanos(1);
+        while let Some(slot) = self.held.due(cx.now) {
+            self.start(slot, cx);
+        }
+        loop {
+            if self.classes.stats.qlen == 0 {
+                return Next::Idle;
+            }
+            if left == 0 {
+                return Next::Ready;
+            }
+            let Some(choice) = self.scheduler.choose(cx.now) else {
+                self.classes.stats.overlimits += 1;
+                let next = self.scheduler.next_event().min(self.held.next());
+                return Next::At(next.max(later));
+            };
+            let leaf = choice.leaf;
+            let until = match self.classes.peek(leaf, cx) {
+                Peek::Packet(_) => None,
+                Peek::At(time) => Some(time.max(later)),
+                Peek::Idle | Peek::Unknown => Some(later),
+            };
+            let sent = match until {
+                None => self.classes.send_one(leaf, out, cx),
+                Some(_) => Default::default(),
+            };
+            if sent.packets == 0 {
+                self.scheduler.deactivate(leaf, cx.now);
+                self.publish(leaf);
+                if !self.is_empty(leaf) {
+                    self.held.hold(leaf, until.unwrap_or(later));
+                }
+                continue;
+            }
+            left = left.saturating_sub(sent.packets);
+            let mut next = None;
+            if !self.is_empty(leaf) {
+                match self.classes.peek(leaf, cx) {
+                    Peek::Packet(size) => next = Some(size.bytes),
+                    Peek::At(time) => self.held.hold(leaf, time.max(later)),
+                    Peek::Idle | Peek::Unknown if self.is_empty(leaf) => {}
+                    Peek::Idle | Peek::Unknown => self.held.hold(leaf, later),
+                }
+            }
+            self.scheduler.charge(choice, sent.bytes, next, cx.now);
+            self.publish(leaf);
+        }
+    }
+}
+
+impl Qdisc for Hfsc {
+    fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        // Consecutive packets of one class stay one list.
+        let mut run = PacketList::new();
+        let mut current = self.root;
+        while let Some(mut packet) = packets.pop_front() {
+            let slot = match self.classify(&mut packet, cx) {
+                Ok(slot) => slot,
+                Err(lost) => {
+                    let lost = lost.settle(packet, &mut self.classes.stats, cx);
+                    verdict = verdict.max(lost);
+                    continue;
+                }
+            };
+            if slot != current && !run.is_empty() {
+                verdict = verdict.max(self.put(current, &mut run, cx));
+            }
+            current = slot;
+            if !run.is_empty() {
+                run.push_back(packet);
+                continue;
+            }
+            match self.classes.push_pfifo(slot, packet) {
+                Ok(true) => self.update(slot, cx),
+                Ok(false) => {}
+                Err(packet) => run.push_back(packet),
+            }
+        }
+        if !run.is_empty() {
+            verdict = verdict.max(self.put(current, &mut run, cx));
+        }
+        verdict
+    }
+
+    fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        self.serve(budget, out, cx)
+    }
+
+    /// Which leaf is next shows only as it is served.
+    fn peek(&self, _: Time) -> Peek {
+        match self.classes.stats.qlen {
+            0 => Peek::Idle,
+            _ => Peek::Unknown,
+        }
+    }
+
+    fn drain(&mut self, out: &mut PacketList) {
+        self.classes.drain(out);
+        self.held.clear();
+        self.scheduler.reset();
+    }
+
+    fn wants_enqueue_time(&self) -> bool {
+        self.classes.wants_enqueue_time()
+    }
+
+    fn stats(&self) -> &QdiscStats {
+        &self.classes.stats
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -1,0 +1,546 @@
+//! Which leaf of an `hfsc` is next. Knows classes by their slots and packets by their lengths.
+//!
+//! A leaf with a real-time curve is *eligible* when what it would get late otherwise has to be sent
+//! now; of those that are, the one with the earliest deadline is served. Where none is, the rest is
+//! shared: from the root on, of the active classes that are below their upper limits the one with
+//! the least virtual time is chosen, which advances with what it has sent as its link-sharing curve
+//! says. Names as in the paper: Stoica, Zhang and Ng, "A Hierarchical Fair Service Curve Algorithm
+//! for Link-Sharing, Real-Time, and Priority Services", IEEE/ACM Transactions on Networking 8(2),
+//! 2000; the upper limit is ALTQ's.
+
+use softnet::time::Time;
+
+use super::class::{Class, NONE};
+use super::curve::{Curve, NEVER, Runtime, ticks, time_of};
+use super::heap::{Heap, Order};
+use super::spec::HfscClassSpec;
+
+/// A leaf to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) leaf: usize,
+    /// Because of its real-time curve.
+    pub(super) real_time: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    classes: Vec<Class>,
+    root: usize,
+    waiting: Heap,
+    eligible: Heap,
+    /// Numbers changes, so that what changed first comes first among equals.
+    number: u64,
+}
+
+impl Scheduler {
+    /// With the root at a slot.
+    pub(super) fn new(root: usize) -> Scheduler {
+        let mut scheduler = Scheduler {
+            classes: Vec::new(),
+            root,
+            waiting: Heap::new(Order::Waiting),
+            eligible: Heap::new(Order::Eligible),
+            number: 0,
+        };
+        scheduler.put(root, NONE, &HfscClassSpec::default());
+        scheduler
+    }
+
+    fn put(&mut self, slot: usize, parent: usize, spec: &HfscClassSpec) {
+        while self.classes.len() <= slot {
+            let none = Class::new(NONE, &HfscClassSpec::default());
+            self.classes.push(none);
+        }
+        self.classes[slot] = Class::new(parent, spec);
+        self.waiting.reserve(self.classes.len());
+        self.eligible.reserve(self.classes.len());
+    }
+
+    pub(super) fn class(&self, slot: usize) -> &Class {
+        &self.classes[slot]
+    }
+
+    /// True if the root has no classes below it.
+    pub(super) fn is_bare(&self) -> bool {
+        self.classes[self.root].level == 0
+    }
+
+    /// True if a leaf has packets that are to be sent.
+    #[inline]
+    pub(super) fn is_active(&self, slot: usize) -> bool {
+        self.classes[slot].is_active
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    /// There is a class without packets below a class that has none.
+    pub(super) fn add(&mut self, slot: usize, parent: usize, spec: &HfscClassSpec) {
+        self.put(slot, parent, spec);
+        self.upgrade(parent);
+        let above = &mut self.classes[parent];
+        let children = above.children() + 1;
+        above.fits.reserve(children);
+        above.unfits.reserve(children);
+        above.last.reserve(children);
+        self.relevel(parent, None, Some(0));
+    }
+
+    /// A class with classes below it shares by its real-time curve, if it has no other.
+    fn upgrade(&mut self, slot: usize) {
+        let class = &mut self.classes[slot];
+        if let (Some(rt), None) = (class.rt, class.ls) {
+            class.ls = Some(rt);
+            let virtuals = Runtime::new(rt, class.virtual_time, class.total);
+            class.virtuals = Some(virtuals);
+        }
+    }
+
+    /// A class without packets is no more.
+    pub(super) fn remove(&mut self, slot: usize) {
+        let Class { parent, level, .. } = self.classes[slot];
+        self.relevel(parent, Some(level), None);
+    }
+
+    fn relevel(&mut self, mut slot: usize, mut before: Option<usize>, mut after: Option<usize>) {
+        while slot != NONE {
+            let class = &mut self.classes[slot];
+            let level = class.level;
+            let changed = class.count_below(before, after);
+            (before, after) = (Some(level), Some(class.level));
+            let parent = class.parent;
+            if !changed {
+                break;
+            }
+            slot = parent;
+        }
+    }
+
+    /// A class takes other curves. `next`: the length of the next packet, if it is an active leaf.
+    pub(super) fn change(
+        &mut self,
+        slot: usize,
+        spec: &HfscClassSpec,
+        next: Option<u64>,
+        now: Time,
+    ) {
+        let has = |class: &Class| (class.rt.is_some(), class.ls.is_some());
+        let class = &self.classes[slot];
+        let same = has(class) == (spec.rt.is_some(), spec.ls.is_some());
+        let next = next.filter(|_| class.is_active);
+        if !same && next.is_some() {
+            self.deactivate(slot, now);
+        }
+        self.classes[slot].set_curves(spec, ticks(now));
+        if self.classes[slot].ul.is_none() {
+            self.classes[slot].own_fit = 0;
+        }
+        match next {
+            Some(len) if !same => self.activate(slot, len, now),
+            Some(len) => {
+                if self.classes[slot].rt.is_some() {
+                    self.set_real_time(slot, len, now);
+                }
+                self.share(slot, 0, false, now);
+            }
+            None if self.classes[slot].active > 0 => self.limit_anew(slot, now),
+            None => {}
+        }
+    }
+
+    /// A class with active ones below has another upper limit.
+    fn limit_anew(&mut self, slot: usize, now: Time) {
+        let mut at = slot;
+        while self.classes[at].parent != NONE {
+            let class = &mut self.classes[at];
+            if let Some(limits) = class.limits {
+                class.own_fit = limits.x_of(class.total);
+            }
+            self.refit(at, ticks(now));
+            at = self.classes[at].parent;
+        }
+    }
+
+    /// A leaf that was not active has packets, the first of this length.
+    pub(super) fn activate(&mut self, slot: usize, len: u64, now: Time) {
+        let class = &mut self.classes[slot];
+        if class.is_active {
+            return;
+        }
+        class.is_active = true;
+        let tick = ticks(now);
+        if let (Some(rt), Some(deadlines)) = (class.rt, &mut class.deadlines) {
+            deadlines.lower(&rt, tick, class.cumulative);
+            class.eligibles = Some(deadlines.eligible(&rt));
+            self.set_real_time(slot, len, now);
+        }
+        if self.classes[slot].ls.is_some() {
+            self.start_sharing(slot, tick);
+        }
+    }
+
+    /// Computes when a leaf is eligible, and its deadline.
+    fn set_real_time(&mut self, slot: usize, len: u64, now: Time) {
+        self.leave_real_time(slot);
+        let number = self.next_number();
+        let class = &mut self.classes[slot];
+        let (Some(eligibles), Some(deadlines)) = (&class.eligibles, &class.deadlines) else {
+            return;
+        };
+        class.eligible = eligibles.x_of(class.cumulative);
+        class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
+        class.eligible_number = number;
+        let is_eligible = class.eligible <= ticks(now);
+        if is_eligible {
+            self.eligible.push(&mut self.classes, slot);
+        } else {
+            self.waiting.push(&mut self.classes, slot);
+        }
+    }
+
+    fn leave_real_time(&mut self, slot: usize) {
+        self.waiting.remove(&mut self.classes, slot);
+        self.eligible.remove(&mut self.classes, slot);
+    }
+
+    /// The next packet of an active leaf is another one.
+    pub(super) fn set_next(&mut self, slot: usize, len: u64) {
+        let class = &mut self.classes[slot];
+        let Some(deadlines) = class.deadlines.filter(|_| class.is_active) else {
+            return;
+        };
+        class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
+        // Of those that wait, the order does not depend on it.
+        self.eligible.update(&mut self.classes, slot);
+    }
+
+    /// A heap of the class above a class, taken out to change the class.
+    fn of_parent<T>(
+        &mut self,
+        slot: usize,
+        which: fn(&mut Class) -> &mut Heap,
+        f: impl FnOnce(&mut Heap, &mut [Class]) -> T,
+    ) -> T {
+        let parent = self.classes[slot].parent;
+        let empty = Heap::new(Order::Last);
+        let mut heap = std::mem::replace(which(&mut self.classes[parent]), empty);
+        let result = f(&mut heap, &mut self.classes);
+        *which(&mut self.classes[parent]) = heap;
+        result
+    }
+
+    fn leave_sharing(&mut self, slot: usize) {
+        self.of_parent(
+            slot,
+            |above| &mut above.fits,
+            |heap, of| heap.remove(of, slot),
+        );
+        self.of_parent(
+            slot,
+            |above| &mut above.unfits,
+            |heap, of| heap.remove(of, slot),
+        );
+        self.of_parent(
+            slot,
+            |above| &mut above.last,
+            |heap, of| heap.remove(of, slot),
+        );
+    }
+
+    fn enter_sharing(&mut self, slot: usize, tick: u64) {
+        let which: fn(&mut Class) -> &mut Heap = if self.classes[slot].fit <= tick {
+            |above| &mut above.fits
+        } else {
+            |above| &mut above.unfits
+        };
+        self.of_parent(slot, which, |heap, of| heap.push(of, slot));
+        self.of_parent(
+            slot,
+            |above| &mut above.last,
+            |heap, of| heap.push(of, slot),
+        );
+    }
+
+    /// A leaf with a link-sharing curve becomes active, and so may the classes above it.
+    fn start_sharing(&mut self, slot: usize, tick: u64) {
+        let (mut at, mut starts) = (slot, true);
+        while self.classes[at].parent != NONE {
+            let parent = self.classes[at].parent;
+            if starts {
+                starts = self.classes[at].active == 0;
+                self.classes[at].active += 1;
+            }
+            if starts {
+                self.start_period(at, tick);
+            }
+            self.refit(at, tick);
+            at = parent;
+        }
+    }
+
+    /// A class becomes active below one: its virtual time is between those of the others there, or
+    /// if it is the first one, where they were at most.
+    fn start_period(&mut self, at: usize, tick: u64) {
+        let parent = self.classes[at].parent;
+        let above = &self.classes[parent];
+        let last = above.last.first();
+        let (period, is_first) = (above.period, above.active == 0);
+        let highest = last.map(|last| self.classes[last].virtual_time);
+        let start = match (highest, above.served) {
+            (None, _) => above.left,
+            (Some(highest), 0) => highest,
+            (Some(highest), least) => (least / 2)
+                .saturating_add(highest / 2)
+                .saturating_add(least & highest & 1),
+        };
+        if last.is_none() {
+            self.classes[parent].served = 0;
+        }
+        let number = self.next_number();
+        let class = &mut self.classes[at];
+        // In the same period of the class above it does not fall back.
+        if last.is_none() || period != class.parent_period || start > class.virtual_time {
+            class.virtual_time = start;
+        }
+        if let (Some(ls), Some(virtuals)) = (class.ls, &mut class.virtuals) {
+            virtuals.lower(&ls, class.virtual_time, class.total);
+        }
+        class.adjustment = 0;
+        class.period += 1;
+        class.parent_period = period + u64::from(is_first);
+        class.fit = 0;
+        class.virtual_number = number;
+        if let (Some(ul), Some(limits)) = (class.ul, &mut class.limits) {
+            limits.lower(&ul, tick, class.total);
+            class.own_fit = limits.x_of(class.total);
+        }
+        self.enter_sharing(at, tick);
+    }
+
+    /// Computes when an active class may be served for link sharing.
+    fn refit(&mut self, at: usize, tick: u64) {
+        let class = &self.classes[at];
+        let below = class.first_fit(|slot| self.classes[slot].fit);
+        let fit = class.own_fit.max(below);
+        if fit == class.fit {
+            return;
+        }
+        self.leave_sharing(at);
+        self.classes[at].fit = fit;
+        self.enter_sharing(at, tick);
+    }
+
+    /// A leaf has no packets to send, other than because they were sent.
+    pub(super) fn deactivate(&mut self, slot: usize, now: Time) {
+        let Some(class) = self.classes.get(slot) else {
+            return;
+        };
+        if !class.is_active {
+            return;
+        }
+        self.share(slot, 0, true, now);
+        self.leave_real_time(slot);
+        self.classes[slot].is_active = false;
+    }
+
+    /// Counts what a leaf sent, for it and all classes above it. `ends`: it has no more.
+    fn share(&mut self, slot: usize, len: u64, ends: bool, now: Time) {
+        let tick = ticks(now);
+        let mut ends = ends && self.classes[slot].ls.is_some();
+        let mut at = slot;
+        while self.classes[at].parent != NONE {
+            let parent = self.classes[at].parent;
+            let served = self.classes[parent].served;
+            let class = &mut self.classes[at];
+            class.total = class.total.saturating_add(len);
+            let Some(virtuals) = class.virtuals.filter(|_| class.active > 0) else {
+                at = parent;
+                continue;
+            };
+            if ends {
+                class.active -= 1;
+                ends = class.active == 0;
+            }
+            let mut time = virtuals.x_of(class.total).saturating_add(class.adjustment);
+            if time < served {
+                // It was passed over at its limit, and gets nothing for that.
+                class.adjustment = class.adjustment.saturating_add(served - time);
+                time = served;
+            }
+            class.virtual_time = time;
+            if ends {
+                let above = &mut self.classes[parent];
+                above.left = above.left.max(time);
+                self.leave_sharing(at);
+                at = parent;
+                continue;
+            }
+            self.move_in_sharing(at, tick);
+            let class = &mut self.classes[at];
+            if let Some(limits) = class.limits {
+                class.own_fit = limits.x_of(class.total);
+            }
+            self.refit(at, tick);
+            at = parent;
+        }
+    }
+
+    /// The virtual time of an active class has changed.
+    fn move_in_sharing(&mut self, at: usize, tick: u64) {
+        self.leave_sharing(at);
+        self.classes[at].virtual_number = self.next_number();
+        self.enter_sharing(at, tick);
+    }
+
+    /// The leaf to serve now.
+    #[inline]
+    pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
+        let tick = ticks(now);
+        while let Some(slot) = self.waiting.first() {
+            if self.classes[slot].eligible > tick {
+                break;
+            }
+            self.waiting.remove(&mut self.classes, slot);
+            self.eligible.push(&mut self.classes, slot);
+        }
+        if let Some(leaf) = self.eligible.first() {
+            let real_time = true;
+            return Some(Choice { leaf, real_time });
+        }
+        let mut at = self.root;
+        while self.classes[at].level > 0 {
+            self.update_fits(at, tick);
+            let first = self.classes[at].fits.first()?;
+            let time = self.classes[first].virtual_time;
+            // As in the kernel, which looks at the class above only once one is chosen there.
+            let above = &mut self.classes[at];
+            above.served = above.served.max(time);
+            at = first;
+        }
+        let real_time = false;
+        (at != self.root).then_some(Choice {
+            leaf: at,
+            real_time,
+        })
+    }
+
+    /// Classes below a class that are below their limits again.
+    fn update_fits(&mut self, at: usize, tick: u64) {
+        while let Some(slot) = self.classes[at].unfits.first() {
+            if self.classes[slot].fit > tick {
+                break;
+            }
+            self.of_parent(
+                slot,
+                |above| &mut above.unfits,
+                |heap, of| heap.remove(of, slot),
+            );
+            self.of_parent(
+                slot,
+                |above| &mut above.fits,
+                |heap, of| heap.push(of, slot),
+            );
+        }
+    }
+
+    /// Counts a packet that the chosen leaf sent; `next` is the length of its next one, if it has
+    /// one to send.
+    #[inline]
+    pub(super) fn charge(&mut self, choice: Choice, len: u64, next: Option<u64>, now: Time) {
+        let Choice { leaf, real_time } = choice;
+        self.share(leaf, len, next.is_none(), now);
+        let class = &mut self.classes[leaf];
+        if real_time {
+            class.cumulative = class.cumulative.saturating_add(len);
+        }
+        match next {
+            None => {
+                class.is_active = false;
+                self.leave_real_time(leaf);
+            }
+            Some(_) if class.rt.is_none() => {}
+            Some(len) if real_time => self.set_real_time(leaf, len, now),
+            Some(len) => self.set_next(leaf, len),
+        }
+    }
+
+    /// When a leaf is to be served next, if none is now.
+    pub(super) fn next_event(&self) -> Time {
+        let waiting = self.waiting.first();
+        let eligible = waiting.map_or(NEVER, |slot| self.classes[slot].eligible);
+        let root = &self.classes[self.root];
+        let unfit = root.unfits.first();
+        let fit = unfit.map_or(NEVER, |slot| self.classes[slot].fit);
+        time_of(eligible.min(fit))
+    }
+
+    /// Nothing is queued any more, and all curves begin anew (`hfsc_reset_qdisc`).
+    pub(super) fn reset(&mut self) {
+        self.waiting.clear();
+        self.eligible.clear();
+        for slot in 0..self.classes.len() {
+            let class = &mut self.classes[slot];
+            let [rt, ls, ul]: [Option<Curve>; 3] = [class.rt, class.ls, class.ul];
+            let begin = |curve: Option<Curve>| curve.map(|curve| Runtime::new(curve, 0, 0));
+            class.reset();
+            class.deadlines = begin(rt);
+            class.eligibles = rt.and_then(|curve| Some(begin(rt)?.eligible(&curve)));
+            (class.virtuals, class.limits) = (begin(ls), begin(ul));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Scheduler {
+    /// Heaps are in order, and a class is in those that it should be in: an active leaf in one of
+    /// the first two if it has a real-time curve, an active class in one of the next two.
+    pub(super) fn assert_consistent(&mut self, has_packets: impl Fn(usize) -> bool) {
+        self.waiting.assert_ordered(&mut self.classes);
+        self.eligible.assert_ordered(&mut self.classes);
+        for slot in 0..self.classes.len() {
+            let below: [fn(&mut Class) -> &mut Heap; 3] = [
+                |class| &mut class.fits,
+                |class| &mut class.unfits,
+                |class| &mut class.last,
+            ];
+            for which in below {
+                let empty = Heap::new(Order::Last);
+                let heap = std::mem::replace(which(&mut self.classes[slot]), empty);
+                heap.assert_ordered(&mut self.classes);
+                *which(&mut self.classes[slot]) = heap;
+            }
+            if slot == self.root {
+                continue;
+            }
+            let class = &self.classes[slot];
+            let (parent, active) = (class.parent, class.active > 0);
+            let mut is_in = |heap: &Heap| heap.contains(&mut self.classes, slot);
+            let real_time = [&self.waiting, &self.eligible].map(&mut is_in);
+            let class = &self.classes[slot];
+            let is_leaf = class.level == 0;
+            if is_leaf {
+                assert_eq!(class.is_active, has_packets(slot), "{slot}");
+                let expected = class.is_active && class.rt.is_some();
+                assert_eq!(real_time[0] ^ real_time[1], expected, "{slot}");
+                assert_eq!(active, class.is_active && class.ls.is_some());
+            }
+            let heaps = [
+                self.is_in(parent, |class| &mut class.fits, slot),
+                self.is_in(parent, |class| &mut class.unfits, slot),
+            ];
+            assert_eq!(heaps[0] ^ heaps[1], active, "{slot}");
+            assert_eq!(self.is_in(parent, |class| &mut class.last, slot), active);
+        }
+    }
+
+    fn is_in(&mut self, at: usize, which: fn(&mut Class) -> &mut Heap, slot: usize) -> bool {
+        let empty = Heap::new(Order::Last);
+        let heap = std::mem::replace(which(&mut self.classes[at]), empty);
+        let found = heap.contains(&mut self.classes, slot);
+        *which(&mut self.classes[at]) = heap;
+        found
+    }
+}

@@ -1,0 +1,393 @@
+//! Congestion control of a simulated sender: Reno (RFC 5681), Cubic (RFC 9438), DCTCP (RFC 8257)
+//! and BBR version 1 (Cardwell and others, 2016). Windows are in segments, times in nanoseconds.
+
+use std::collections::VecDeque;
+
+use softnet::time::Time;
+
+/// An algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// RFC 5681, with the window of RFC 6928.
+    Reno,
+    /// RFC 9438.
+    Cubic,
+    /// RFC 8257; on loss as Reno.
+    Dctcp,
+    /// Bottleneck bandwidth and round-trip propagation time, version 1.
+    Bbr,
+}
+
+impl Algorithm {
+    /// By its name in Linux.
+    pub fn named(name: &str) -> Option<Algorithm> {
+        Some(match name {
+            "reno" => Algorithm::Reno,
+            "cubic" => Algorithm::Cubic,
+            "dctcp" => Algorithm::Dctcp,
+            "bbr" => Algorithm::Bbr,
+            _ => return None,
+        })
+    }
+}
+
+/// First window (RFC 6928).
+const INITIAL: f64 = 10.0;
+/// Least window.
+const LEAST: f64 = 2.0;
+
+/// News of an acknowledgment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acked {
+    pub now: Time,
+    /// Segments newly delivered.
+    pub segments: u32,
+    /// Segments among them that were marked.
+    pub marked: u32,
+    /// Round-trip time of the newest, ns.
+    pub rtt: u64,
+    /// Segments in flight before.
+    pub flight: u32,
+    /// Delivery rate of the newest, segments per second.
+    pub rate: f64,
+    /// True once a round trip.
+    pub is_round: bool,
+    /// Loss recovery is in progress.
+    pub in_recovery: bool,
+}
+
+/// State of one sender.
+#[derive(Debug)]
+pub(super) struct Congestion {
+    algorithm: Algorithm,
+    window: f64,
+    threshold: f64,
+    cubic: Cubic,
+    dctcp: Dctcp,
+    bbr: Bbr,
+}
+
+#[derive(Debug, Default)]
+struct Cubic {
+    /// Window before the last reduction.
+    most: f64,
+    /// Start of the current epoch.
+    epoch: Option<Time>,
+    /// Time in which the window grows back to `most`, s.
+    k: f64,
+    /// Window that Reno would have (RFC 9438, 4.3).
+    estimate: f64,
+    /// Window at the start of the epoch.
+    first: f64,
+}
+
+#[derive(Debug)]
+struct Dctcp {
+    /// Share of marked segments, averaged.
+    alpha: f64,
+    acked: u32,
+    marked: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BbrState {
+    Startup,
+    Drain,
+    /// Phase of the gain cycle and when it began.
+    Probe(usize, Time),
+    /// Until when the window stays at 4, and the state that follows.
+    ProbeRtt(Time),
+}
+
+#[derive(Debug)]
+struct Bbr {
+    state: BbrState,
+    /// Greatest delivery rates of the last ten rounds.
+    rates: VecDeque<(u64, f64)>,
+    round: u64,
+    /// Rate when the pipe last seemed not full, and rounds since.
+    full: (f64, u32),
+    /// Least round-trip time and when it was seen.
+    min_rtt: (u64, Time),
+}
+
+/// Gain of startup: 2/ln 2.
+const STARTUP_GAIN: f64 = 2.885;
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+
+impl Congestion {
+    pub(super) fn new(algorithm: Algorithm) -> Congestion {
+        Congestion {
+            algorithm,
+            window: INITIAL,
+            threshold: f64::INFINITY,
+            cubic: Cubic::default(),
+            dctcp: Dctcp {
+                alpha: 1.0,
+                acked: 0,
+                marked: 0,
+            },
+            bbr: Bbr {
+                state: BbrState::Startup,
+                rates: VecDeque::new(),
+                round: 0,
+                full: (0.0, 0),
+                min_rtt: (u64::MAX, Time::ZERO),
+            },
+        }
+    }
+
+    /// Segments that may be in flight.
+    pub(super) fn window(&self) -> u32 {
+        self.window.max(1.0) as u32
+    }
+
+    /// Time between two segments, ns, for a sender that paces.
+    pub(super) fn pacing(&self) -> Option<u64> {
+        if self.algorithm != Algorithm::Bbr {
+            return None;
+        }
+        let rate = self.bbr.rate();
+        let gain = match self.bbr.state {
+            BbrState::Startup => STARTUP_GAIN,
+            BbrState::Drain => 1.0 / STARTUP_GAIN,
+            BbrState::Probe(phase, _) => CYCLE[phase],
+            BbrState::ProbeRtt(_) => 1.0,
+        };
+        (rate > 0.0).then(|| (1e9 / (rate * gain)) as u64)
+    }
+
+    /// Segments were delivered.
+    pub(super) fn acked(&mut self, acked: Acked) {
+        match self.algorithm {
+            Algorithm::Bbr => self.bbr_acked(acked),
+            Algorithm::Dctcp => {
+                self.dctcp.acked += acked.segments;
+                self.dctcp.marked += acked.marked;
+                if acked.is_round && self.dctcp.acked > 0 {
+                    let share = f64::from(self.dctcp.marked) / f64::from(self.dctcp.acked);
+                    self.dctcp.alpha += (share - self.dctcp.alpha) / 16.0;
+                    if self.dctcp.marked > 0 && !acked.in_recovery {
+                        self.window = (self.window * (1.0 - self.dctcp.alpha / 2.0)).max(LEAST);
+                        self.threshold = self.window;
+                    }
+                    (self.dctcp.acked, self.dctcp.marked) = (0, 0);
+                }
+                self.grow(acked);
+            }
+            Algorithm::Reno | Algorithm::Cubic => self.grow(acked),
+        }
+    }
+
+    /// Growth by what was delivered, if the window was used.
+    fn grow(&mut self, acked: Acked) {
+        let is_used = f64::from(acked.flight + acked.segments) >= self.window * 0.5;
+        if acked.in_recovery || !is_used {
+            return;
+        }
+        let segments = f64::from(acked.segments);
+        if self.window < self.threshold {
+            self.window = (self.window + segments).min(self.threshold.max(self.window));
+            return;
+        }
+        match self.algorithm {
+            Algorithm::Cubic => self.cubic.grow(&mut self.window, segments, acked),
+            _ => self.window += segments / self.window,
+        }
+    }
+
+    /// A round trip in which segments were lost, or marked where marks count as losses.
+    pub(super) fn congested(&mut self, _now: Time, flight: u32) {
+        match self.algorithm {
+            // BBR keeps its model.
+            Algorithm::Bbr => {}
+            Algorithm::Cubic => {
+                let cubic = &mut self.cubic;
+                // Fast convergence (RFC 9438, 4.7).
+                cubic.most = match self.window < cubic.most {
+                    true => self.window * (1.0 + 0.7) / 2.0,
+                    false => self.window,
+                };
+                cubic.epoch = None;
+                self.window = (self.window * 0.7).max(LEAST);
+                self.threshold = self.window;
+            }
+            Algorithm::Reno | Algorithm::Dctcp => {
+                self.threshold = (f64::from(flight) / 2.0).max(LEAST);
+                self.window = self.threshold;
+            }
+        }
+    }
+
+    /// The retransmission timer fired.
+    pub(super) fn timed_out(&mut self, flight: u32) {
+        self.threshold = (f64::from(flight) / 2.0).max(LEAST);
+        self.cubic.most = self.window;
+        self.cubic.epoch = None;
+        self.window = 1.0;
+    }
+
+    fn bbr_acked(&mut self, acked: Acked) {
+        let bbr = &mut self.bbr;
+        if acked.is_round {
+            bbr.round += 1;
+        }
+        if acked.rate.is_finite() {
+            let round = bbr.round;
+            bbr.rates
+                .retain(|&(at, rate)| at + 10 > round && rate > acked.rate);
+            bbr.rates.push_back((round, acked.rate));
+        }
+        let (least, seen) = bbr.min_rtt;
+        let expired = acked.now.since(seen).as_nanos() > 10_000_000_000;
+        if acked.rtt <= least || expired {
+            bbr.min_rtt = (acked.rtt, acked.now);
+        }
+        let rate = bbr.rate();
+        let product = (rate * bbr.min_rtt.0 as f64 / 1e9).max(1.0);
+        match bbr.state {
+            BbrState::Startup => {
+                if acked.is_round {
+                    if rate > bbr.full.0 * 1.25 {
+                        bbr.full = (rate, 0);
+                    } else {
+                        bbr.full.1 += 1;
+                    }
+                    if bbr.full.1 >= 3 {
+                        bbr.state = BbrState::Drain;
+                    }
+                }
+            }
+            BbrState::Drain => {
+                if f64::from(acked.flight) <= product {
+                    bbr.state = BbrState::Probe(2, acked.now);
+                }
+            }
+            BbrState::Probe(phase, since) => {
+                if acked.now.since(since).as_nanos() as u64 > bbr.min_rtt.0 {
+                    bbr.state = BbrState::Probe((phase + 1) % CYCLE.len(), acked.now);
+                }
+                if expired {
+                    bbr.state = BbrState::ProbeRtt(acked.now.plus_nanos(200_000_000));
+                }
+            }
+            BbrState::ProbeRtt(until) => {
+                if acked.now >= until {
+                    bbr.state = BbrState::Probe(2, acked.now);
+                }
+            }
+        }
+        self.window = match bbr.state {
+            BbrState::Startup | BbrState::Drain => (STARTUP_GAIN * product).max(INITIAL),
+            BbrState::Probe(..) => (2.0 * product).max(4.0),
+            BbrState::ProbeRtt(_) => 4.0,
+        };
+    }
+}
+
+impl Cubic {
+    /// RFC 9438, section 4.
+    fn grow(&mut self, window: &mut f64, segments: f64, acked: Acked) {
+        let Acked { now, rtt, .. } = acked;
+        let epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => {
+                self.epoch = Some(now);
+                self.first = *window;
+                self.estimate = *window;
+                self.most = self.most.max(*window);
+                // C = 0.4 segments a cubed second.
+                self.k = ((self.most - *window) / 0.4).cbrt();
+                now
+            }
+        };
+        let time = now.since(epoch).as_secs_f64() + rtt as f64 / 1e9;
+        let target = 0.4 * (time - self.k).powi(3) + self.most;
+        let target = target.clamp(*window, 1.5 * *window);
+        // Reno's region (4.3): alpha until the window is what it was, then 1.
+        let alpha = match self.estimate < self.most {
+            true => 3.0 * (1.0 - 0.7) / (1.0 + 0.7),
+            false => 1.0,
+        };
+        self.estimate += alpha * segments / *window;
+        if target < self.estimate {
+            *window = window.max(self.estimate);
+        } else {
+            *window += segments * (target - *window) / *window;
+        }
+    }
+}
+
+impl Bbr {
+    fn rate(&self) -> f64 {
+        self.rates.iter().map(|&(_, rate)| rate).fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acked(now: Time, segments: u32, flight: u32, is_round: bool) -> Acked {
+        Acked {
+            now,
+            segments,
+            marked: 0,
+            rtt: 100_000_000,
+            flight,
+            rate: f64::INFINITY,
+            is_round,
+            in_recovery: false,
+        }
+    }
+
+    #[test]
+    fn slow_start_doubles_and_avoidance_adds_one_a_round() {
+        let mut reno = Congestion::new(Algorithm::Reno);
+        reno.acked(acked(Time(1), 10, 10, true));
+        assert_eq!(reno.window(), 20);
+        reno.congested(Time(1), 20);
+        assert_eq!(reno.window(), 10);
+        for _ in 0..10 {
+            reno.acked(acked(Time(1), 1, 10, false));
+        }
+        assert!((10.9..11.1).contains(&reno.window), "{}", reno.window);
+        reno.timed_out(10);
+        assert_eq!((reno.window(), reno.threshold), (1, 5.0));
+    }
+
+    /// RFC 9438, figure 1 and section 5: after a reduction at W_max the window is back there after
+    /// K seconds, flat around it, and grows faster beyond.
+    #[test]
+    fn cubic_is_back_at_its_window_after_k() {
+        let mut cubic = Congestion::new(Algorithm::Cubic);
+        (cubic.window, cubic.threshold) = (1000.0, 1000.0);
+        cubic.congested(Time::ZERO, 1000);
+        assert!((cubic.window - 700.0).abs() < 1e-9);
+        let k = (300.0_f64 / 0.4).cbrt();
+        let (mut at, mut at_k) = (0.0, 0.0);
+        while at < 1.5 * k {
+            at += 0.1;
+            let window = cubic.window;
+            let now = Time((at * 1e9) as u64);
+            cubic.acked(acked(now, window as u32, window as u32, true));
+            if at < k {
+                at_k = cubic.window;
+            }
+        }
+        assert!((at_k - 1000.0).abs() < 10.0, "{at_k}");
+        assert!(cubic.window > 1030.0, "{}", cubic.window);
+    }
+
+    #[test]
+    fn dctcp_reduces_by_the_share_of_marks() {
+        let mut dctcp = Congestion::new(Algorithm::Dctcp);
+        (dctcp.window, dctcp.threshold) = (100.0, 50.0);
+        dctcp.dctcp.alpha = 0.0;
+        let mut marked = acked(Time(1), 100, 100, true);
+        marked.marked = 16;
+        dctcp.acked(marked);
+        // alpha = 0.16 / 16: half a percent less, and one more for the round.
+        assert!((dctcp.window - 100.5).abs() < 0.01, "{}", dctcp.window);
+    }
+}

@@ -1,0 +1,113 @@
+//! A loop like cake-autorate's: it changes the bandwidth 50 times a second while packets flow, and
+//! none is lost by it.
+
+use std::net::UdpSocket;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::common::{NamedNetns, has_program, may_make_networks, two_ports, wait_for};
+use super::{Daemon, succeeded};
+
+/// Changes, 20 ms apart.
+const CHANGES: usize = 100;
+
+/// Datagrams a second of the load: 9.6 Mbit/s, which every one of the bandwidths lets through.
+const DATAGRAMS: u64 = 1000;
+
+#[test]
+fn fifty_changes_a_second_lose_nothing() {
+    if !may_make_networks() || !has_program("tc") || !has_program("ip") {
+        return;
+    }
+    for (kind, change) in [
+        (
+            "tbf",
+            "qdisc change dev eth-b root tbf burst 64k limit 1m rate",
+        ),
+        (
+            "htb",
+            "class change dev eth-b classid 1:1 htb burst 64k quantum 1514 rate",
+        ),
+    ] {
+        let (a, b) = (NamedNetns::new("autorate-a"), NamedNetns::new("autorate-b"));
+        let config = two_ports((&a, ""), (&b, ""));
+        let daemon = Daemon::start("autorate", &config, "eth-b");
+        if kind == "tbf" {
+            daemon.done("qdisc add dev eth-b root tbf rate 100mbit burst 64k limit 1m");
+        } else {
+            daemon.done("qdisc add dev eth-b root handle 1: htb default 1");
+            daemon.done("class add dev eth-b parent 1: classid 1:1 htb rate 100mbit burst 64k");
+        }
+        let (sent, received, over) = load(&a, &b, || {
+            // One process, as it would not keep up with one for each change.
+            let script = format!(
+                "i=0; while [ $i -lt {CHANGES} ]; do \
+                   tc {change} $((20 + i * 37 % 80))mbit || exit 1; i=$((i + 1)); sleep 0.02; \
+                 done"
+            );
+            let mut shell = daemon.exec("sh");
+            let output = shell.args(["-c", &script]).stdin(Stdio::null()).output();
+            succeeded(&output.expect("softnet"), &script);
+        });
+        assert!(sent > 100 && over, "{kind}: {sent} datagrams");
+        assert_eq!(
+            received,
+            sent,
+            "{kind}: {}",
+            daemon.done("-s qdisc show dev eth-b")
+        );
+        let shown = daemon.done("-s qdisc show dev eth-b");
+        assert!(shown.contains("(dropped 0,"), "{kind}: {shown}");
+        daemon.stop();
+    }
+}
+
+/// Sends from one host to the other while `f` runs. Returns what was sent and received, and true if
+/// the load was there all the time.
+fn load(a: &NamedNetns, b: &NamedNetns, f: impl FnOnce()) -> (u64, u64, bool) {
+    let socket = b.run(|| UdpSocket::bind("10.9.0.2:9000").expect("a socket"));
+    let time = Some(Duration::from_millis(100));
+    socket.set_read_timeout(time).expect("a timeout");
+    let sender = a.run(|| UdpSocket::bind("10.9.0.1:0").expect("a socket"));
+    let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (sending, ended) = (AtomicBool::new(true), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bytes = [0; 2000];
+            while !ended.load(Ordering::Relaxed) {
+                if socket.recv(&mut bytes).is_ok_and(|len| len == 1200) {
+                    received.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        // The path is learnt before it counts.
+        wait_for("the path", || {
+            let _ = sender.send_to(&[0; 1200], "10.9.0.2:9000");
+            std::thread::sleep(Duration::from_millis(10));
+            received.load(Ordering::Relaxed) > 0
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        received.store(0, Ordering::Relaxed);
+        scope.spawn(|| {
+            let start = Instant::now();
+            while sending.load(Ordering::Relaxed) {
+                let due = start.elapsed().as_millis() as u64 * DATAGRAMS / 1000;
+                while sent.load(Ordering::Relaxed) < due {
+                    if sender.send_to(&[1; 1200], "10.9.0.2:9000").is_ok() {
+                        sent.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        f();
+        let over = sending.swap(false, Ordering::Relaxed);
+        wait_for("the last datagram", || {
+            received.load(Ordering::Relaxed) >= sent.load(Ordering::Relaxed)
+        });
+        ended.store(true, Ordering::Relaxed);
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        (count(&sent), count(&received), over)
+    })
+}

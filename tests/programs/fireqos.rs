@@ -1,0 +1,67 @@
+//! FireQOS (Debian's `firehol-tools`): both directions of a link, by an `ifb`, `ingress`, `mirred`
+//! and `htb` classes with `fq_codel`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::common::{has_program, text};
+use super::{Daemon, succeeded};
+
+const CONFIG: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/programs/fireqos.conf"
+);
+
+#[test]
+fn fireqos_shapes_both_directions() {
+    if !["fireqos", "tc", "ip"].into_iter().all(has_program) {
+        return;
+    }
+    let daemon = Daemon::start(
+        "fireqos",
+        "[[port]]\nname = \"web\"\ndriver = \"null\"\n",
+        "web",
+    );
+    // It loads modules of the kernel.
+    let mut folder = None;
+    for name in ["modprobe", "rmmod", "lsmod"] {
+        let stub = daemon.scratch.file(name, "#!/bin/sh\nexit 0\n");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&stub, mode).expect("its mode");
+        folder = stub.parent().map(Path::to_owned);
+    }
+    let path = format!(
+        "{}:{}",
+        folder.expect("a folder").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let run = |arguments: &[&str]| {
+        let output = daemon
+            .exec("fireqos")
+            .args(arguments)
+            .env("PATH", &path)
+            .output()
+            .expect("softnet");
+        succeeded(&output, &arguments);
+        // It says everything on standard error.
+        text(&output.stderr)
+    };
+    let said = run(&[CONFIG, "start"]);
+    assert!(said.contains("All Done"), "{said}");
+    let shown = daemon.done("qdisc show dev web");
+    assert!(
+        shown.contains("qdisc htb 1: root") && shown.contains("qdisc ingress ffff:"),
+        "{shown}"
+    );
+    let shown = daemon.done("filter show dev web parent ffff:");
+    assert!(
+        shown.contains("Egress Redirect to device web-ifb"),
+        "{shown}"
+    );
+    let shown = daemon.done("class show dev web-ifb");
+    assert_eq!(shown.matches("class htb 1:").count(), 6, "{shown}");
+    run(&["stop"]);
+    let left = daemon.done("qdisc show");
+    assert!(!left.contains("htb") && !left.contains("ingress"), "{left}");
+    daemon.stop();
+}
