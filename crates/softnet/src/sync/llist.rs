@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 
 use super::preempt;
 use super::prefetch::prefetch_for_write;
-use super::prefetch_index::PrefetchIndex;
+use super::prefetch_index::{Addresses, PrefetchIndex};
 use super::primitive::{AtomicPtr, Ordering};
 
 /// A node with an intrusive link.
@@ -202,6 +202,7 @@ impl<N: Linked> AdoptionList<N> {
         may: impl Fn(usize) -> bool,
     ) -> Pushed {
         let mut word = self.word.load(Ordering::Relaxed);
+        let mut noted = None;
         loop {
             let flags = word.addr() & FLAGS;
             if !may(flags) {
@@ -211,13 +212,12 @@ impl<N: Linked> AdoptionList<N> {
             if waiting != 0 && waiting + n > limit.min(MOST) {
                 return Pushed::Full;
             }
-            // SAFETY: the chain is still ours.
-            unsafe {
-                N::set_next(oldest, nodes(word));
-                if newest != oldest {
-                    self.index.note(newest, oldest, n, waiting);
-                }
+            if newest != oldest && noted.is_none() && self.index.is_for(waiting + n) {
+                // SAFETY: the chain is still ours.
+                noted = Some(unsafe { Addresses::of(newest, oldest) });
             }
+            // SAFETY: as before.
+            unsafe { N::set_next(oldest, nodes(word)) };
             let tag = (waiting + n).min(MOST) << SHIFT | flags;
             let next = newest.as_ptr().map_addr(|a| a | tag);
             preempt::point();
@@ -227,9 +227,10 @@ impl<N: Linked> AdoptionList<N> {
                 .compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    if newest == oldest {
-                        // Not before: the swap would wait for the array's line.
-                        self.index.note_one(newest, waiting);
+                    // Not before: the swap would wait for the array's lines.
+                    match noted {
+                        Some(addresses) => self.index.note(&addresses, waiting + n),
+                        None => self.index.note_one(newest, waiting),
                     }
                     return Pushed::Queued(waiting);
                 }

@@ -239,12 +239,14 @@ impl<L: NodeList, T> OwnedList<L, T> {
         Some((self.owner(), self.left(word)))
     }
 
-    /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, at one of so many looks
-    /// with a pause between two. A claim ends it: what this thread would wait for is a thread of
-    /// the control path.
+    /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
+    /// Each time between two looks is twice the last: a look takes the word's line from the owner,
+    /// which has to write it. A claim ends it: what this thread would wait for is a thread of the
+    /// control path.
     #[inline]
-    pub(crate) fn begin_within(&self, looks: u32) -> Option<(ListOwner<'_, L, T>, L)> {
-        for _ in 0..looks {
+    pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, L)> {
+        let (mut left, mut gap) = (pauses, 1);
+        while left > 0 {
             let word = self.word(Ordering::Relaxed);
             if has(word, CLAIMED) {
                 return None;
@@ -254,7 +256,11 @@ impl<L: NodeList, T> OwnedList<L, T> {
             {
                 return Some(begun);
             }
-            pause_briefly();
+            for _ in 0..gap.min(left) {
+                pause_briefly();
+            }
+            left = left.saturating_sub(gap);
+            gap = gap.saturating_mul(2);
         }
         None
     }

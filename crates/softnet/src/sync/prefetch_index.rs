@@ -23,6 +23,45 @@ const AHEAD: usize = 12;
 /// The lowest places are not noted: a line that every short list writes would bounce between CPUs.
 const UNNOTED: usize = 8;
 
+/// Most nodes of a chain that are noted: those of one run.
+const NOTED: usize = 64;
+
+/// Addresses of a chain's nodes, the newest first, as they were while its owner had it.
+pub(super) struct Addresses<N> {
+    nodes: [*mut N; NOTED],
+    len: usize,
+}
+
+impl<N: Linked> Addresses<N> {
+    /// Reads the chain from `newest` to `oldest`, as far as it is noted.
+    ///
+    /// # Safety
+    /// The caller owns these nodes, which are linked in this order.
+    #[inline]
+    pub(super) unsafe fn of(newest: NonNull<N>, oldest: NonNull<N>) -> Self {
+        let mut addresses = Addresses {
+            nodes: [std::ptr::null_mut(); NOTED],
+            len: 0,
+        };
+        let mut next = Some(newest);
+        for slot in &mut addresses.nodes {
+            let Some(node) = next else { break };
+            *slot = node.as_ptr();
+            addresses.len += 1;
+            if node == oldest {
+                break;
+            }
+            // SAFETY: the caller owns the chain, in which this is not the last node.
+            next = unsafe { N::next(node) };
+        }
+        addresses
+    }
+
+    fn newest_first(&self) -> &[*mut N] {
+        &self.nodes[..self.len]
+    }
+}
+
 /// Addresses of a list's nodes by their place, the oldest first. The array is made when more nodes
 /// wait than are [unnoted](UNNOTED), and then stays: most lists never have so many.
 pub(super) struct PrefetchIndex<N> {
@@ -95,36 +134,20 @@ impl<N: Linked> PrefetchIndex<N> {
         self.places()
     }
 
-    /// Notes the addresses of a chain that is to be pushed on top of `waiting` other nodes. A
-    /// chain that counts for `n` may have fewer nodes (a magazine is one): none beyond `oldest` is
-    /// read.
-    ///
-    /// # Safety
-    /// The caller owns the nodes from `newest` to `oldest`.
+    /// True if nodes of a list of so many are noted.
+    #[inline(always)]
+    pub(super) fn is_for(&self, len: usize) -> bool {
+        self.len > 0 && len > UNNOTED
+    }
+
+    /// Notes the addresses of a chain that was pushed: the list has `len` nodes now. None is read:
+    /// they may be gone.
     #[inline]
-    pub(super) unsafe fn note(
-        &self,
-        newest: NonNull<N>,
-        oldest: NonNull<N>,
-        n: usize,
-        waiting: usize,
-    ) {
-        let mut node = newest;
-        if waiting + n <= UNNOTED {
-            return;
-        }
+    pub(super) fn note(&self, chain: &Addresses<N>, len: usize) {
         let places = self.noted();
-        for place in (waiting.max(UNNOTED)..waiting + n).rev() {
+        for (place, node) in (UNNOTED..len).rev().zip(chain.newest_first()) {
             if let Some(slot) = places.get(place) {
-                slot.store(node.as_ptr(), Ordering::Relaxed);
-            }
-            if node == oldest {
-                return;
-            }
-            // SAFETY: the caller owns the chain, in which this is not the last node.
-            match unsafe { N::next(node) } {
-                Some(next) => node = next,
-                None => return,
+                slot.store(*node, Ordering::Relaxed);
             }
         }
     }

@@ -170,7 +170,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     }
 
     /// Sends `packets` through the qdisc. A single packet waits for no other thread; a list of 8
-    /// and more waits 100 ns for each of its packets, 6.4 µs in all, for an owner that ends in
+    /// and more waits 200 ns for each of its packets, 12.8 µs in all, for an owner that ends in
     /// that time. What else a call may cost:
     /// it sends at most [`RUN_QUOTA`] wire packets, its own or others', before each of which the
     /// qdisc may drop some ([`Qdisc::dequeue`]; `codel` 16); it enqueues (or, where the device is
@@ -192,9 +192,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             stamp(packets, now);
         }
         match self.policy.served_by {
-            ServedBy::Senders => match self.patience.looks(packets.len()) {
+            ServedBy::Senders => match self.patience.pauses(packets.len()) {
                 0 => self.enter(packets, now),
-                looks => self.enter_within(packets, looks, now),
+                pauses => self.enter_within(packets, pauses, now),
             },
             ServedBy::Worker => self.push_for_worker(packets, now),
         }
@@ -212,10 +212,10 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// As [`enter`](TxQueue::enter), for a list that [looks](super::patience) for the ownership.
     #[inline(never)]
-    fn enter_within(&self, packets: &mut PacketList, looks: u32, now: Time) -> XmitResult {
+    fn enter_within(&self, packets: &mut PacketList, pauses: u32, now: Time) -> XmitResult {
         // A driver that sends would wait for itself, or make others wait.
-        let looks = if is_owner_here() { 1 } else { looks };
-        match self.list.begin_within(looks) {
+        let pauses = if is_owner_here() { 1 } else { pauses };
+        match self.list.begin_within(pauses) {
             Some((owner, backlog)) => self.own(owner, backlog, packets, now),
             None => self.enter(packets, now),
         }
