@@ -87,6 +87,45 @@ fn expectations_decide_the_exit_code() {
 }
 
 #[test]
+fn a_configuration_has_expectations_of_its_own() {
+    let scratch = Scratch::new("expect-file");
+    let expect = "[[expect]]\nport = \"web\"\nexpr = \"web rate 9..10.1mbit\"\n";
+    let run = |text: &str| {
+        let config = scratch.file("config.toml", text);
+        let config = config.to_str().expect("a path");
+        let flow = "name=bulk,tcp=2,for=5s";
+        let output = sim(&["--config", config, "--port", "web", "--generate", flow]);
+        let said = text_of(&output);
+        (output.status.code(), said)
+    };
+    let (code, said) = run(&format!("{CONFIG}{expect}"));
+    assert!(
+        code == Some(0) && said.contains("ok: web rate 9..10.1mbit ("),
+        "{said}"
+    );
+    let (code, said) = run(&format!("{CONFIG}{}", expect.replace("9..", "11..12")));
+    assert!(code == Some(2) && said.contains("is no bound"), "{said}");
+    let (code, said) = run(&format!("{CONFIG}{}", expect.replace("9..10.1", "11..12")));
+    assert!(
+        code == Some(3) && said.contains("failed: web rate 11..12mbit"),
+        "{said}"
+    );
+    let (code, said) = run(&format!(
+        "{CONFIG}{}",
+        expect.replace("web rate", "web speed")
+    ));
+    assert!(
+        code == Some(2) && said.contains(":8:8: key `expect.expr`: column 5: \"speed\""),
+        "{said}"
+    );
+}
+
+/// What a program printed on both streams.
+fn text_of(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[test]
 fn results_are_the_same_on_every_run_and_comparable() {
     let scratch = Scratch::new("compare");
     let config = scratch.file("config.toml", CONFIG);
@@ -156,7 +195,7 @@ fn examples_keep_what_they_promise() {
     let mut scripts: Vec<_> = files.flatten().map(|file| file.path()).collect();
     scripts.retain(|path| path.extension().is_some_and(|end| end == "sh"));
     scripts.sort();
-    assert!(scripts.len() >= 4, "{scripts:?}");
+    assert!(scripts.len() >= 11, "{scripts:?}");
     scripts.iter().for_each(|path| example(path));
 }
 

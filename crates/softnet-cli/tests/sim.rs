@@ -5,6 +5,7 @@ mod common;
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Scratch, softnet, text};
@@ -204,11 +205,14 @@ fn captures_that_are_short_long_or_damaged() {
         err.contains("frame 2 is cut off") && out.contains("arrived 1 = sent 1"),
         "{err}{out}"
     );
-    // What is no capture of Ethernet frames.
+    // What is no capture, or of no frames.
     for (bytes, part) in [
-        (&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0][..], "pcapng"),
-        (b"hello, this is no capture", "not a pcap file"),
-        (b"", "not a pcap file"),
+        (&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0][..], "packet 1"),
+        (
+            b"hello, this is no capture",
+            "neither a pcap nor a pcapng file",
+        ),
+        (b"", "neither a pcap nor a pcapng file"),
     ] {
         std::fs::write(&input, bytes).expect("a file");
         let (code, _, err) = run(&[]);
@@ -218,15 +222,54 @@ fn captures_that_are_short_long_or_damaged() {
         );
     }
     let header = PcapHeader {
+        datalink: DataLink::IEEE802_11,
+        ..nanoseconds()
+    };
+    capture(&input, header, [(0, vec![1; 600], 600)]);
+    assert!(run(&[]).2.contains("packet 1 has link type 105"));
+    capture(&input, nanoseconds(), [(0, vec![1; 600], 599)]);
+    assert!(
+        run(&[])
+            .2
+            .contains("more of it was captured than there was")
+    );
+    capture(&input, nanoseconds(), []);
+    assert!(run(&[]).1.contains("arrived 0 = sent 0"));
+}
+
+#[test]
+fn raw_compressed_and_piped_captures() {
+    let scratch = Scratch::new("sim-forms");
+    let [_, input, output] = files(&scratch);
+    let tree = scratch.file("fifo.toml", "qdisc = { kind = \"pfifo\" }");
+    let header = PcapHeader {
         datalink: DataLink::RAW,
         ..nanoseconds()
     };
-    capture(&input, header, []);
-    assert!(run(&[]).2.contains("only Ethernet"));
-    capture(&input, nanoseconds(), [(0, vec![1; 600], 599)]);
-    assert!(run(&[]).2.contains("contradicts itself"));
-    capture(&input, nanoseconds(), []);
-    assert!(run(&[]).1.contains("arrived 0 = sent 0"));
+    let packet = frame(7, 0)[14..].to_vec();
+    capture(
+        &input,
+        header,
+        [(0, packet, 986), (9, frame(8, 0)[14..].to_vec(), 986)],
+    );
+    let packed = scratch.path("in.pcap.gz");
+    let gzip = Command::new("gzip").arg("-c").arg(&input).output();
+    std::fs::write(&packed, gzip.expect("gzip").stdout).expect("a file");
+    let run = |from: &Path, stdin: Stdio| {
+        let mut command = softnet();
+        command.args(["sim", "--tree"]).arg(&tree).arg("--pcap");
+        command.arg(from).arg("--out").arg(&output).stdin(stdin);
+        let result = command.output().expect("softnet");
+        let (out, err) = (text(&result.stdout), text(&result.stderr));
+        assert!(out.contains("arrived 2 = sent 2"), "{out}{err}");
+        // With the Ethernet headers that they did not have.
+        frames(&output)
+    };
+    let whole = run(&input, Stdio::null());
+    assert_eq!(whole[1], (Duration::from_nanos(9), 8, 1000));
+    assert_eq!(run(&packed, Stdio::null()), whole);
+    let piped = File::open(&packed).expect("the capture");
+    assert_eq!(run(Path::new("-"), piped.into()), whole);
 }
 
 #[test]

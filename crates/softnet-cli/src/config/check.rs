@@ -7,7 +7,7 @@ use super::link::Names;
 use super::model::Config;
 use super::port::Port;
 use super::table::Table;
-use super::{block, bridge, engine, fdb, port, rate_group};
+use super::{block, bridge, engine, expect, fdb, port, rate_group};
 
 const TABLES: &[&str] = &[
     "include",
@@ -17,6 +17,7 @@ const TABLES: &[&str] = &[
     "rate_group",
     "bridge",
     "fdb",
+    "expect",
 ];
 
 /// Reads all of a file. `workers` there are if it does not say.
@@ -58,6 +59,7 @@ pub(super) fn config(root: &Table<'_>, workers: Option<usize>) -> Config {
         let alone = alone.filter(|(_, port)| port.master.is_none());
         alone.for_each(|(table, port)| port::check_alone(table, port));
     }
+    config.expected = expect::read(&root.tables("expect"), &index);
     fdb::read(stations, &mut ports, &index, &read, all);
     let place = |table: &Table<'_>| source.place(table.span_of("name").start);
     config.places = tables.iter().map(place).collect();

@@ -15,6 +15,7 @@ mod egress;
 mod ematch;
 mod engine;
 mod error;
+mod expect;
 mod extras;
 mod fdb;
 mod filter;

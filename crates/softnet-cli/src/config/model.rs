@@ -6,6 +6,7 @@ use softnet_engine::{EngineConfig, Spec};
 use softnet_io::{DeviceSpec, Scheduling};
 
 use super::error;
+use super::expect::Expected;
 use super::place::Place;
 
 /// A valid configuration.
@@ -33,6 +34,8 @@ pub(crate) struct Config {
     pub state: Option<PathBuf>,
     /// Place where metrics are to be had.
     pub metrics: Option<Place>,
+    /// Bounds that `softnet sim` holds ports' policies against.
+    pub expected: Vec<Expected>,
     /// Hash of the text, if it is of files.
     pub hash: String,
 }
@@ -57,6 +60,7 @@ impl Default for Config {
             places: Vec::new(),
             state: None,
             metrics: None,
+            expected: Vec::new(),
             hash: String::new(),
         }
     }
@@ -68,6 +72,7 @@ impl Config {
         Config {
             links: Spec::default(),
             places: Vec::new(),
+            expected: Vec::new(),
             hash: String::new(),
             ..self.clone()
         }

@@ -13,7 +13,8 @@ use super::error::ConfigError;
 use super::key::Key;
 use super::{Config, parse};
 use super::{
-    block, bridge, egress, engine, fdb, filter, link, port, qdisc, rate_group, vlans, write_tree,
+    block, bridge, egress, engine, expect, fdb, filter, link, port, qdisc, rate_group, vlans,
+    write_tree,
 };
 
 /// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
@@ -138,6 +139,11 @@ fn file_around(table: &str) -> (String, Vec<(&'static str, &'static str)>, &'sta
         "[[fdb]]" => (
             a_port.to_owned() + "[[bridge]]\nname = \"br0\"\nports = [\"p\"]\n[[fdb]]",
             of_keys(fdb::FDB),
+            "",
+        ),
+        "[[expect]]" => (
+            a_port.to_owned() + "[[expect]]",
+            of_keys(expect::EXPECT),
             "",
         ),
         "[[block]]" => (
@@ -441,6 +447,7 @@ fn generated() -> Vec<(String, String)> {
         ),
         ("[[bridge]]", of_bridge.concat()),
         ("[[fdb]]", keys("[[fdb]]", fdb::FDB, &[fdb::BLANK])),
+        ("[[expect]]", keys("[[expect]]", expect::EXPECT, &[])),
     ];
     let tables = tables.map(|(table, text)| (format!("keys of {table}"), text));
     let kinds = QDISC_KINDS.iter().filter(|kind| !kind.options.is_empty());

@@ -7,7 +7,7 @@ use softnet_tc::{ClassSpec, HtbClassSpec, QDISC_KINDS, SpecOption, Unset};
 use super::key::Key;
 use super::link::LINK;
 use super::vlans::VLANS;
-use super::{block, bridge, engine, fdb, port, rate_group};
+use super::{block, bridge, engine, expect, fdb, port, rate_group};
 
 /// Schema of the whole file.
 pub(crate) fn schema() -> Value {
@@ -36,6 +36,7 @@ pub(crate) fn schema() -> Value {
             "rate_group": list(&[table(rate_group::RATE_GROUP)]),
             "bridge": list(&bridges),
             "fdb": list(&[table(fdb::FDB)]),
+            "expect": list(&[table(expect::EXPECT)]),
         },
         "$defs": {
             "qdisc": qdisc(),

@@ -149,7 +149,7 @@ fn unknown_missing_and_mistyped_keys() {
         error("[egine]\n"),
         format!(
             "x.toml:1:2: key `egine`: is unknown; did you mean `engine`? known here: include, engine, \
-             port, block, rate_group, bridge, fdb"
+             port, block, rate_group, bridge, fdb, expect"
         )
     );
     assert_eq!(
@@ -181,7 +181,7 @@ fn unknown_missing_and_mistyped_keys() {
         (
             "[[qdisc]]\nkind = \"prio\"\n",
             "x.toml:1:3: key `qdisc`: is unknown; known here: include, engine, port, block, rate_group, \
-             bridge, fdb \
+             bridge, fdb, expect \
              (qdiscs, classes and filters belong to a port: [[port.qdisc]], [[port.class]], \
              [[port.filter]]; by themselves they are a tree for `softnet sim`)",
         ),

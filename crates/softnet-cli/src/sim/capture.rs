@@ -1,31 +1,21 @@
-//! Captures: reads pcap files with the pcap-file crate, frame by frame, and writes them.
+//! Captures: reads them frame by frame, as a port of the driver `pcap` does, and writes them.
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind};
+use std::io::{self, BufWriter, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use pcap_file::pcap::PcapReader;
-use pcap_file::{DataLink, PcapError, TsResolution};
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
 use softnet::wire::MAX_FRAME;
 use softnet_io::middleware::PcapWriter;
+use softnet_io::pcap::{FileError, PacketFile};
 
 use super::outside::Outside;
 use crate::failure::{Exit, Failure};
 use crate::report::note;
 
-const SECOND: u64 = 1_000_000_000;
-/// First bytes of a pcapng file.
-const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-
 fn failure(path: &Path, what: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Failure, format!("{}: {what}", path.display()))
-}
-
-/// The text of an error and of what is behind it.
-fn describe(error: &PcapError) -> String {
-    crate::failure::chain(error)
 }
 
 /// One frame of a capture.
@@ -40,46 +30,29 @@ struct Frame {
 }
 
 /// Reads a capture. Times count from its first frame.
-#[derive(Debug)]
 pub(super) struct CaptureReader {
     path: PathBuf,
-    reader: PcapReader<File>,
+    file: PacketFile<Box<dyn Read>>,
     next: Option<Frame>,
     base: u64,
-    count: u64,
 }
 
 impl CaptureReader {
+    /// Opens a file, `-` for what is piped in.
     pub(super) fn open(path: &Path) -> Result<CaptureReader, Failure> {
-        let open = || {
-            File::open(path)
-                .map_err(|error| failure(path, format_args!("cannot be read: {error}")))
+        let input: Box<dyn Read> = match path.to_str() {
+            Some("-") => Box::new(io::stdin().lock()),
+            _ => Box::new(
+                File::open(path)
+                    .map_err(|error| failure(path, format_args!("cannot be read: {error}")))?,
+            ),
         };
-        let mut magic = [0; 4];
-        if std::io::Read::read_exact(&mut open()?, &mut magic).is_ok() && magic == PCAPNG {
-            let text = "is a pcapng file; make it a pcap file with `editcap -F nsecpcap` or \
-                        `tcpdump -r … -w …`";
-            return Err(failure(path, text));
-        }
-        let reader = PcapReader::new(open()?).map_err(|error| {
-            failure(
-                path,
-                format_args!("is not a pcap file: {}", describe(&error)),
-            )
-        })?;
-        let link = reader.header().datalink;
-        if link != DataLink::ETHERNET {
-            return Err(failure(
-                path,
-                format_args!("has frames of link type {link:?}; only Ethernet can be simulated"),
-            ));
-        }
+        let file = PacketFile::unpacked(input).map_err(|error| failure(path, error))?;
         let mut capture = CaptureReader {
             path: path.to_owned(),
-            reader,
+            file,
             next: None,
             base: 0,
-            count: 0,
         };
         capture.fill()?;
         capture.base = capture.next.as_ref().map_or(0, |frame| frame.time);
@@ -93,7 +66,7 @@ impl CaptureReader {
 
     /// The most bytes captured of a frame.
     pub(super) fn snaplen(&self) -> u32 {
-        self.reader.header().snaplen
+        self.file.snaplen()
     }
 
     /// When the next frame arrives.
@@ -122,39 +95,33 @@ impl CaptureReader {
     }
 
     fn fill(&mut self) -> Result<(), Failure> {
-        let resolution = self.reader.header().ts_resolution;
-        let Some(raw) = self.reader.next_raw_packet() else {
-            return Ok(());
-        };
-        self.count += 1;
-        let raw = match raw {
-            Ok(raw) => raw,
+        let number = self.file.count() + 1;
+        let frame = match self.file.next_frame() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Ok(()),
             // As a capture program that was killed leaves it.
-            Err(PcapError::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+            Err(FileError::Cut(_)) => {
+                let path = self.path.display();
                 note(format_args!(
-                    "{}: frame {} is cut off, and left out",
-                    self.path.display(),
-                    self.count
+                    "{path}: frame {number} is cut off, and left out"
                 ));
                 return Ok(());
             }
-            Err(error) => {
-                let text = format!("frame {}: {}", self.count, describe(&error));
-                return Err(failure(&self.path, text));
-            }
+            Err(error) => return Err(failure(&self.path, error)),
         };
-        let fraction = match resolution {
-            TsResolution::MicroSecond => u64::from(raw.ts_frac) * 1000,
-            TsResolution::NanoSecond => u64::from(raw.ts_frac),
-        };
-        if fraction >= SECOND || raw.incl_len > raw.orig_len {
-            let text = format!("frame {} contradicts itself in time or length", self.count);
+        let Some((header, data)) = frame.ethernet() else {
+            let text = format!(
+                "packet {number} has link type {}; what is read is Ethernet, raw IP and Linux \
+                 cooked captures",
+                frame.link_type
+            );
             return Err(failure(&self.path, text));
-        }
+        };
+        let header = header.as_ref().map_or(&[][..], |header| header);
         self.next = Some(Frame {
-            time: u64::from(raw.ts_sec) * SECOND + fraction,
-            data: raw.data.into_owned(),
-            len: raw.orig_len as usize,
+            time: frame.time,
+            len: frame.len as usize - (frame.data.len() - data.len()) + header.len(),
+            data: [header, data].concat(),
         });
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture, by flows, or by connections
-//! that react. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes pcap files,
+//! that react. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes captures,
 //! [`generate`] reads flows, [`script`] runs a script for its tree, [`expect`] holds results
 //! against bounds, [`output`] prints.
 
@@ -25,7 +25,7 @@ use crate::failure::{Exit, Failure};
 use crate::report::{note, print};
 
 use capture::{CaptureReader, CaptureWriter};
-use expect::Expectation;
+pub(crate) use expect::Expectation;
 use generate::Generated;
 use outside::Outside;
 
@@ -124,7 +124,8 @@ pub(crate) struct Options {
     /// Seed of what is random in flows, instead of their own
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Capture whose packets arrive, at its times (pcap, Ethernet)
+    /// Capture whose packets arrive, at its times: pcap or pcapng, also gzipped, of Ethernet, Linux
+    /// cooked captures or raw IP; `-` is standard input
     #[arg(long, value_name = "IN")]
     pcap: Option<PathBuf>,
     /// Where to write what leaves and when (pcap with nanoseconds)
@@ -162,14 +163,16 @@ fn link_rate(text: &str) -> Result<u64, String> {
 /// Runs the policy, and another beside it if one is named, and holds the results against what is
 /// expected.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut results = vec![of(options, policy(options)?)?];
+    let mut expected = options.expect.clone();
+    let mut results = vec![of(options, policy(options, &mut expected)?)?];
     if let Some(path) = &options.compare {
         results.push(of(options, tree_file(path)?)?);
     }
     let port = options.port.as_deref().or(options.dev.as_deref());
     let check = |(report, flows, _): &Simulated| {
-        let expected = options.expect.iter();
-        let outcomes = expected.map(|expected| expected.check(report, flows, port));
+        let outcomes = expected
+            .iter()
+            .map(|expected| expected.check(report, flows, port));
         outcomes
             .map(|outcome| (outcome.holds(), outcome.json(), outcome.to_string()))
             .collect()
@@ -209,8 +212,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))?;
     if let Some(path) = &options.junit {
         let (report, flows, _) = &results[0];
-        let expected = options.expect.iter();
         let outcomes: Vec<_> = expected
+            .iter()
             .map(|expected| expected.check(report, flows, port))
             .collect();
         std::fs::write(path, expect::junit(&outcomes)).map_err(|error| {
@@ -227,8 +230,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The tree that the command line names.
-fn policy(options: &Options) -> Result<QdiscSpec, Failure> {
+/// The tree that the command line names. Adds what its file expects of it.
+fn policy(options: &Options, expected: &mut Vec<Expectation>) -> Result<QdiscSpec, Failure> {
     let config = |text: String| Failure::new(Exit::Config, text);
     if let Some(path) = &options.tree {
         return tree_file(path);
@@ -243,6 +246,8 @@ fn policy(options: &Options) -> Result<QdiscSpec, Failure> {
     };
     let (file, warnings) = config::load(path, None).map_err(|error| config(error.to_string()))?;
     warnings.iter().for_each(note);
+    let of_port = file.expected.into_iter().filter(|of| of.port == *name);
+    expected.extend(of_port.map(|of| of.expectation));
     let mut ports = file.links.ports.into_iter();
     let port = ports.find(|port| port.settings.name == *name);
     let port = port.ok_or_else(|| config(format!("{}: there is no port {name:?}", file.file)))?;

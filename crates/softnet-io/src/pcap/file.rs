@@ -1,8 +1,14 @@
 //! Files of packets, read packet by packet: pcap ("draft-ietf-opsawg-pcap") and pcapng
 //! ("draft-ietf-opsawg-pcapng").
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
+use flate2::read::MultiGzDecoder;
+
+use super::ethernet;
+
+/// First bytes of what gzip made.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Most bytes of a packet (libpcap's `MAXIMUM_SNAPLEN`).
 const LONGEST_PACKET: u32 = 262_144;
 /// Most bytes of a block.
@@ -44,6 +50,18 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// Bytes on the wire, at least those captured.
     pub len: u32,
+}
+
+impl<'a> Frame<'a> {
+    /// The packet as an Ethernet frame: the header that it is missing, if it is, and what follows.
+    /// `None`: a kind of link that is not Ethernet, nor like it.
+    pub fn ethernet(&self) -> Option<(Option<[u8; 14]>, &'a [u8])> {
+        if ethernet::is_ethernet(self.link_type) {
+            return Some((None, self.data));
+        }
+        let (header, at) = ethernet::header(self.link_type, self.data)?;
+        Some((Some(header), self.data.get(at..)?))
+    }
 }
 
 /// An interface of a capture.
@@ -102,6 +120,21 @@ fn half(bytes: &[u8], at: usize, is_big_endian: bool) -> Option<u16> {
     })
 }
 
+impl<'a> PacketFile<Box<dyn Read + 'a>> {
+    /// Reads a file's head, also of one that gzip has compressed.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn unpacked(input: impl Read + 'a) -> Result<Self, FileError> {
+        let mut input = BufReader::new(input);
+        let is_packed = input.fill_buf()?.starts_with(&GZIP);
+        PacketFile::new(match is_packed {
+            true => Box::new(BufReader::new(MultiGzDecoder::new(input))),
+            false => Box::new(input),
+        })
+    }
+}
+
 impl<R: Read> PacketFile<R> {
     /// Reads a file's head.
     ///
@@ -153,6 +186,16 @@ impl<R: Read> PacketFile<R> {
     /// Packets read so far.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// The most bytes of a packet that were captured, as far as the file says it.
+    pub fn snaplen(&self) -> u32 {
+        match &self.format {
+            Format::Pcap { interface } if interface.snaplen > 0 => {
+                interface.snaplen.min(LONGEST_PACKET)
+            }
+            _ => LONGEST_PACKET,
+        }
     }
 
     fn wrong<T>(&self, what: &'static str) -> Result<T, FileError> {
@@ -220,6 +263,9 @@ impl<R: Read> PacketFile<R> {
                 }
                 if captured > LONGEST_PACKET {
                     return self.wrong("it claims to have more than 262144 bytes");
+                }
+                if captured > len {
+                    return self.wrong("more of it was captured than there was");
                 }
                 self.time = u64::from(seconds) * SECOND
                     + u64::from(fraction) * (SECOND / interface.resolution);

@@ -1,7 +1,7 @@
 //! The file that is received: a thread reads it, and hands packets to the receive queue.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flate2::read::MultiGzDecoder;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 use softnet::mem::{Packet, Pool};
@@ -19,7 +18,7 @@ use softnet::wire::MAX_FRAME;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
-use super::{Frame, Pace, PacketFile, PcapError, ethernet};
+use super::{Frame, Pace, PacketFile, PcapError};
 use crate::Buffers;
 use crate::fresh::{Fresh, cost};
 
@@ -27,8 +26,6 @@ use crate::fresh::{Fresh, cost};
 const WAITING: usize = 256;
 /// An Ethernet header.
 const MIN_FRAME: usize = 14;
-/// First bytes of what gzip made.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Events of a file that is read, shared by thread and queue.
 #[derive(Debug)]
@@ -183,12 +180,7 @@ struct Pump {
 
 impl Pump {
     fn run(&mut self, input: Input) {
-        let mut input = BufReader::new(input);
-        let result = match input.fill_buf().map(|start| start.starts_with(&GZIP)) {
-            Ok(true) => self.read(BufReader::new(MultiGzDecoder::new(input))),
-            Ok(false) => self.read(input),
-            Err(error) => Err((0, error.to_string())),
-        };
+        let result = self.read(input);
         let status = match result {
             Ok(count) => format!("{count} packets, to the end of the file"),
             Err((count, error)) => format!("{count} packets, then an error: {error}"),
@@ -199,7 +191,8 @@ impl Pump {
 
     /// Reads all of a file. Returns how many packets it has.
     fn read(&mut self, input: impl Read) -> Result<u64, (u64, String)> {
-        let mut file = PacketFile::new(input).map_err(|error| (0, error.to_string()))?;
+        let file = PacketFile::unpacked(input);
+        let mut file = file.map_err(|error| (0, error.to_string()))?;
         loop {
             let count = file.count();
             match file.next_frame() {
@@ -262,15 +255,9 @@ impl Pump {
 /// A packet of its length on the wire; what was not captured of it is zeros.
 fn packet(frame: &Frame<'_>, fresh: &mut Fresh) -> Result<Packet, DropReason> {
     const ZEROS: [u8; 2048] = [0; 2048];
-    let (header, at) = match ethernet::is_ethernet(frame.link_type) {
-        true => (None, 0),
-        false => ethernet::header(frame.link_type, frame.data)
-            .map(|(header, at)| (Some(header), at))
-            .ok_or(DropReason::BadHeader)?,
-    };
-    let data = &frame.data[at..];
-    let before = header.map_or(0, |header| header.len());
-    let len = frame.len as usize - at + before;
+    let (header, data) = frame.ethernet().ok_or(DropReason::BadHeader)?;
+    let cut = frame.data.len() - data.len();
+    let len = frame.len as usize - cut + header.map_or(0, |header| header.len());
     if len > MAX_FRAME {
         return Err(DropReason::TooLong);
     }

@@ -1,0 +1,14 @@
+#!/bin/sh
+# A link as bad as a busy wireless network: 20 ms and what queues, jitter, 1 % lost in bursts. What runs
+# over it has to bear that.
+#
+# expect: probe sojourn mean 30..60ms
+# expect: probe loss 0.2%..3%
+# expect: cubic rate > 1mbit
+# expect: bbr rate > 10mbit
+# generate: name=probe,rate=1mbit,size=500,for=30s
+# generate: name=cubic,tcp=1,rtt=10ms,for=30s
+# generate: name=bbr,tcp=1,cc=bbr,rtt=10ms,for=30s
+set -e
+tc qdisc add dev "${DEV:-eth0}" root netem delay 20ms 3ms 25% loss gemodel 0.5% 40% rate 30mbit \
+  limit 1000
