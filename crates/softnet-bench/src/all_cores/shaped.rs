@@ -362,11 +362,7 @@ impl Case {
             results.add(name, &self.params(), &self.fields(&reading));
             Ok(())
         };
-        Turn {
-            name,
-            params: self.params(),
-            measure: Box::new(measure),
-        }
+        Turn::new(name, &self.params(), measure)
     }
 }
 

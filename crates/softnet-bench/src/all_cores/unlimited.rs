@@ -109,11 +109,7 @@ impl Case {
             rows::add(name, &self.params(), None, &outcome, results);
             Ok(())
         };
-        Turn {
-            name,
-            params: self.params(),
-            measure: Box::new(measure),
-        }
+        Turn::new(name, &self.params(), measure)
     }
 }
 

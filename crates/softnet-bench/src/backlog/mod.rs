@@ -103,11 +103,7 @@ impl Figure {
             results.add(name, &self.case.params(), &self.measure()?);
             Ok(())
         };
-        Turn {
-            name,
-            params,
-            measure: Box::new(measure),
-        }
+        Turn::new(name, &params, measure)
     }
 
     fn rr(&self, flows: usize, service: u64) -> Result<Fields, BenchError> {

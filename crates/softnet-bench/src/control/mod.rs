@@ -26,8 +26,8 @@ use crate::options::Options;
 use crate::process;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
-use crate::switch::iperf;
 use crate::switches::{self, Softnet, Switch as _, Wiring};
+use crate::traffic::iperf;
 use clients::Clients;
 
 /// The program without clients, beside a thread that uses as much CPU time.
@@ -63,11 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     // The clients alone, then beside each of three; the kernel's batch takes longest.
     let turn = slice.min(Duration::from_secs(1)) + 3 * slice + BATCH_TIME;
     let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
-    let all = Turn {
-        name: OURS,
-        params: Vec::new(),
-        measure: Box::new(measure),
-    };
+    let all = Turn::new(OURS, &[], measure);
     interleave::interleave(rounds, vec![all], &mut results)?;
     Ok(results.report("control"))
 }

@@ -108,11 +108,7 @@ impl Case {
             results.add(name, &self.params(), &[("mpps", mpps)]);
             Ok(())
         };
-        Turn {
-            name,
-            params: self.params(),
-            measure: Box::new(measure),
-        }
+        Turn::new(name, &self.params(), measure)
     }
 
     /// Millions of packets per second that came and left.

@@ -19,17 +19,16 @@ use serde_json::{Value, json};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
-use crate::numbers::{log2_histogram, ping_fields};
+use crate::numbers::ping_fields;
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
 use crate::tap_case::clients;
+use crate::traffic::{iperf, udp};
 use crate::{cpu, ping};
 
 mod busy_host;
-pub(crate) mod iperf;
 mod many_ports;
-mod udp;
 mod veth;
 
 /// Value of the parameter `case` of the rows with 200 connections.
@@ -275,13 +274,6 @@ impl Run<'_> {
         let time = PINGS as u32 * PING_INTERVAL;
         results.lasting(time).add(self.name(), &[], &fields);
         results.lasting(self.slice);
-        results.add_histogram(
-            self.name(),
-            &[],
-            "ping_mean_us",
-            "ping_us_log2",
-            &log2_histogram(us),
-        );
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{LATENCY, Shape, Switch, Wiring};
 use crate::error::BenchError;
-use crate::hosts::Topology;
+use crate::hosts::{Topology, bridge_port};
 use crate::process;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Switch for KernelBridge {
         let mut commands = "link add br0 type bridge\n".to_owned();
         for host in &topology.hosts {
             let (inside, netns, queues) = (&host.interface, host.netns.name(), wiring.queues);
-            let outside = port(inside);
+            let outside = bridge_port(inside);
             let queues = format!("numtxqueues {queues} numrxqueues {queues}");
             commands += &format!(
                 "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}\n\
@@ -39,16 +39,11 @@ impl Switch for KernelBridge {
         ip.args(["-n", switch.name(), "-batch"]).arg(&file);
         process::output(&mut ip)?;
         if let Some(Shape { rate, burst, .. }) = wiring.shape {
-            let port = port(&topology.hosts[1].interface);
+            let port = bridge_port(&topology.hosts[1].interface);
             switch.tc(&format!(
                 "qdisc add dev {port} root tbf rate {rate} burst {burst} latency {LATENCY}"
             ))?;
         }
         topology.configure_hosts()
     }
-}
-
-/// The bridge's end of the pair whose other end is `interface`.
-pub(crate) fn port(interface: &str) -> String {
-    format!("p{interface}")
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
-use crate::hosts::Topology;
+use crate::hosts::{Topology, bridge_port};
 use crate::interleave::Turn;
 use crate::ping;
 use crate::report::{Collector, Param};
@@ -15,9 +15,9 @@ mod softnet;
 mod threads;
 mod veth;
 
-pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge, port as bridge_port};
+pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge};
 pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
-pub(crate) use ovs::{OpenVswitch, set_sleep as set_ovs_sleep, vhost_user as ovs_vhost_user};
+pub(crate) use ovs::{OpenVswitch, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;
 pub(crate) use veth::{VethLoop, VethOpenVswitch, VethSoftnet};

@@ -176,14 +176,6 @@ pub(crate) fn vhost_user(
     Ok(daemons)
 }
 
-/// Sets how long the thread of the switch with its files in `directory` may sleep when it has
-/// nothing to do, in microseconds.
-pub(crate) fn set_sleep(directory: &Path, sleep: u32) -> Result<(), BenchError> {
-    let place = Place::of_peers();
-    let setting = format!("other_config:pmd-sleep-max={sleep}");
-    Files::new(directory, &place)?.vsctl(&["set", "Open_vSwitch", ".", &setting])
-}
-
 /// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work
 /// with it.
 struct Files<'a> {

@@ -16,22 +16,10 @@ use crate::numbers::{percentile, percentiles};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, Param};
 use crate::switches::{self, EmbeddedSoftnet, KernelBridge, OpenVswitch, Switch, Wiring};
+use crate::traffic::window::Window;
+use crate::traffic::{one_way, rr};
 
 pub(crate) mod clients;
-mod events;
-mod iperf2;
-mod rr;
-mod senders;
-mod sink;
-#[allow(
-    unsafe_code,
-    reason = "recvmsg with control messages has no safe wrapper"
-)]
-mod stamp;
-mod wake;
-mod window;
-
-use window::Window;
 
 /// The parameters and figures of a row.
 type Figures = (Vec<Param>, Vec<Field>);
@@ -151,7 +139,7 @@ impl Case {
     }
 
     fn wake_latency(self, topology: &Topology, slice: Duration) -> Result<Figures, BenchError> {
-        let seen = wake::run(topology, slice)?;
+        let seen = one_way::run(topology, slice)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),
             ("lost", seen.sent as f64 - seen.to_program.len() as f64),
@@ -169,7 +157,7 @@ impl Case {
             let at = |fraction| Some(percentile(times, fraction));
             fields.extend(percentiles(of, times.len(), at));
         }
-        let (least, most) = wake::INTERVAL_MS;
+        let (least, most) = one_way::INTERVAL_MS;
         let interval = json!(format!("{least}-{most}"));
         Ok((vec![self.param(), ("interval_ms", interval)], fields))
     }

@@ -65,11 +65,7 @@ impl Shape {
                 rows::add(name, &shape.params, shape.plan.offered, &outcome, results);
                 Ok(())
             };
-            Turn {
-                name,
-                params: self.params.clone(),
-                measure: Box::new(measure),
-            }
+            Turn::new(name, &self.params, measure)
         };
         variants.into_iter().map(turn).collect()
     }

@@ -170,11 +170,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }
             Ok(())
         };
-        let both = Turn {
-            name: OURS,
-            params,
-            measure: Box::new(measure),
-        };
+        let both = Turn::new(OURS, &params, measure);
         let slices = VARIANTS.len() as u32;
         let rounds = rounds.clone().of(&both.params, time);
         let rounds = rounds.in_turns_of((time + BEFORE) * slices + BEFORE);

@@ -129,7 +129,7 @@ fn measure(threads: usize, cpus: Cpus, time: Duration) -> Result<Vec<Field>, Ben
         small: pool.clone(),
         large: None,
     };
-    let mut port = super::softnet::open(&path, false, 1, &buffers)?;
+    let mut port = super::softnet::open(&path, 1, &buffers)?;
     let Some(ring) = port.tx.pop() else {
         return Err(BenchError::Measure("the port has no queue".to_owned()));
     };
@@ -204,11 +204,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         }
         Ok(())
     };
-    let turn = Turn {
-        name: OURS,
-        params: vec![("case", json!(CASE))],
-        measure: Box::new(measure),
-    };
+    let turn = Turn::new(OURS, &[("case", json!(CASE))], measure);
     let rounds = rounds.of(&turn.params, time);
     let rounds = rounds
         .of_several()
