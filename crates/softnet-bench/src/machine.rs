@@ -7,7 +7,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use crate::error::BenchError;
-use crate::{cpu, process};
+use crate::{cpu, process, speed};
+
+/// Keeps this process and those that it starts on the first of the CPUs that it may use.
+///
+/// # Errors
+/// If there are fewer.
+pub(crate) fn stay_on(count: usize) -> Result<(), BenchError> {
+    let cpus = speed::cpus()?;
+    let Some(first) = cpus.get(..count) else {
+        let all = cpus.len();
+        let problem = format!("--cpus {count}: this process may use {all} CPUs here");
+        return Err(BenchError::Usage(problem));
+    };
+    let mut set = rustix::thread::CpuSet::new();
+    first.iter().for_each(|&cpu| set.set(cpu));
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| BenchError::io("choosing CPUs", e))
+}
 
 /// A machine is quiet if it is at most this busy, in percent, for this time.
 const QUIET_PERCENT: f64 = 5.0;

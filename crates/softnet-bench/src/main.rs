@@ -80,6 +80,9 @@ fn run(options: &Options) -> Result<(), BenchError> {
         _ => {}
     }
     let chosen = experiments::choose(&options.experiment)?;
+    if let Some(count) = options.cpus {
+        machine::stay_on(count)?;
+    }
     cleanup::on_signals_and_panics().map_err(|e| BenchError::io("catching signals", e))?;
     if options.plan {
         return print(&plan(&chosen, options)?);
@@ -101,6 +104,9 @@ fn run(options: &Options) -> Result<(), BenchError> {
         report["seconds"] = json!(options.seconds);
         report["rounds"] = json!(options.rounds().count);
         report["judged"] = json!(options.judged);
+        if let Some(cpus) = options.cpus {
+            report["cpus"] = json!(cpus);
+        }
         if !options.json {
             print(&judge::page(&report)?)?;
         }

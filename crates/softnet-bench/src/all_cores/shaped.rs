@@ -2,6 +2,7 @@
 //!
 //! - Case `rate`: how far the bytes that leave in a second are from the rate.
 //!   `rate_error_beyond_frame_percent` is what of it is more than one frame.
+//!   `cake` is one over both queues; it has no bucket.
 //! - Case `skew`: one of the queues has all the traffic; the part of the rate that it reaches.
 //! - Case `on-off`: one of the senders, or both, are on for 1 to 50 ms at a time.
 //! - Case `fair`: how far the flows of one class are from their equal shares, those of both queues
@@ -16,8 +17,8 @@ use std::time::Duration;
 use serde_json::json;
 use softnet::time::Clock;
 use softnet_tc::{
-    AqmSpec, ClassSpec, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError,
-    TbfSpec, TreeSpec,
+    AqmSpec, CakeSpec, ClassSpec, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec,
+    SpecError, TbfSpec, TreeSpec,
 };
 
 use super::device::{self, Meter, failed, qdiscs};
@@ -58,6 +59,7 @@ const LEAF: Handle = Handle::new(2, 0);
 enum Qdisc {
     Tbf,
     Htb,
+    Cake,
 }
 
 /// The qdisc of a class.
@@ -114,9 +116,12 @@ impl Case {
                 [Qdisc::Tbf, Qdisc::Htb].map(|qdisc| case(Aim::Rate, qdisc, rate, [2, 2])),
             );
         }
-        for (aim, flows) in [(Aim::Skew, [2, 0]), (Aim::OnOff, [2, 2])] {
+        let skew = [2, 0];
+        for (aim, flows) in [(Aim::Skew, skew), (Aim::OnOff, [2, 2])] {
             cases.extend([Qdisc::Tbf, Qdisc::Htb].map(|qdisc| case(aim, qdisc, MIDDLE, flows)));
         }
+        cases.push(case(Aim::Rate, Qdisc::Cake, MIDDLE, [2, 2]));
+        cases.push(case(Aim::Skew, Qdisc::Cake, MIDDLE, skew));
         for flows in [[7, 1], [1000, 10]] {
             for (qdisc, leaf) in [
                 (Qdisc::Tbf, Leaf::Fq),
@@ -133,7 +138,7 @@ impl Case {
 
     fn classes(&self) -> u16 {
         match (self.qdisc, self.leaf) {
-            (Qdisc::Tbf, _) => 0,
+            (Qdisc::Tbf | Qdisc::Cake, _) => 0,
             (Qdisc::Htb, Leaf::Fifo) => CLASSES,
             (Qdisc::Htb, _) => 1,
         }
@@ -143,6 +148,7 @@ impl Case {
         let qdisc = match self.qdisc {
             Qdisc::Tbf => "tbf",
             Qdisc::Htb => "htb",
+            Qdisc::Cake => "cake",
         };
         let mut params = vec![
             ("case", json!(self.aim.case())),
@@ -171,7 +177,7 @@ impl Case {
 
     fn variants(&self) -> &'static [&'static str] {
         match self.aim {
-            Aim::Rate if self.rate.0 == MIDDLE.0 => &[OURS, KERNEL],
+            Aim::Rate if self.rate.0 == MIDDLE.0 && self.qdisc != Qdisc::Cake => &[OURS, KERNEL],
             Aim::Rate => &[OURS],
             Aim::Skew | Aim::OnOff => &[OURS, ADOPT, PRIVATE],
             Aim::Fair => &[OURS, PRIVATE],
@@ -215,6 +221,15 @@ impl Case {
 
     /// The tree for this many bytes per second.
     fn spec(&self, rate: u64) -> Result<QdiscSpec, SpecError> {
+        if self.qdisc == Qdisc::Cake {
+            return Ok(QdiscSpec::Cake(CakeSpec {
+                bandwidth: Some(rate),
+                // It is to share, not to drop.
+                target: Some(Duration::from_secs(60)),
+                rtt: Duration::from_secs(1200),
+                ..CakeSpec::default()
+            }));
+        }
         let burst = self.burst(rate);
         let mut tree = TreeSpec::new();
         if self.qdisc == Qdisc::Tbf {

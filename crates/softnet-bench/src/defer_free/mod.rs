@@ -71,7 +71,10 @@ fn path_name(path: Path) -> &'static str {
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let names = [&POOLS[..], &allocators::NAMES].concat();
     options.check_variants("defer-free", &names)?;
-    let threads = options.threads(THREADS, FEW_THREADS);
+    let mut threads = options.threads(THREADS, FEW_THREADS);
+    if options.threads.is_empty() {
+        threads.retain(|n| n % 2 == 0);
+    }
     if let Some(odd) = threads.iter().find(|n| **n % 2 == 1) {
         return Err(BenchError::Usage(format!(
             "defer-free measures pairs of threads: {odd} is no even number"
@@ -83,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         let why = "needs two CPUs";
         results.skip(OURS, &[("path", json!(path_name(Path::OneWay)))], why);
     }
-    for &threads in threads {
+    for threads in threads {
         let schedule = Schedule::new(options, threads);
         let buffers = if threads == 2 { BUFFERS } else { MANY_BUFFERS };
         let mut sources = Vec::new();

@@ -74,9 +74,11 @@ fn heading(results: &Results) -> String {
     } = results;
     let known = |name: &str| machine.get(name).map_or_else(|| "unknown".to_owned(), text);
     let judged = if results.judged { " --judged" } else { "" };
+    let cpus = results.cpus.map(|n| format!(" --cpus {n}"));
+    let cpus = cpus.unwrap_or_default();
     let mut page = format!(
         "# {experiment}\n\nMade by `softnet-bench report` from `{experiment}.json`: \
-         `softnet-bench {experiment}{judged} --seconds {seconds} --rounds {rounds} --json`.\n\n\
+         `softnet-bench {experiment}{judged}{cpus} --seconds {seconds} --rounds {rounds} --json`.\n\n\
          - Programs: `softnet-bench` of revision {}, daemon `softnet` {}",
         known("revision"),
         known("daemon"),
@@ -188,6 +190,10 @@ fn bound(goal: &Goal) -> String {
         Bound::AtMost(value) => ("at most", value),
     };
     let value = figure(value);
+    let words = match goal.of {
+        OURS => words.to_owned(),
+        other => format!("of `{other}` {words}"),
+    };
     let those = |others: &[(&str, &str)]| {
         let shown = others.iter().filter(|(_, value)| *value != "-");
         let others: Vec<_> = shown.map(|(n, v)| format!("{n} {v}")).collect();
@@ -205,8 +211,8 @@ fn bound(goal: &Goal) -> String {
             format!("{words} {value} times that with {}", those(others))
         }
         Against::Nothing(unit, _) => format!("{words} {value} {unit}"),
-        Against::LessThan(variant, unit) => {
-            format!("{words} {value} {unit} less than `{variant}`")
+        Against::Beyond(variant, floor) => {
+            format!("{words} {value} times `{variant}`, each less `{floor}`")
         }
         Against::MoreThan(others, unit) => {
             format!(
@@ -314,7 +320,7 @@ mod tests {
         assert!(page.contains("bulk 1 | 1 | 7 | 0 |"), "{page}");
         for line in [
             "- met: threads 2, qdisc pfifo, driver null, bulk 1: 1.5 (1.5–1.5)\n",
-            "- missed: threads 8, qdisc fq, driver copy, bulk 1, queues -, load -: no figure",
+            "- missed: threads 8, qdisc fq, driver copy, bulk 1, load -: no figure",
         ] {
             assert!(page.contains(line), "{page}");
         }

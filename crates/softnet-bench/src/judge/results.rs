@@ -36,6 +36,8 @@ pub(super) struct Results {
     pub(super) rounds: u64,
     /// True if only what goals are about was measured.
     pub(super) judged: bool,
+    /// The number of CPUs that was asked for.
+    pub(super) cpus: Option<u64>,
     pub(super) speed: Seen,
     pub(super) rows: Vec<Row>,
 }
@@ -62,6 +64,7 @@ impl Results {
             seconds: value["seconds"].as_f64().unwrap_or(f64::NAN),
             rounds: value["rounds"].as_u64().unwrap_or(1),
             judged: value["judged"] == true,
+            cpus: value["cpus"].as_u64(),
             speed: Seen::parse(&value["speed"]),
             rows: rows.collect::<Option<_>>()?,
         })

@@ -3,7 +3,7 @@
 use super::goals::{Against, Bound, Goal};
 use super::interval::Estimate;
 use super::results::{Params, Results, param};
-use crate::report::{OURS, Param, text};
+use crate::report::{Param, text};
 
 /// The judgement of a cell: which side of the bound the whole interval is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,14 +109,15 @@ pub(super) fn needs(goal: &Goal, variant: &str, params: &[Param], several: bool)
         })
     };
     let besides = match goal.against {
-        Against::Variant(other) | Against::LessThan(other, _) => variant == other,
+        Against::Variant(other) => variant == other,
+        Against::Beyond(other, floor) => [other, floor].contains(&variant),
         Against::Least(others) => others.contains(&variant),
         Against::Same(others) | Against::MoreThan(others, _) => {
-            return variant == OURS && (fits(&[]) || fits(others));
+            return variant == goal.of && (fits(&[]) || fits(others));
         }
         Against::Nothing(..) => false,
     };
-    (besides || variant == OURS) && fits(&[])
+    (besides || variant == goal.of) && fits(&[])
 }
 
 /// Every combination of the values.
@@ -154,7 +155,7 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
                 None => format!("{variant}: not measured"),
             })
     };
-    let ours = samples(OURS, params)?;
+    let ours = samples(goal.of, params)?;
     let nothing = || "no rounds in which both were measured".to_owned();
     match goal.against {
         Against::Variant(variant) => Estimate::of_ratios(ours, samples(variant, params)?),
@@ -176,18 +177,28 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             let least: Vec<_> = (0..ours.len()).map(least).collect();
             Estimate::of_ratios(ours, &least)
         }
-        Against::Same(others) => Estimate::of_ratios(ours, samples(OURS, &with(params, others))?),
+        Against::Same(others) => {
+            Estimate::of_ratios(ours, samples(goal.of, &with(params, others))?)
+        }
         Against::Nothing(_, unit) => {
             let scaled: Vec<_> = ours.iter().map(|value| value / unit).collect();
             Estimate::of(&scaled)
         }
-        Against::LessThan(variant, _) => {
-            Estimate::of_pairs(ours, samples(variant, params)?, |ours, theirs| {
-                theirs - ours
-            })
+        Against::Beyond(variant, floor) => {
+            let (theirs, floor) = (samples(variant, params)?, samples(floor, params)?);
+            if [theirs.len(), floor.len()] != [ours.len(); 2] {
+                return Err(nothing());
+            }
+            let beyond = |of: &[f64]| -> Vec<f64> {
+                let each = of.iter().zip(floor);
+                // Histograms tell no less apart.
+                each.map(|(of, floor)| (of - floor).max(floor / 16.0))
+                    .collect()
+            };
+            Estimate::of_ratios(&beyond(ours), &beyond(theirs))
         }
         Against::MoreThan(others, _) => {
-            let theirs = samples(OURS, &with(params, others))?;
+            let theirs = samples(goal.of, &with(params, others))?;
             Estimate::of_pairs(ours, theirs, |ours, theirs| ours - theirs)
         }
     }
@@ -203,6 +214,7 @@ mod tests {
 
     static GOAL: Goal = Goal {
         experiment: "x",
+        of: "softnet",
         metric: "mpps",
         against: Against::Variant("mutex"),
         bound: Bound::AtLeast(1.3),
@@ -287,6 +299,32 @@ mod tests {
                 "{variant} {params:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_the_generator_has_itself_does_not_count() {
+        static BEYOND: Goal = Goal {
+            of: "other",
+            against: Against::Beyond("mutex", "private"),
+            bound: Bound::AtMost(1.2),
+            at: &[("threads", &["2"])],
+            ..GOAL
+        };
+        let results = results(&[
+            ("other", 2, &[30.0, 16.1]),
+            ("mutex", 2, &[20.0, 12.0]),
+            ("private", 2, &[10.0, 16.0]),
+        ]);
+        let verdict = Verdict::of(&BEYOND, &results);
+        let figure = verdict.cells[0].figure.clone();
+        assert_eq!(figure.map(|it| (it.low, it.high)), Ok((1.0, 2.0)));
+        let at = [("threads", json!(2))];
+        assert!(
+            ["other", "mutex", "private"]
+                .iter()
+                .all(|name| needs(&BEYOND, name, &at, false))
+        );
+        assert!(!needs(&BEYOND, "softnet", &at, false));
     }
 
     #[test]

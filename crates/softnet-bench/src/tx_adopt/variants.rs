@@ -28,6 +28,9 @@ use crate::report::{Collector, Param};
 pub(crate) const MUTEX: &str = "mutex";
 /// The same where a qdisc is called what it does.
 pub(crate) const LOCKED: &str = "locked";
+/// A queue behind a lock for each sender, for which nobody else comes: what the generator, qdisc and
+/// driver take by themselves.
+pub(crate) const PRIVATE: &str = "private";
 pub(crate) const BUSYLOCK: &str = "busylock";
 pub(crate) const SPIN_ADOPT: &str = "spin-adopt";
 pub(crate) const CROSSBEAM: &str = "crossbeam";
@@ -84,7 +87,10 @@ impl Shape {
             return Veth::new(&commands, ticks.clone())?.measure(&plan);
         }
         let pool = self.plan.pool()?;
-        let queues = self.mq.unwrap_or(1);
+        let queues = match (name, self.mq) {
+            (PRIVATE, _) => self.plan.threads,
+            (_, queues) => queues.unwrap_or(1),
+        };
         let delivery = Arc::new(Delivery::new(queues, self.plan.threads));
         let sinks: Vec<_> = (0..queues)
             .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks.clone()))
@@ -98,7 +104,7 @@ impl Shape {
         };
         let (clock, own) = (|| ticks.clone(), || pool.clone());
         match name {
-            MUTEX | LOCKED => run.each(sinks, |qdisc, sink| {
+            MUTEX | LOCKED | PRIVATE => run.each(sinks, |qdisc, sink| {
                 Locked::new(qdisc, sink, clock(), own())
             }),
             BUSYLOCK => run.each(sinks, |qdisc, sink| {
