@@ -41,10 +41,7 @@ pub(crate) fn spec(name: &str, classes: u16, packets: usize) -> Result<QdiscSpec
             },
             ..FqCodelSpec::default()
         }),
-        "cake" => QdiscSpec::Cake(CakeSpec {
-            bandwidth: Some(RATE),
-            ..CakeSpec::default()
-        }),
+        "cake" => QdiscSpec::Cake(CakeSpec::default()),
         "htb" => htb_tree::spec(classes).map_err(|e| BenchError::Measure(e.to_string()))?,
         other => return Err(BenchError::Measure(format!("there is no qdisc {other}"))),
     })

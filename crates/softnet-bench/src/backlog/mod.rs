@@ -2,19 +2,15 @@
 //! How many wake-ups does that take, and what do they cost?
 //!
 //! Cases: `rr`, request/response flows between two workers, each flow with one transaction under
-//! way; `flood`, eight threads onto one worker; `idle`, an engine that has nothing to do.
+//! way; `flood`, eight threads onto one worker.
 //! Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off;
 //! `snapshot`, the same with the loop that marks itself done before it is (the kernel's before
 //! 2014); both without looking around (`no-poll`, `snapshot-no-poll`); channels that block in
 //! `recv` and carry whole lists of packets.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
-use softnet::mem::{Pool, PoolConfig};
-use softnet::time::Clock;
-use softnet_engine::{Engine, OwnQueues};
-use softnet_io::{Poller, PortRx, PortTx};
 
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
@@ -23,12 +19,11 @@ use crate::numbers::percentiles;
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
-use crate::tx_adopt::load::cpu;
 
 mod flood;
-mod inbox;
+pub(crate) mod inbox;
 mod rr;
-mod worker;
+pub(crate) mod worker;
 
 /// The variants of these cases.
 pub(crate) const VARIANTS: &[&str] = &[
@@ -64,7 +59,6 @@ enum Case {
         /// The worker has a CPU, and the senders share the others.
         apart: bool,
     },
-    Idle,
 }
 
 impl Case {
@@ -81,7 +75,6 @@ impl Case {
                 ("threads", json!(SENDERS)),
                 ("bulk", json!(bulk)),
             ],
-            Case::Idle => vec![("case", json!("idle"))],
         }
     }
 }
@@ -93,7 +86,6 @@ impl Figure {
         match self.case {
             Case::Rr { flows, service } => self.rr(flows, service),
             Case::Flood { bulk, apart } => self.flood(bulk, apart),
-            Case::Idle => self.idle(),
         }
     }
 
@@ -154,30 +146,6 @@ impl Figure {
         fields.push(("sleeps", out.sleeps as f64 / seconds));
         Ok(fields)
     }
-
-    /// An engine of two workers with nothing to do.
-    fn idle(&self) -> Result<Fields, BenchError> {
-        let error = |what: &str| BenchError::Measure(format!("cannot make {what}"));
-        let pool = Pool::new(PoolConfig {
-            buffers: 1024,
-            buffer_size: 2048,
-        })
-        .map_err(|_| error("a pool"))?;
-        let pollers = (0..2)
-            .map(|_| Poller::new())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| BenchError::io("making an epoll instance", e))?;
-        let devices = OwnQueues::<PortRx, PortTx>::default();
-        let engine = Engine::start(pollers, pool, Clock::monotonic(), devices);
-        let engine = engine.map_err(|_| error("an engine"))?;
-        std::thread::sleep(Duration::from_millis(20));
-        let (start, before) = (Instant::now(), cpu());
-        std::thread::sleep(self.time.max(Duration::from_millis(200)));
-        let used = cpu().saturating_sub(before).as_secs_f64();
-        let share = used / start.elapsed().as_secs_f64() / 2.0;
-        drop(engine);
-        Ok(vec![("cpu_share", share)])
-    }
 }
 
 /// The cases that `--only` leaves.
@@ -189,7 +157,6 @@ fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
     for apart in [false, true] {
         cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk, apart }));
     }
-    cases.push(Case::Idle);
     let only = options.only()?;
     cases.retain(|case| only.allows(&case.params()));
     Ok(cases)
@@ -205,16 +172,14 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let ticks = Ticks::new();
     let time = options.window(SENDERS);
     for case in cases {
-        let names = VARIANTS.iter().copied();
-        let figures = names.filter(|name| *name == OURS || !matches!(case, Case::Idle));
-        let figure = |name| Figure {
+        let figure = |&name| Figure {
             name,
             case,
             cpus,
             ticks: ticks.clone(),
             time,
         };
-        let turns = figures.map(|name| figure(name).turn()).collect();
+        let turns = VARIANTS.iter().map(|name| figure(name).turn()).collect();
         let rounds = options.rounds().of(&case.params(), time);
         interleave::measure(options, rounds, turns, results)?;
     }
@@ -266,7 +231,7 @@ mod tests {
             cases(&options).map(|cases| cases.len()).ok()
         };
         assert_eq!(count("case=rr,flows=200"), Some(2));
-        assert_eq!(count("case=flood,case=idle"), Some(5));
+        assert_eq!(count("case=flood"), Some(4));
         assert_eq!(count("case=flood,cpus=apart"), Some(2));
         assert_eq!(count("case=tap-rr"), Some(0));
     }

@@ -43,8 +43,7 @@ const DELAYED: usize = 262_144;
 const NETEM_LIMIT: u32 = 200_000;
 const BUFFER: usize = 512;
 const HANDLE: Handle = Handle::new(1, 0);
-/// Bytes that may wait where that has to be said, and bytes per second that are never reached.
-const ROOM: u32 = 1 << 30;
+/// Bytes per second that are never reached.
 const RATE: u32 = u32::MAX;
 
 /// The kinds that are measured; `fq_codel` is what the others are compared with.
@@ -99,10 +98,10 @@ fn spec(name: &str) -> Result<QdiscSpec, BenchError> {
             .with_quanta(&[], &Default::default()),
         )),
         "red" => Ok(QdiscSpec::Red(RedSpec {
-            limit: ROOM,
+            limit: 1 << 24,
             curve: RedCurve {
-                min: ROOM / 8,
-                max: ROOM / 4,
+                min: 1 << 21,
+                max: 1 << 22,
                 wlog: 9,
                 plog: 20,
                 cell_log: 10,
@@ -120,7 +119,7 @@ fn spec(name: &str) -> Result<QdiscSpec, BenchError> {
             loss: u32::MAX / 100,
             ..NetemSpec::default()
         })),
-        "fq_codel" | "fq" | "htb" => return qdiscs::spec(name, FLOWS, ROOM as usize),
+        "fq_codel" | "fq" | "htb" => return qdiscs::spec(name, FLOWS, 1 << 30),
         _ => {
             let kind = QdiscKind::find(name).ok_or_else(|| failed(format!("no qdisc {name}")))?;
             Ok((kind.default)(&Default::default()))

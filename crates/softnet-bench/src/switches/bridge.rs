@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{LATENCY, Shape, Switch, Wiring};
+use super::{Switch, Wiring};
 use crate::error::BenchError;
 use crate::hosts::{Topology, bridge_port};
 use crate::process;
@@ -38,12 +38,10 @@ impl Switch for KernelBridge {
         let mut ip = Command::new("ip");
         ip.args(["-n", switch.name(), "-batch"]).arg(&file);
         process::output(&mut ip)?;
-        if let Some(Shape { rate, burst, .. }) = wiring.shape {
-            let port = bridge_port(&topology.hosts[1].interface);
-            switch.tc(&format!(
-                "qdisc add dev {port} root tbf rate {rate} burst {burst} latency {LATENCY}"
-            ))?;
-        }
         topology.configure_hosts()
+    }
+    fn tc(&self, topology: &Topology) -> Option<(Command, String)> {
+        let port = bridge_port(&topology.hosts[1].interface);
+        Some((topology.switch.command("tc"), port))
     }
 }

@@ -86,10 +86,6 @@ impl Switch for OpenVswitch {
         }
     }
 
-    fn cannot_shape(&self) -> Option<&'static str> {
-        Some("Open vSwitch's user-space datapath has no shaper")
-    }
-
     fn connect(&self, topology: &mut Topology, _wiring: Wiring) -> Result<(), BenchError> {
         let add = |host: &crate::hosts::Host| {
             let port = &host.interface;

@@ -2,20 +2,24 @@
 //! TAP ports, or by what one would use instead.
 //!
 //! `tap-rr`: many flows of one request and one response each at a time, one byte long, as
-//! netperf's TCP_RR. `wake-latency`: one datagram at a time, so seldom that everything on its way
+//! netperf's TCP_RR; `no-poll` and `snapshot-no-poll` are plain switches that differ in the loop of
+//! the threads to which packets are handed. `wake-latency`: one datagram at a time, so seldom that everything on its way
 //! sleeps. All share the machine's CPUs.
 
 use std::time::Duration;
 
 use serde_json::json;
 
+use crate::backlog::inbox;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
 use crate::numbers::{percentile, percentiles};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, Param};
-use crate::switches::{self, EmbeddedSoftnet, KernelBridge, OpenVswitch, Switch, Wiring};
+use crate::switches::{
+    self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
+};
 use crate::traffic::window::Window;
 use crate::traffic::{one_way, rr};
 
@@ -69,6 +73,8 @@ impl Case {
         ];
         if self == Case::TapRr {
             switches.insert(2, Box::new(OpenVswitch::SegmentationOffload));
+            let inboxes = [inbox::NO_POLL, inbox::NO_POLL_SNAPSHOT].map(PortThreads::Inbox);
+            switches.extend(inboxes.map(|switch| Box::new(switch) as Box<dyn Switch>));
         }
         switches
     }

@@ -71,12 +71,12 @@ impl<'a> Server<'a> {
     /// TCP from a to b.
     pub fn tcp(&self, time: Duration, mss: Option<u16>) -> Result<Tcp, TestbedError> {
         let mss = mss.map(|mss| ["-M".to_owned(), mss.to_string()]);
-        let end = self.client(time, mss.iter().flatten())?;
-        Ok(Tcp {
-            bits: 8.0 * number(&end, "/sum_received/bytes")?,
-            seconds: number(&end, "/sum_received/seconds")?,
-            retransmits: number(&end, "/sum_sent/retransmits")?,
-        })
+        tcp(&self.client(time, mss.iter().flatten())?)
+    }
+
+    /// TCP from a to b, at most so many bits per second.
+    pub fn tcp_at(&self, time: Duration, bits: u64) -> Result<Tcp, TestbedError> {
+        tcp(&self.client(time, ["-b", &bits.to_string()])?)
     }
 
     /// TCP from a to b over so many connections: bits per second of each, from the second second
@@ -144,6 +144,14 @@ impl<'a> Server<'a> {
             }
         }
     }
+}
+
+fn tcp(end: &Value) -> Result<Tcp, TestbedError> {
+    Ok(Tcp {
+        bits: 8.0 * number(end, "/sum_received/bytes")?,
+        seconds: number(end, "/sum_received/seconds")?,
+        retransmits: number(end, "/sum_sent/retransmits")?,
+    })
 }
 
 fn number(end: &Value, pointer: &str) -> Result<f64, TestbedError> {

@@ -20,7 +20,7 @@ use crate::error::TestbedError;
 use crate::hosts::Topology;
 
 /// Bytes that each connection sends.
-pub const EACH: u64 = 64 << 10;
+pub const EACH: u64 = 1 << 10;
 /// Bytes sent at once, at most.
 const PIECE: usize = 64 << 10;
 
@@ -32,6 +32,13 @@ pub fn run(topology: &Topology, clients: usize, window: Window) -> Result<u64, T
         .min(clients);
     let share = clients.div_ceil(threads);
     topology.a().run(|| {
+        // A connection that has ended keeps its port for a minute otherwise, and 28,000 is all
+        // that there are.
+        for (name, value) in [("tcp_tw_reuse", "1"), ("ip_local_port_range", "1024 65535")] {
+            let path = format!("/proc/sys/net/ipv4/{name}");
+            std::fs::write(&path, value)
+                .map_err(|e| TestbedError::io(format!("writing {path}"), e))?;
+        }
         // Threads are born into the namespace of the thread that makes them.
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads)
