@@ -100,8 +100,8 @@ fn spec(name: &str) -> Result<QdiscSpec, BenchError> {
         "red" => Ok(QdiscSpec::Red(RedSpec {
             limit: 1 << 24,
             curve: RedCurve {
-                min: 1 << 21,
-                max: 1 << 22,
+                min: 1 << 20,
+                max: 1 << 21,
                 wlog: 9,
                 plog: 20,
                 cell_log: 10,

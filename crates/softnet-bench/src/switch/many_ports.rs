@@ -31,7 +31,7 @@ const TIME_OF_EACH: Duration = Duration::from_millis(25);
 const HOSTS: [usize; 4] = [2, 50, 500, 1000];
 const FEW_HOSTS: [usize; 1] = [20];
 /// Time for which an idle switch is looked at.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(2);
 /// A ping that is answered in this time finds the switch idle.
 const CALM: Duration = Duration::from_millis(5);
 /// Time to wait for something at most.
@@ -99,7 +99,7 @@ fn run(
         let share = (used(&topology)? - before) / IDLE.as_secs_f64();
         fields.push(("idle_cpu_share", share));
     }
-    let udp = udp::run(&topology, &flat_out(IDLE / 2))?;
+    let udp = udp::run(&topology, &flat_out(IDLE / 4))?;
     fields.push(("udp_pps", udp.delivered_pps));
     // The switch itself is the last daemon of each that has some.
     let daemons = topology.daemons.iter().map(process::Process::resident);

@@ -80,10 +80,11 @@ fn measure(event: &str) -> Result<Vec<(&'static str, f64)>, BenchError> {
             }
             std::thread::sleep(INTERVAL);
         }
+        dark = dark.max(last.elapsed());
         after = joined(happening)?;
         // It may have met a host without an interface.
         let _ = joined(datagrams);
-        Ok::<_, BenchError>(((answered, lost), dark.max(last.elapsed())))
+        Ok::<_, BenchError>(((answered, lost), dark))
     })?;
     topology.daemons = after;
     topology.check_running()?;
