@@ -46,6 +46,11 @@ mod web_case;
 /// Why an experiment, or one variant of it, could not be measured.
 mod error {
     pub(crate) use softnet_testbed::error::{TestbedError as BenchError, chain};
+
+    /// An error that ends the experiment.
+    pub(crate) fn failed(error: impl std::error::Error) -> BenchError {
+        BenchError::Measure(chain(&error))
+    }
 }
 
 use error::BenchError;

@@ -142,10 +142,15 @@ impl Options {
     ) -> Result<(), BenchError> {
         let unknown = |name: &&String| !known.contains(&name.as_str());
         match self.variants.iter().find(unknown) {
-            Some(unknown) => Err(BenchError::Usage(format!(
-                "{experiment} has no variant '{unknown}'; there are: {}",
-                known.join(", ")
-            ))),
+            Some(unknown) => {
+                let mut known = known.to_vec();
+                known.sort_unstable();
+                known.dedup();
+                let known = known.join(", ");
+                Err(BenchError::Usage(format!(
+                    "{experiment} has no variant '{unknown}'; there are: {known}"
+                )))
+            }
             None => Ok(()),
         }
     }

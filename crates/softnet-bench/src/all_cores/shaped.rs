@@ -21,16 +21,14 @@ use softnet_tc::{
     SpecError, TbfSpec, TreeSpec,
 };
 
-use super::device::{self, Meter, failed, qdiscs};
+use super::device::{self, Meter, qdiscs};
 use super::load::{Frame, Load, Reading, Senders};
-use super::{ADOPT, KERNEL, PRIVATE, QUEUES, Share};
-use crate::error::BenchError;
+use super::{ADOPT, PRIVATE, QUEUES, Share};
+use crate::error::{BenchError, failed};
 use crate::htb_tree::priority;
 use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
-use crate::tx_adopt::load::Plan;
-use crate::tx_adopt::{Ticks, kernel};
 
 /// Megabits per second, and the frames that they are measured with.
 const RATES: [(u64, Frame); 6] = [
@@ -41,7 +39,7 @@ const RATES: [(u64, Frame); 6] = [
     (40_000, Frame::Large),
     (100_000, Frame::Large),
 ];
-/// The rate that is skewed, and that the kernel is measured with.
+/// The rate that is skewed.
 const MIDDLE: (u64, Frame) = RATES[2];
 /// The rate that flows share: some packets for each of a thousand of them.
 const SHARED: (u64, Frame) = (2000, Frame::Full);
@@ -177,7 +175,6 @@ impl Case {
 
     fn variants(&self) -> &'static [&'static str] {
         match self.aim {
-            Aim::Rate if self.rate.0 == MIDDLE.0 && self.qdisc != Qdisc::Cake => &[OURS, KERNEL],
             Aim::Rate => &[OURS],
             Aim::Skew | Aim::OnOff => &[OURS, ADOPT, PRIVATE],
             Aim::Fair => &[OURS, PRIVATE],
@@ -307,46 +304,6 @@ impl Case {
         load.measure(&device, &meter, &pool, &clock)
     }
 
-    /// The commands that make the kernel's tree.
-    fn commands(&self) -> Vec<String> {
-        let (rate, burst) = (self.bytes(), self.burst(self.bytes()));
-        if self.qdisc == Qdisc::Tbf {
-            return vec![format!(
-                "qdisc add dev a0 root tbf rate {rate}bps burst {burst} limit 100mb"
-            )];
-        }
-        let mut lines = vec!["qdisc add dev a0 root handle 1: htb default 1".to_owned()];
-        let class = |parent: &str, minor: u16, part: u64| {
-            format!(
-                "class add dev a0 parent {parent} classid 1:{minor:x} htb rate {}bps \
-                 ceil {rate}bps burst {} cburst {burst} quantum 3028",
-                rate / part,
-                burst / part
-            )
-        };
-        lines.push(class("1:", 0xFFFE, 1));
-        lines.extend((1..=CLASSES).map(|minor| class("1:fffe", minor, CLASSES.into())));
-        lines
-    }
-
-    /// A turn of the kernel's; its packets all have the same length.
-    fn kernel(&self, time: Duration) -> Result<Reading, BenchError> {
-        let plan = Plan {
-            threads: QUEUES,
-            bulk: 1,
-            offered: None,
-            frame: self.rate.1.wire_len() as usize,
-            classes: self.classes(),
-            time,
-        };
-        let outcome = kernel::Veth::new(&self.commands(), Ticks::new())?.measure(&plan)?;
-        Ok(Reading {
-            time: outcome.time,
-            bytes: outcome.delivered * self.rate.1.wire_len(),
-            packets: Vec::new(),
-        })
-    }
-
     fn fields(&self, reading: &Reading) -> Vec<Field> {
         let (bytes, seconds) = (reading.bytes as f64, reading.time.as_secs_f64());
         let due = self.bytes() as f64 * seconds;
@@ -370,10 +327,7 @@ impl Case {
 
     fn turn(self, name: &'static str, times: (Duration, Duration)) -> Turn {
         let measure = move |results: &mut Collector| {
-            let reading = match name {
-                KERNEL => self.kernel(times.1)?,
-                _ => self.measure(name, times)?,
-            };
+            let reading = self.measure(name, times)?;
             results.add(name, &self.params(), &self.fields(&reading));
             Ok(())
         };
@@ -424,8 +378,7 @@ mod tests {
     fn every_flow_leaves_through_every_variant() {
         let times = (Duration::from_millis(5), Duration::from_millis(5));
         for case in Case::all() {
-            let here = case.variants().iter().filter(|name| **name != KERNEL);
-            for name in here {
+            for name in case.variants() {
                 let measured = || case.measure(name, times);
                 // Beside other work, little may happen in a few milliseconds.
                 let flows = case.flows.iter().sum::<usize>();

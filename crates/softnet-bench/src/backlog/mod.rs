@@ -39,15 +39,6 @@ const SERVICES: &[u64] = &[0, 1000];
 const SENDERS: usize = 8;
 const BULKS: &[usize] = &[1, 32];
 
-/// One figure of one variant.
-struct Figure {
-    name: &'static str,
-    case: Case,
-    cpus: Cpus,
-    ticks: Ticks,
-    time: Duration,
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Case {
     Rr {
@@ -81,30 +72,33 @@ impl Case {
 
 type Fields = Vec<(&'static str, f64)>;
 
+/// One figure of one variant.
+#[derive(Clone)]
+struct Figure {
+    cpus: Cpus,
+    ticks: Ticks,
+    time: Duration,
+}
+
 impl Figure {
-    fn measure(&self) -> Result<Fields, BenchError> {
-        match self.case {
-            Case::Rr { flows, service } => self.rr(flows, service),
-            Case::Flood { bulk, apart } => self.flood(bulk, apart),
-        }
-    }
-
-    fn turn(self) -> Turn {
-        let (name, params) = (self.name, self.case.params());
-        let measure = move |results: &mut Collector| {
-            results.add(name, &self.case.params(), &self.measure()?);
+    fn turn(self, name: &'static str, case: Case) -> Turn {
+        Turn::new(name, &case.params(), move |results| {
+            let fields = match case {
+                Case::Rr { flows, service } => self.rr(name, flows, service)?,
+                Case::Flood { bulk, apart } => self.flood(name, bulk, apart)?,
+            };
+            results.add(name, &case.params(), &fields);
             Ok(())
-        };
-        Turn::new(name, &params, measure)
+        })
     }
 
-    fn rr(&self, flows: usize, service: u64) -> Result<Fields, BenchError> {
+    fn rr(&self, name: &str, flows: usize, service: u64) -> Result<Fields, BenchError> {
         let plan = rr::Plan {
             flows,
             service: Duration::from_nanos(service),
             time: self.time,
         };
-        let out = rr::measure(self.name, self.cpus, &self.ticks, plan)?;
+        let out = rr::measure(name, self.cpus, &self.ticks, plan)?;
         let seconds = out.time.as_secs_f64();
         let thousands = out.transactions.max(1) as f64 / 1e3;
         let mut fields = vec![("tps", out.transactions as f64 / seconds)];
@@ -127,14 +121,14 @@ impl Figure {
         Ok(fields)
     }
 
-    fn flood(&self, bulk: usize, apart: bool) -> Result<Fields, BenchError> {
+    fn flood(&self, name: &str, bulk: usize, apart: bool) -> Result<Fields, BenchError> {
         let plan = flood::Plan {
             senders: SENDERS,
             bulk,
             cpus: apart.then_some(self.cpus),
             time: self.time,
         };
-        let out = flood::measure(self.name, plan)?;
+        let out = flood::measure(name, plan)?;
         let (seconds, packets) = (out.time.as_secs_f64(), out.packets.max(1) as f64);
         let mut fields = vec![
             ("mpps", packets / seconds / 1e6),
@@ -168,18 +162,15 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if cases.is_empty() {
         return Ok(());
     }
-    let cpus = Cpus::choose()?;
-    let ticks = Ticks::new();
     let time = options.window(SENDERS);
+    let figure = Figure {
+        cpus: Cpus::choose()?,
+        ticks: Ticks::new(),
+        time,
+    };
     for case in cases {
-        let figure = |&name| Figure {
-            name,
-            case,
-            cpus,
-            ticks: ticks.clone(),
-            time,
-        };
-        let turns = VARIANTS.iter().map(|name| figure(name).turn()).collect();
+        let turn = |name: &&'static str| figure.clone().turn(name, case);
+        let turns = VARIANTS.iter().map(turn).collect();
         let rounds = options.rounds().of(&case.params(), time);
         interleave::measure(options, rounds, turns, results)?;
     }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::error::BenchError;
+use ::softnet::mem::{Pool, PoolConfig};
+
+use crate::error::{BenchError, failed};
 use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Param};
@@ -94,6 +96,15 @@ pub(crate) struct Reading {
     pub(crate) counts: Counts,
 }
 
+/// A pool of so many buffers.
+pub(crate) fn pool(buffers: usize, buffer_size: usize) -> Result<Pool, BenchError> {
+    let config = PoolConfig {
+        buffers,
+        buffer_size,
+    };
+    Pool::new(config).map_err(failed)
+}
+
 /// A variant's turns at one figure.
 pub(crate) fn figure(
     name: &'static str,
@@ -129,11 +140,7 @@ pub(crate) fn figure(
         results.add(name, &of, &fields);
         Ok(())
     };
-    Turn {
-        name,
-        params,
-        measure: Box::new(turn),
-    }
+    Turn::new(name, &params, turn)
 }
 
 /// Time and repetitions of the measurements.

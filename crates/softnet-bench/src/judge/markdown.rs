@@ -199,7 +199,7 @@ fn bound(goal: &Goal) -> String {
         let others: Vec<_> = shown.map(|(n, v)| format!("{n} {v}")).collect();
         others.join(", ")
     };
-    match goal.against {
+    match &goal.against {
         Against::Variant(variant) => format!("{words} {value} times `{variant}`"),
         Against::Least(variants) => {
             format!(
@@ -210,7 +210,7 @@ fn bound(goal: &Goal) -> String {
         Against::Same(others) => {
             format!("{words} {value} times that with {}", those(others))
         }
-        Against::Nothing(unit, _) => format!("{words} {value} {unit}"),
+        Against::Nothing(unit) => format!("{words} {value} {unit}"),
         Against::Beyond(variant, floor) => {
             format!("{words} {value} times `{variant}`, each less `{floor}`")
         }
@@ -233,7 +233,7 @@ fn interval(it: Estimate) -> String {
 
 /// The cells of a goal in words.
 fn place(goal: &Goal) -> String {
-    let named = goal.at.iter().filter(|(_, values)| *values != ["-"]);
+    let named = goal.at.iter().filter(|(_, values)| values[..] != ["-"]);
     let named: Vec<_> = named
         .map(|(name, values)| format!("{name} {}", values.join("/")))
         .collect();
@@ -250,7 +250,7 @@ fn judged(page: &mut String, verdicts: &[Verdict]) {
     );
     for verdict in verdicts {
         let goal = verdict.goal;
-        let note = match goal.note {
+        let note = match &*goal.note {
             "" => String::new(),
             note => format!(" ({note})"),
         };

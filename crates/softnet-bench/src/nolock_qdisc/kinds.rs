@@ -1,8 +1,10 @@
-//! Cases `kinds` and `hooks`: one thread, and what a packet costs in a qdisc of each kind that has
-//! packets of 1,024 flows waiting, or in filters and actions alone. All take turns of a few
-//! milliseconds within one window, so that their ratios do not depend on the machine's speed.
+//! Cases `kinds`, `flows` and `hooks`: one thread, and what a packet costs in a qdisc of each kind
+//! that has packets of 1,024 flows waiting, in one of `flows` flows, of which `active` have packets,
+//! or in filters and actions alone. All take turns of a few milliseconds within one window, so that
+//! their ratios do not depend on the machine's speed.
 //!
-//! In `kinds`, 32 packets come and as many leave in a call; kinds with classes have one for each
+//! 32 packets come and as many leave in a call, each for a flow drawn at random. `locked` is the
+//! same qdisc behind a mutex, which is taken for each call. Of `kinds` kinds with classes have one for each
 //! flow, `ets` 16 bands. `netem` delays by 10 ms and loses 1 %. In `hooks`, a packet's headers are
 //! looked at by `filters` of one mask, one of which is for it (`flower`), or by one filter and a
 //! `police` that it does not exceed, on as many threads as there are, each with filters of its own
@@ -11,28 +13,32 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::json;
-use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::{Cx, Qdisc as _};
 use softnet::time::Time;
 use softnet_tc::{
     Action, ActionKind, ActionList, ActionSpec, AnyQdisc, ClassSpec, DrrClassSpec, EtsSpec,
-    FilterKind, FilterList, FilterOp, FilterSpec, Filters, Flower, Handle, HfscClassSpec,
+    FilterKind, FilterList, FilterOp, FilterSpec, Filters, Flower, FqSpec, Handle, HfscClassSpec,
     HfscSpec, NetemSpec, Police, QdiscEnv, QdiscKind, QdiscSpec, QfqClassSpec, RedCurve, RedSpec,
     ServiceCurve, SfqSpec, SpecError, TreeSpec,
 };
 use softnet_testbed::threads::joined;
 
 use super::FRAME;
-use crate::error::BenchError;
+use crate::buffers::pool;
+use crate::error::{BenchError, failed};
 use crate::interleave::Turn;
 use crate::qdiscs;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
+use crate::tx_adopt::variants::LOCKED;
 
 /// Names of these rows for `--only case=`.
 const KINDS: &str = "kinds";
+const MANY: &str = "flows";
 const HOOKS: &str = "hooks";
 const FLOWS: u16 = 1024;
 /// Packets in a call.
@@ -51,6 +57,13 @@ const NAMES: [&str; 14] = [
     "fq_codel", "fq", "sfq", "drr", "ets", "red", "qfq", "pie", "fq_pie", "dualpi2", "hfsc",
     "cake", "netem", "htb",
 ];
+/// Qdiscs with a queue for each flow: flows that have sent something before, and those that have
+/// packets now.
+const MANY_FLOWS: [(&str, u32, u32); 3] = [
+    ("fq", 100, 100),
+    ("fq", 100_000, 10_000),
+    ("fq_codel", 1024, 1024),
+];
 /// Filters and actions, filters, and threads.
 const FILTERS: [(&str, u16, usize); 5] = [
     ("flower", 1, 1),
@@ -59,10 +72,6 @@ const FILTERS: [(&str, u16, usize); 5] = [
     ("police", 1, 1),
     ("police", 1, 2),
 ];
-
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Measure(error.to_string())
-}
 
 /// A class for each flow.
 fn classes(root: QdiscSpec, class: &ClassSpec) -> Result<QdiscSpec, SpecError> {
@@ -119,9 +128,17 @@ fn spec(name: &str) -> Result<QdiscSpec, BenchError> {
             loss: u32::MAX / 100,
             ..NetemSpec::default()
         })),
-        "fq_codel" | "fq" | "htb" => return qdiscs::spec(name, FLOWS, 1 << 30),
+        "fq" => Ok(QdiscSpec::Fq(FqSpec {
+            limit: 1 << 30,
+            flow_limit: 1 << 30,
+            // Each flow has a queue of its own.
+            orphan_mask: u32::MAX,
+            ..FqSpec::default()
+        })),
+        "fq_codel" | "htb" => return qdiscs::spec(name, FLOWS, 1 << 30),
         _ => {
-            let kind = QdiscKind::find(name).ok_or_else(|| failed(format!("no qdisc {name}")))?;
+            let kind = QdiscKind::find(name)
+                .ok_or_else(|| BenchError::Measure(format!("no qdisc {name}")))?;
             Ok((kind.default)(&Default::default()))
         }
     };
@@ -129,47 +146,111 @@ fn spec(name: &str) -> Result<QdiscSpec, BenchError> {
 }
 
 /// Makes the packet one of this flow.
-fn address(packet: &mut Packet, flow: u16, classes: Handle) {
-    packet.set_flow_hash(u32::from(flow).wrapping_mul(0x9E37_79B1));
+fn address(packet: &mut Packet, flow: u32, classes: Handle) {
+    packet.set_flow_hash(flow.wrapping_mul(0x9E37_79B1));
     packet.set_priority(match classes == Handle::NONE {
-        true => u32::from(flow % 16),
-        false => classes.class(flow + 1).raw(),
+        true => flow % 16,
+        false => classes.class(flow as u16 + 1).raw(),
     });
+}
+
+/// A row.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    case: &'static str,
+    variant: &'static str,
+    qdisc: &'static str,
+    flows: u32,
+    active: u32,
+}
+
+impl Row {
+    fn all() -> impl Iterator<Item = Row> {
+        let row = |case, variant, qdisc, flows, active| Row {
+            case,
+            variant,
+            qdisc,
+            flows,
+            active,
+        };
+        let flows = u32::from(FLOWS);
+        let kinds = NAMES.map(|name| row(KINDS, OURS, name, flows, flows));
+        let many = MANY_FLOWS
+            .into_iter()
+            .flat_map(move |(name, flows, active)| {
+                [OURS, LOCKED].map(|variant| row(MANY, variant, name, flows, active))
+            });
+        kinds.into_iter().chain(many)
+    }
+
+    fn params(&self) -> Vec<Param> {
+        let mut params = vec![
+            ("case", json!(self.case)),
+            ("qdisc", json!(self.qdisc)),
+            ("flows", json!(self.flows)),
+        ];
+        params.extend((self.case == MANY).then(|| ("active", json!(self.active))));
+        params
+    }
 }
 
 /// A qdisc with what goes through it.
 struct Kind {
-    qdisc: AnyQdisc,
+    qdisc: Mutex<AnyQdisc>,
+    locked: bool,
     cx: Cx,
     /// Packets that have left, which come again.
     idle: PacketList,
     pool: Pool,
     random: Random,
+    active: u32,
     classes: Handle,
 }
 
 impl Kind {
-    fn new(name: &str, ticks: &Ticks) -> Result<Kind, BenchError> {
-        let buffers = if name == "netem" { DELAYED } else { 4096 };
-        let config = PoolConfig {
-            buffers,
-            buffer_size: BUFFER,
+    fn new(row: Row, ticks: &Ticks) -> Result<Kind, BenchError> {
+        let standing = if row.qdisc == "netem" {
+            DELAYED
+        } else {
+            row.flows as usize
         };
-        let pool = Pool::new(config).map_err(failed)?;
+        let pool = pool(standing + 4096, BUFFER)?;
+        let env = QdiscEnv::new(&pool);
         let mut kind = Kind {
-            qdisc: spec(name)?.build(&QdiscEnv::new(&pool)).map_err(failed)?,
+            qdisc: Mutex::new(spec(row.qdisc)?.build(&env).map_err(failed)?),
+            locked: row.variant == LOCKED,
             cx: Cx::new(&pool),
             idle: PacketList::new(),
             pool,
             random: Random::new(1),
-            classes: if name == "ets" { Handle::NONE } else { HANDLE },
+            active: row.active,
+            classes: if row.qdisc == "ets" {
+                Handle::NONE
+            } else {
+                HANDLE
+            },
         };
-        let mut standing: PacketList = (0..FLOWS).filter_map(|_| kind.packet()).collect();
-        let mut flows = 0..FLOWS;
-        standing.for_each_mut(|packet| address(packet, flows.next().unwrap_or(0), kind.classes));
-        let now = ticks.now();
-        kind.qdisc.enqueue(&mut standing, kind.cx.at(now));
+        // All become known, and leave; then those that stay.
+        for flows in [row.flows, row.active] {
+            let now = ticks.now();
+            let qdisc = kind.qdisc.get_mut();
+            qdisc.dequeue(usize::MAX >> 1, &mut kind.idle, kind.cx.at(now));
+            kind.idle = PacketList::new();
+            let mut standing: PacketList = (0..flows).filter_map(|_| kind.packet()).collect();
+            let mut each = 0..flows;
+            let classes = kind.classes;
+            standing.for_each_mut(|packet| address(packet, each.next().unwrap_or(0), classes));
+            kind.qdisc.get_mut().enqueue(&mut standing, kind.cx.at(now));
+        }
         Ok(kind)
+    }
+
+    fn with(&mut self, now: Time, call: impl FnOnce(&mut AnyQdisc, &mut Cx)) {
+        let cx = self.cx.at(now);
+        match self.locked {
+            true => call(&mut self.qdisc.lock(), cx),
+            false => call(self.qdisc.get_mut(), cx),
+        }
     }
 
     fn packet(&self) -> Option<Packet> {
@@ -191,16 +272,17 @@ impl Kind {
                     None => break,
                 }
             }
-            let (classes, random) = (self.classes, &mut self.random);
+            let (classes, active, random) = (self.classes, self.active, &mut self.random);
             packets.for_each_mut(|packet| {
-                let flow = random.below(FLOWS.into()) as u16;
+                let flow = random.below(active.into()) as u32;
                 address(packet, flow, classes);
                 packet.set_timestamp(now);
             });
-            self.qdisc.enqueue(&mut packets, self.cx.at(now));
-            let before = self.idle.len();
-            self.qdisc
-                .dequeue(2 * BULK, &mut self.idle, self.cx.at(now));
+            self.with(now, |qdisc, cx| _ = qdisc.enqueue(&mut packets, cx));
+            let mut out = self.idle.take();
+            let before = out.len();
+            self.with(now, |qdisc, cx| _ = qdisc.dequeue(2 * BULK, &mut out, cx));
+            self.idle = out;
             left += (self.idle.len() - before) as u64;
         }
         left
@@ -243,11 +325,7 @@ impl Hook {
             }
             list.put(FilterOp::Add, filter).map_err(failed)?;
         }
-        let pool = Pool::new(PoolConfig {
-            buffers: 4096,
-            buffer_size: BUFFER,
-        })
-        .map_err(failed)?;
+        let pool = pool(4096, BUFFER)?;
         let mut random = Random::new(1);
         let hook = |_| {
             let mut packet = || {
@@ -258,7 +336,8 @@ impl Hook {
             let packets: Option<Vec<_>> = (0..FLOWS).map(|_| packet()).collect();
             Ok(Hook {
                 filters: list.counting_apart().filters(),
-                packets: packets.ok_or_else(|| failed("the pool is too small"))?,
+                packets: packets
+                    .ok_or_else(|| BenchError::Measure("the pool is too small".into()))?,
                 cx: Cx::new(&pool),
                 next: 0,
             })
@@ -275,7 +354,9 @@ impl Hook {
                 self.next = (self.next + 1) % usize::from(FLOWS);
                 let found = self.filters.classify(packet, self.cx.at(now));
                 if found != softnet_tc::Classified::Class(HANDLE.class(1)) {
-                    return Err(failed(format!("a filter decided on {found:?}")));
+                    return Err(BenchError::Measure(format!(
+                        "a filter decided on {found:?}"
+                    )));
                 }
             }
         }
@@ -328,14 +409,6 @@ fn many(hook: &mut Hook, ticks: &Ticks) -> Result<(u64, Duration), BenchError> {
     Ok((packets, start.elapsed()))
 }
 
-fn kind_params(name: &str) -> Vec<Param> {
-    vec![
-        ("case", json!(KINDS)),
-        ("qdisc", json!(name)),
-        ("flows", json!(FLOWS)),
-    ]
-}
-
 fn hook_params((kind, filters, threads): (&str, u16, usize)) -> Vec<Param> {
     vec![
         ("case", json!(HOOKS)),
@@ -349,7 +422,7 @@ fn hook_params((kind, filters, threads): (&str, u16, usize)) -> Vec<Param> {
 /// The parameters of all rows.
 pub(super) fn measured() -> Vec<Vec<Param>> {
     let hooks = FILTERS.map(hook_params);
-    NAMES.map(kind_params).into_iter().chain(hooks).collect()
+    Row::all().map(|row| row.params()).chain(hooks).collect()
 }
 
 /// The turn that measures all of them, each for `time`.
@@ -359,10 +432,11 @@ pub(super) fn turn(time: Duration, ticks: &Ticks) -> Turn {
 }
 
 fn measure(time: Duration, ticks: &Ticks, results: &mut Collector) -> Result<(), BenchError> {
-    let kinds: Result<Vec<_>, _> = NAMES.iter().map(|name| Kind::new(name, ticks)).collect();
+    let kinds: Result<Vec<_>, _> = Row::all().map(|row| Kind::new(row, ticks)).collect();
     let hooks = FILTERS.map(|(kind, filters, threads)| Hook::each(kind, filters, threads));
     let hooks: Result<Vec<_>, _> = hooks.into_iter().collect();
     let (mut kinds, mut hooks) = (kinds?, hooks?);
+    let count = kinds.len();
     let mut sums = vec![(0, Duration::ZERO); kinds.len() + hooks.len()];
     let mut order: Vec<usize> = (0..sums.len()).collect();
     let mut random = Random::of_now();
@@ -375,7 +449,7 @@ fn measure(time: Duration, ticks: &Ticks, results: &mut Collector) -> Result<(),
                     let start = Instant::now();
                     (kind.calls(ticks), start.elapsed())
                 }
-                None => together(&mut hooks[at - NAMES.len()], ticks)?,
+                None => together(&mut hooks[at - count], ticks)?,
             };
             // The first round warms up.
             if rounds > 0 {
@@ -384,12 +458,19 @@ fn measure(time: Duration, ticks: &Ticks, results: &mut Collector) -> Result<(),
         }
         rounds += 1;
     }
-    for (params, (packets, spent)) in measured().into_iter().zip(sums) {
+    let variants = Row::all()
+        .map(|row| row.variant)
+        .chain(FILTERS.map(|_| OURS));
+    for ((variant, params), (packets, spent)) in variants.zip(measured()).zip(sums) {
         if packets == 0 {
-            return Err(failed(format!("no packet passed: {params:?}")));
+            return Err(BenchError::Measure(format!("no packet passed: {params:?}")));
         }
         let ns = spent.as_secs_f64() * 1e9 / packets as f64;
-        results.add(OURS, &params, &[("ns_per_packet", ns), ("mpps", 1e3 / ns)]);
+        results.add(
+            variant,
+            &params,
+            &[("ns_per_packet", ns), ("mpps", 1e3 / ns)],
+        );
     }
     Ok(())
 }
@@ -402,12 +483,13 @@ mod tests {
     #[test]
     fn packets_pass_every_kind_and_every_hook() {
         let ticks = Ticks::new();
-        for name in NAMES.into_iter().filter(|name| *name != "netem") {
-            let mut kind = Kind::new(name, &ticks).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for row in Row::all().filter(|row| row.qdisc != "netem") {
+            let name = format!("{row:?}");
+            let mut kind = Kind::new(row, &ticks).unwrap_or_else(|e| panic!("{name}: {e}"));
             let left: u64 = (0..4).map(|_| kind.calls(&ticks)).sum();
             let dropped = kind.cx.dropped.wire_packets();
-            let queued = kind.qdisc.stats().qlen;
-            let came = (4 * CALLS * BULK) as u64 + u64::from(FLOWS);
+            let queued = kind.qdisc.get_mut().stats().qlen;
+            let came = (4 * CALLS * BULK) as u64 + u64::from(row.active);
             assert_eq!(left + queued + dropped, came, "{name}");
             assert!(
                 left * 10 > came * 9,

@@ -17,14 +17,13 @@
 //! of the report that list adoption is known by, `fq` and a driver that copies 120 bytes of each
 //! packet, with 30 queues.
 //!
-//! Beside them, qdiscs with a queue for each flow, by the number of [flows], qdiscs of all
-//! [kinds] beside `fq_codel`, filters and actions, and [one core](one_core) alone with an `htb`.
+//! Beside them, qdiscs of all [kinds] beside `fq_codel`, by the number of flows, filters and
+//! actions, and [one core](one_core) alone with an `htb`.
 //!
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
 //! all buffers are back, after every turn.
 
 mod dpdk_sched;
-mod flows;
 mod kinds;
 mod one_core;
 
@@ -186,14 +185,6 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         let rounds = options.rounds().of(&shape.params, shape.plan.time);
         interleave::measure(options, rounds, shape.turns(variants, &ticks), results)?;
     }
-    for case in flows::CASES {
-        if only.allows(&case.params()) {
-            let time = options.window(1);
-            let turns = flows::NAMES.map(|name| case.turn(name, time, &ticks));
-            let rounds = options.rounds().of(&case.params(), time);
-            interleave::measure(options, rounds, turns.into(), results)?;
-        }
-    }
     let kinds = kinds::measured();
     if kinds.iter().any(|params| only.allows(params)) && options.threads.is_empty() {
         let time = options.window(1);
@@ -207,10 +198,9 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
-    let flows = flows::CASES.iter().map(flows::Case::params);
     let senders = cases(&THREADS).into_iter().map(|case| case.shape.params);
     let apart = kinds::measured().into_iter().chain(one_core::measured());
-    senders.chain(flows).chain(apart).collect()
+    senders.chain(apart).collect()
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         Turn::new(OURS, &params(constant), measure)
     };
     let turns = chosen.map(turn).collect();
-    let time = iperf::whole(slice) * 3 + slice + PINGS as u32 * PING_INTERVAL;
+    let time = iperf::whole(slice) * 2 + slice + PINGS as u32 * PING_INTERVAL;
     let case = [("case", json!(NAME))];
     let rounds = rounds.of(&case, slice).of_several().in_turns_of(time);
     interleave::measure(options, rounds, turns, results)

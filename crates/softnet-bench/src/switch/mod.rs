@@ -2,8 +2,8 @@
 //! ordinary traffic between them.
 //!
 //! Each turn of a variant makes the topology afresh: three network namespaces, the switch in one
-//! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
-//! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
+//! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP
+//! (`sendmmsg`), pings on the idle path; anew, 200 TCP senders with small
 //! segments over ports of four queues, and (case `churn`) 1,200 that send little.
 //!
 //! [Many hosts](many_ports); hosts behind [veths](veth), whose other ends are the ports; the switch
@@ -114,10 +114,10 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             Ok(())
         };
         let turns = switches::turns(switches(), &[], &mut results, turn);
-        // TCP and datagrams twice each, pings, and both kinds of many senders.
+        // TCP twice, datagrams, pings, and both kinds of many senders.
         let clients = CLIENTS_WARM_UP + 2 * slice;
-        let mut turn = iperf::whole(slice) * 3 + slice + PINGS as u32 * PING_INTERVAL;
-        turn += 2 * clients + Duration::from_secs(2);
+        let mut turn = iperf::whole(slice) * 2 + slice + PINGS as u32 * PING_INTERVAL;
+        turn += 2 * clients + Duration::from_secs(1);
         let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
         interleave::measure(options, rounds, turns, &mut results)?;
     }
@@ -170,14 +170,13 @@ impl Run<'_> {
             Ok(server) => {
                 self.tcp(&server, None, results)?;
                 self.tcp(&server, Some(SMALL_MSS), results)?;
-                self.udp_by_iperf(&server, results)?;
             }
             Err(BenchError::Unavailable(why)) => {
                 results.skip(self.name(), &[("generator", json!("iperf3"))], &why);
             }
             Err(other) => return Err(other),
         }
-        self.udp_by_sendmmsg(&topology, results)?;
+        self.udp(&topology, results)?;
         self.ping(&topology, results)
     }
 
@@ -201,59 +200,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn udp_by_iperf(
-        &self,
-        server: &iperf::Server<'_>,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        let cpu = cpu::busy()?;
-        let udp = server.udp(self.slice, SMALL_DATAGRAM)?;
-        let cpu = cpu::busy()? - cpu;
-        self.add_udp(
-            "iperf3",
-            udp.delivered / udp.seconds,
-            udp.offered / udp.seconds,
-            cpu / udp.delivered,
-            results,
-        );
-        Ok(())
-    }
-
-    fn udp_by_sendmmsg(
-        &self,
-        topology: &Topology,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        results.lasting(self.slice);
+    fn udp(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
         let udp = udp::run(topology, &flat_out(self.slice))?;
-        self.add_udp(
-            "sendmmsg",
-            udp.delivered_pps,
-            udp.offered_pps,
-            udp.cpu_s / (udp.delivered_pps * udp.seconds),
-            results,
-        );
-        Ok(())
-    }
-
-    fn add_udp(
-        &self,
-        generator: &str,
-        delivered_pps: f64,
-        offered_pps: f64,
-        cpu_s_per_packet: f64,
-        results: &mut Collector,
-    ) {
-        let params = [
-            ("generator", json!(generator)),
-            ("payload", json!(SMALL_DATAGRAM)),
-        ];
+        let cpu_s_per_packet = udp.cpu_s / (udp.delivered_pps * udp.seconds);
+        let params = [("payload", json!(SMALL_DATAGRAM))];
         let fields = [
-            ("udp_pps", delivered_pps),
-            ("udp_offered_pps", offered_pps),
+            ("udp_pps", udp.delivered_pps),
+            ("udp_offered_pps", udp.offered_pps),
             ("cpu_s_per_mpkt", cpu_s_per_packet * 1e6),
         ];
+        results.lasting(self.slice);
         self.add(&params, &fields, results);
+        Ok(())
     }
 
     fn ping(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {

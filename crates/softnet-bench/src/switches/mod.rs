@@ -19,7 +19,7 @@ mod veth;
 
 pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge};
 pub(crate) use direct::Direct;
-pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
+pub(crate) use embedded::{EmbeddedSoftnet, buffers};
 pub(crate) use ovs::{OpenVswitch, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;

@@ -23,7 +23,7 @@ use super::{Switch, Wiring};
 use crate::backlog::inbox::{self, Inbox, Owner};
 use crate::backlog::worker::work;
 use crate::cpu;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::hosts::Topology;
 use crate::in_process::{Counters, InProcess};
 use crate::tx_adopt::Stage;
@@ -180,7 +180,7 @@ impl Switch for PortThreads {
         let (mut ports, mut readers, mut writers) = (Vec::new(), Vec::new(), Vec::new());
         for host in &topology.hosts {
             let device = embedded::device(host, wiring)?;
-            let mut tap = Tap::open(&device, &buffers).map_err(embedded::failed)?;
+            let mut tap = Tap::open(&device, &buffers).map_err(failed)?;
             let (Some(rx), Some(tx)) = (tap.rx.pop(), tap.tx.pop()) else {
                 return Err(BenchError::Measure("a port has no queue".into()));
             };
@@ -189,15 +189,15 @@ impl Switch for PortThreads {
             ports.push(match self {
                 PortThreads::Lockless => {
                     let pool = &buffers.small;
-                    let qdiscs = qdisc.instances(1, pool).map_err(embedded::failed)?;
+                    let qdiscs = qdisc.instances(1, pool).map_err(failed)?;
                     let sender = Sender::builder().name(tap.name).features(tap.features);
                     let sender = sender.qdiscs(qdiscs).pool(pool).clock(clock.clone());
-                    Out::Lockless(sender.start(tx).map_err(embedded::failed)?)
+                    Out::Lockless(sender.start(tx).map_err(failed)?)
                 }
                 PortThreads::Locked => {
                     let pool = buffers.small.clone();
                     let env = QdiscEnv::new(&pool);
-                    let qdisc = qdisc.build(&env).map_err(embedded::failed)?;
+                    let qdisc = qdisc.build(&env).map_err(failed)?;
                     let stage = Stage::with_features(qdisc, tx, tap.features, pool);
                     Out::Locked(Box::new(Mutex::new(stage)))
                 }

@@ -21,7 +21,6 @@ use crate::numbers::median;
 use crate::options::{Only, Options};
 use crate::report::{Collector, OURS};
 
-mod crossbeam;
 mod dpdk;
 pub(crate) mod kernel;
 pub(crate) mod load;
@@ -34,7 +33,7 @@ pub(crate) use path::{Delivery, Driver, FRAME, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::Plan;
-use variants::{BUSYLOCK, CROSSBEAM, KERNEL, KERNEL_BULK, MUTEX, PRIVATE, SPIN_ADOPT, Shape};
+use variants::{BUSYLOCK, KERNEL, KERNEL_BULK, MUTEX, PRIVATE, SPIN_ADOPT, Shape};
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
@@ -46,9 +45,8 @@ const LOADS: [u32; 2] = [50, 80];
 /// Turns to find out what the slower of the two does, if that was not measured before.
 const TRIES: usize = 3;
 
-const VARIANTS: [&str; 10] = [
-    OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT, CROSSBEAM, "dpdk-mp", "dpdk-rts", "dpdk-hts",
-    KERNEL,
+const VARIANTS: [&str; 9] = [
+    OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT, "dpdk-mp", "dpdk-rts", "dpdk-hts", KERNEL,
 ];
 
 /// The parameters of one row.
@@ -73,8 +71,6 @@ impl Case {
             // What the goals are about, in every case.
             OURS | MUTEX | BUSYLOCK => true,
             PRIVATE => self.load.is_some(),
-            // It would look for what the driver has refused.
-            CROSSBEAM => plain && self.driver != Some(Driver::Refuse),
             SPIN_ADOPT => plain,
             // It has no qdisc of its own, and paces nothing.
             _ => plain && self.qdisc == "pfifo" && self.driver != Some(Driver::Refuse),
@@ -223,7 +219,7 @@ mod tests {
     #[test]
     fn every_path_delivers_or_drops_all_packets() {
         let ticks = Ticks::new();
-        for name in [OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT, CROSSBEAM] {
+        for name in [OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT] {
             for qdisc in ["pfifo", "fq"] {
                 for (bulk, offered, mq) in [
                     (1, None, None),

@@ -9,7 +9,6 @@ use softnet::time::Time;
 use softnet::tx::{Qdiscs, Sender, XmitResult};
 use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
-use super::crossbeam::Crossbeam;
 use super::dpdk::{self, Sync};
 use super::kernel::Veth;
 use super::load::{self, Outcome, Plan};
@@ -20,7 +19,7 @@ use crate::baselines::busylock::Busylock;
 use crate::baselines::mutex::Locked;
 use crate::baselines::rings::Rings;
 use crate::baselines::spin_adopt::SpinAdopt;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::interleave::Turn;
 use crate::qdiscs;
 use crate::report::{Collector, Param};
@@ -33,7 +32,6 @@ pub(crate) const LOCKED: &str = "locked";
 pub(crate) const PRIVATE: &str = "private";
 pub(crate) const BUSYLOCK: &str = "busylock";
 pub(crate) const SPIN_ADOPT: &str = "spin-adopt";
-pub(crate) const CROSSBEAM: &str = "crossbeam";
 /// Only `pfifo_fast`, whatever the qdisc is said to be.
 pub(crate) const RINGS: &str = "rings";
 /// The kernel's own qdisc.
@@ -113,9 +111,6 @@ impl Shape {
             SPIN_ADOPT => run.each(sinks, |qdisc, sink| {
                 SpinAdopt::new(qdisc, sink, clock(), own())
             }),
-            CROSSBEAM => run.each(sinks, |qdisc, sink| {
-                Crossbeam::new(qdisc, sink, clock(), own(), self.plan.packets())
-            }),
             RINGS => run.each(sinks, |_, sink| {
                 Rings::new(self.plan.packets(), sink, own())
             }),
@@ -129,10 +124,6 @@ impl Shape {
             }
         }
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Measure(error.to_string())
 }
 
 /// One turn in this process.

@@ -17,9 +17,9 @@ use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
 
 use super::BackEnd;
 use crate::buffers::pinned;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::in_process::conserved;
-use crate::switches::{buffers, failed};
+use crate::switches::buffers;
 
 /// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_millis(100);

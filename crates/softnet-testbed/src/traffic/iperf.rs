@@ -38,17 +38,6 @@ pub struct Tcp {
     pub retransmits: f64,
 }
 
-/// Datagrams that a UDP test sent and delivered.
-#[derive(Debug)]
-pub struct Udp {
-    /// Sent.
-    pub offered: f64,
-    /// Received.
-    pub delivered: f64,
-    /// Seconds that the test took.
-    pub seconds: f64,
-}
-
 impl<'a> Server<'a> {
     /// Starts it.
     pub fn start(topology: &'a Topology) -> Result<Server<'a>, TestbedError> {
@@ -85,18 +74,6 @@ impl<'a> Server<'a> {
         let end = self.client(time, ["-O", "1", "-P", &flows.to_string()])?;
         let bits = |flow| number(&end, &format!("/streams/{flow}/receiver/bits_per_second"));
         (0..flows).map(bits).collect()
-    }
-
-    /// UDP from a to b, as fast as the client can.
-    pub fn udp(&self, time: Duration, payload: usize) -> Result<Udp, TestbedError> {
-        let payload = payload.to_string();
-        let end = self.client(time, ["-u", "-b", "0", "-l", &payload])?;
-        let packets = number(&end, "/sum/packets")?;
-        Ok(Udp {
-            offered: packets,
-            delivered: packets - number(&end, "/sum/lost_packets")?,
-            seconds: number(&end, "/sum/seconds")?,
-        })
     }
 
     /// Runs a client; the `end` object of its report.
