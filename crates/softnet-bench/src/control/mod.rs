@@ -16,9 +16,11 @@ mod batch;
 mod clients;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softnet_testbed::threads::joined;
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
@@ -30,6 +32,7 @@ use crate::report::{Collector, OURS, Param};
 use crate::switches::{self, Softnet, Switch as _, Wiring};
 use crate::traffic::iperf;
 use clients::Clients;
+pub(crate) use clients::compute;
 
 /// The program without clients, beside a thread that uses as much CPU time.
 const BURN: &str = "burn";
@@ -145,10 +148,14 @@ fn load(
             fields.push(("clients_cpu", share));
             tcp
         } else {
-            let burner = clients::Burner::start(share);
-            let tcp = server.tcp(slice, None)?;
-            fields.push(("clients_cpu", burner.stop()));
-            tcp
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let burner = scope.spawn(|| compute(share, &done));
+                let tcp = server.tcp(slice, None);
+                done.store(true, Ordering::Relaxed);
+                fields.push(("clients_cpu", joined(burner)));
+                tcp
+            })?
         };
         fields.insert(0, ("tcp_gbps", tcp.bits / tcp.seconds / 1e9));
         fields.push(("lost", self::lost(softnet, &topology)? - lost));

@@ -25,61 +25,38 @@ const COLOURS: [&str; 12] = [
 
 /// A figure over a parameter or another field.
 struct Curve {
-    experiment: &'static str,
-    file: &'static str,
-    /// A parameter or a field.
-    x: &'static str,
-    y: &'static str,
-    y_title: &'static str,
-    /// Values of `y` are divided by it.
-    unit: f64,
-    log_y: bool,
+    /// Experiment, and file.
+    of: (&'static str, &'static str),
+    /// A parameter or a field, and a field.
+    axes: (&'static str, &'static str),
+    /// Title of the field; its values are divided by the unit; whether its axis is logarithmic.
+    title: (&'static str, f64, bool),
     /// Parameters by which panels differ not.
     along: &'static [&'static str],
     /// Rows with such a parameter are left to another picture.
     without: &'static [&'static str],
 }
 
-const fn curve(
-    (experiment, file): (&'static str, &'static str),
-    (x, y): (&'static str, &'static str),
-    (y_title, unit, log_y): (&'static str, f64, bool),
-    along: &'static [&'static str],
-    without: &'static [&'static str],
-) -> Curve {
-    Curve {
-        experiment,
-        file,
-        x,
-        y,
-        y_title,
-        unit,
-        log_y,
-        along,
-        without,
-    }
-}
-
 #[rustfmt::skip] // A table.
 const CURVES: &[Curve] = &[
-    curve(("tx-adopt", "throughput"), ("threads", "mpps"),
-        ("million packets/s", 1.0, false), &["threads"], &["load"]),
-    curve(("tx-adopt", "latency"), ("offered_mpps", "latency_p999_ns"),
-        ("latency 99.9 %, µs", 1e3, true), &["load"], &[]),
-    curve(("nolock-qdisc", "throughput"), ("threads", "mpps"),
-        ("million packets/s", 1.0, false), &["threads"], &["load"]),
-    curve(("nolock-qdisc", "web"), ("connections", "rps"),
-        ("thousand requests/s", 1e3, false), &["connections"], &[]),
-    curve(("bulk-free", "cost"), ("bulk", "ns_per_packet"),
-        ("ns per packet", 1.0, true), &["bulk"], &[]),
-    curve(("defer-free", "cost"), ("bulk", "ns_per_packet"),
-        ("ns per packet", 1.0, true), &["bulk"], &[]),
-    curve(("backlog", "transactions"), ("flows", "tps"),
-        ("thousand transactions/s", 1e3, true), &["flows"], &[]),
-    curve(("all-cores", "throughput"), ("threads", "mpps"),
-        ("million packets/s", 1.0, false), &["threads", "queues"], &[]),
-    curve(("all-cores", "rate"), ("rate_mbps", "rate_error_percent"),
-        ("error of the rate, %", 1.0, false), &["rate_mbps"], &["leaf"]),
+    Curve { of: ("tx-adopt", "throughput"), axes: ("threads", "mpps"),
+        title: ("million packets/s", 1.0, false), along: &["threads"], without: &["load"] },
+    Curve { of: ("tx-adopt", "latency"), axes: ("offered_mpps", "latency_p999_ns"),
+        title: ("latency 99.9 %, µs", 1e3, true), along: &["load"], without: &[] },
+    Curve { of: ("nolock-qdisc", "throughput"), axes: ("threads", "mpps"),
+        title: ("million packets/s", 1.0, false), along: &["threads"], without: &["load"] },
+    Curve { of: ("nolock-qdisc", "web"), axes: ("connections", "rps"),
+        title: ("thousand requests/s", 1e3, false), along: &["connections"], without: &[] },
+    Curve { of: ("bulk-free", "cost"), axes: ("bulk", "ns_per_packet"),
+        title: ("ns per packet", 1.0, true), along: &["bulk"], without: &[] },
+    Curve { of: ("defer-free", "cost"), axes: ("bulk", "ns_per_packet"),
+        title: ("ns per packet", 1.0, true), along: &["bulk"], without: &[] },
+    Curve { of: ("backlog", "transactions"), axes: ("flows", "tps"),
+        title: ("thousand transactions/s", 1e3, true), along: &["flows"], without: &[] },
+    Curve { of: ("all-cores", "throughput"), axes: ("threads", "mpps"),
+        title: ("million packets/s", 1.0, false), along: &["threads", "queues"], without: &[] },
+    Curve { of: ("all-cores", "rate"), axes: ("rate_mbps", "rate_error_percent"),
+        title: ("error of the rate, %", 1.0, false), along: &["rate_mbps"], without: &["leaf"] },
 ];
 
 /// A variant's points.
@@ -107,10 +84,10 @@ pub(super) fn draw(results: &Results, directory: &Path) -> Result<Vec<String>, B
     let mut drawn = Vec::new();
     for curve in CURVES {
         let panels = curve.panels(results);
-        if curve.experiment != results.experiment || panels.is_empty() {
+        if curve.of.0 != results.experiment || panels.is_empty() {
             continue;
         }
-        let file = format!("{}-{}.svg", results.experiment, curve.file);
+        let file = format!("{}-{}.svg", results.experiment, curve.of.1);
         let path = directory.join(&file);
         std::fs::write(&path, curve.picture(&panels, &variants)).map_err(failed(&path))?;
         drawn.push(file);
@@ -121,12 +98,12 @@ pub(super) fn draw(results: &Results, directory: &Path) -> Result<Vec<String>, B
 impl Curve {
     fn shows(&self, row: &Row) -> bool {
         let other = |name: &&str| param(&row.params, name) != "-";
-        row.samples.contains_key(self.y) && !self.without.iter().any(other)
+        row.samples.contains_key(self.axes.1) && !self.without.iter().any(other)
     }
 
     /// Each value of a parameter has its place on the axis.
     fn places(&self, results: &Results) -> Vec<String> {
-        let value = |row: &Row| param(&row.params, self.x).parse::<f64>().ok();
+        let value = |row: &Row| param(&row.params, self.axes.0).parse::<f64>().ok();
         let mut values = results.each(|row| value(row).filter(|_| self.shows(row)));
         values.sort_by(f64::total_cmp);
         values.iter().map(f64::to_string).collect()
@@ -135,15 +112,15 @@ impl Curve {
     fn panels<'a>(&self, results: &'a Results) -> Vec<Panel<'a>> {
         let places = self.places(results);
         let point = |row: &Row| {
-            let x = match row.samples.get(self.x) {
+            let x = match row.samples.get(self.axes.0) {
                 Some(samples) => median(samples),
                 None => {
-                    let at = param(&row.params, self.x);
+                    let at = param(&row.params, self.axes.0);
                     places.iter().position(|place| place == at)? as f64
                 }
             };
-            let y = median(row.samples.get(self.y)?) / self.unit;
-            let shown = self.shows(row) && y.is_finite() && (y > 0.0 || !self.log_y);
+            let y = median(row.samples.get(self.axes.1)?) / self.title.1;
+            let shown = self.shows(row) && y.is_finite() && (y > 0.0 || !self.title.2);
             shown.then_some((x, y))
         };
         let others = |row: &Row| -> Params {
@@ -235,8 +212,8 @@ impl Curve {
             let low = points().map(of).fold(f64::INFINITY, f64::min);
             (low, points().map(of).fold(f64::NEG_INFINITY, f64::max))
         };
-        let scale = |y: f64| if self.log_y { y.ln() } else { y };
-        let (low, high) = match (range(|point| point.1), self.log_y) {
+        let scale = |y: f64| if self.title.2 { y.ln() } else { y };
+        let (low, high) = match (range(|point| point.1), self.title.2) {
             ((low, high), true) => (low / 1.3, high * 1.3),
             ((_, high), false) => (0.0, high.max(1e-9) * 1.08),
         };
@@ -254,7 +231,7 @@ impl Curve {
         for label in 0..LABELS {
             let at = label as f64 / (LABELS - 1) as f64;
             let value = scale(low) + at * (scale(high) - scale(low));
-            let value = if self.log_y { value.exp() } else { value };
+            let value = if self.title.2 { value.exp() } else { value };
             text(svg, (left - 4.0, up(at) + 4.0), "end", &figure(value));
         }
         let mut label = |x: f64, name: &str| {
@@ -269,8 +246,8 @@ impl Curve {
                 .for_each(|(x, name)| label(f64::from(x), name)),
         }
         let below = ((left + right) / 2.0, PANEL.1 - TEXT.0 / 2.0);
-        text(svg, below, "middle", self.x);
-        text(svg, (4.0, top - 4.0), "start", self.y_title);
+        text(svg, below, "middle", self.axes.0);
+        text(svg, (4.0, top - 4.0), "start", self.title.0);
         for (name, points) in &panel.lines {
             let stroke = colour(name);
             let at: Vec<_> = points

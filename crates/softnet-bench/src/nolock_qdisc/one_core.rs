@@ -16,7 +16,7 @@ use softnet_tc::{AnyQdisc, QdiscEnv};
 use super::FRAME;
 use super::dpdk_sched::{BULK, Sched};
 use crate::buffers::pinned::{self, Cpus};
-use crate::buffers::{Counts, Reading, Schedule, figure, pool};
+use crate::buffers::{Counts, Reading, figure, pool, take_turns};
 use crate::error::{BenchError, failed};
 use crate::htb_tree;
 use crate::options::Options;
@@ -176,7 +176,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let only = options.only()?;
-    let schedule = Schedule::new(options, 1);
+    let slice = options.window(1);
     let cpu = Cpus::choose()?.b;
     let ticks = Ticks::new();
     for case in Case::all() {
@@ -187,12 +187,12 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         let ours = move |time| measure(&case, cpu, ticks.clone(), time);
         let (sched, best) = (Sched::new(case.classes, case.waiting, cpu), Cell::new(None));
         let figures = vec![
-            figure(OURS, case.params(), schedule.slice, ours),
-            figure(PEER, case.params(), schedule.slice, move |time| {
+            figure(OURS, case.params(), slice, ours),
+            figure(PEER, case.params(), slice, move |time| {
                 sched.measure(&best, time)
             }),
         ];
-        schedule.run(options, figures, results)?;
+        take_turns(options, slice, figures, results)?;
     }
     Ok(())
 }
