@@ -78,8 +78,8 @@ fn heading(results: &Results) -> String {
     let cpus = cpus.unwrap_or_default();
     let mut page = format!(
         "# {experiment}\n\nMade by `softnet-bench report` from `{experiment}.json`: \
-         `softnet-bench {experiment}{judged}{cpus} --seconds {seconds} --rounds {rounds} --json`.\n\n\
-         - Programs: `softnet-bench` of revision {}, daemon `softnet` {}",
+         `softnet-bench {experiment}{judged}{cpus} --seconds {seconds} --rounds {rounds} --json`.\n\
+         \n- Programs: `softnet-bench` of revision {}, daemon `softnet` {}",
         known("revision"),
         known("daemon"),
     );

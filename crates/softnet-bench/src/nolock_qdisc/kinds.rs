@@ -1,11 +1,11 @@
 //! Cases `kinds`, `flows` and `hooks`: one thread, and what a packet costs in a qdisc of each kind
-//! that has packets of 1,024 flows waiting, in one of `flows` flows, of which `active` have packets,
-//! or in filters and actions alone. All take turns of a few milliseconds within one window, so that
-//! their ratios do not depend on the machine's speed.
+//! that has packets of 1,024 flows waiting, in one of `flows` flows, of which `active` have
+//! packets, or in filters and actions alone. All take turns of a few milliseconds within one
+//! window, so that their ratios do not depend on the machine's speed.
 //!
 //! 32 packets come and as many leave in a call, each for a flow drawn at random. `locked` is the
-//! same qdisc behind a mutex, which is taken for each call. Of `kinds` kinds with classes have one for each
-//! flow, `ets` 16 bands. `netem` delays by 10 ms and loses 1 %. In `hooks`, a packet's headers are
+//! same qdisc behind a mutex, which is taken for each call. In `kinds`, those
+//! with classes have one for each flow, `ets` has 16 bands. `netem` delays by 10 ms and loses 1 %. In `hooks`, a packet's headers are
 //! looked at by `filters` of one mask, one of which is for it (`flower`), or by one filter and a
 //! `police` that it does not exceed, on as many threads as there are, each with filters of its own
 //! and all with one rate.
@@ -120,6 +120,8 @@ fn spec(name: &str) -> Result<QdiscSpec, BenchError> {
         })),
         "sfq" => Ok(QdiscSpec::Sfq(SfqSpec {
             limit: Some(u32::from(FLOWS) * 4),
+            flows: FLOWS.into(),
+            divisor: 1 << 16,
             ..SfqSpec::default()
         })),
         "netem" => Ok(QdiscSpec::Netem(NetemSpec {
@@ -150,7 +152,7 @@ fn address(packet: &mut Packet, flow: u32, classes: Handle) {
     packet.set_flow_hash(flow.wrapping_mul(0x9E37_79B1));
     packet.set_priority(match classes == Handle::NONE {
         true => flow % 16,
-        false => classes.class(flow as u16 + 1).raw(),
+        false => classes.class((flow as u16).wrapping_add(1)).raw(),
     });
 }
 
@@ -486,10 +488,12 @@ mod tests {
         for row in Row::all().filter(|row| row.qdisc != "netem") {
             let name = format!("{row:?}");
             let mut kind = Kind::new(row, &ticks).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let dropped = kind.cx.dropped.wire_packets();
+            let queued = kind.qdisc.get_mut().stats().qlen;
+            let came = (4 * CALLS * BULK) as u64 + queued + dropped;
             let left: u64 = (0..4).map(|_| kind.calls(&ticks)).sum();
             let dropped = kind.cx.dropped.wire_packets();
             let queued = kind.qdisc.get_mut().stats().qlen;
-            let came = (4 * CALLS * BULK) as u64 + u64::from(row.active);
             assert_eq!(left + queued + dropped, came, "{name}");
             assert!(
                 left * 10 > came * 9,

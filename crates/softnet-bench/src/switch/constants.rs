@@ -12,7 +12,7 @@ use crate::switches::{Softnet, Switch as _};
 
 /// Value of the parameter `case`.
 const NAME: &str = "constants";
-/// What the section `[engine]` says.
+/// Lines of the section `[engine]`.
 const CONSTANTS: [&str; 9] = [
     "",
     "busy_poll = \"0s\"",

@@ -3,8 +3,8 @@
 //! until a ping is as fast as on an idle switch, how long pings between two of them take while all
 //! others leave and come up again, and how long until all is gone.
 //!
-//! 2, 50, 500 and 1,000 hosts, or those of `--threads`. Beside that CPU time of the idle switch, and
-//! datagrams between two of them. For Softnet and Open vSwitch they are TAP ports, for the
+//! 2, 50, 500 and 1,000 hosts, or those of `--threads`. Beside that CPU time of the idle switch,
+//! and datagrams between two of them. For Softnet and Open vSwitch they are TAP ports, for the
 //! kernel's bridge veth pairs.
 
 use std::time::{Duration, Instant};

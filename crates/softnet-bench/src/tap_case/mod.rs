@@ -3,8 +3,8 @@
 //!
 //! `tap-rr`: many flows of one request and one response each at a time, one byte long, as
 //! netperf's TCP_RR; `no-poll` and `snapshot-no-poll` are plain switches that differ in the loop of
-//! the threads to which packets are handed. `wake-latency`: one datagram at a time, so seldom that everything on its way
-//! sleeps. All share the machine's CPUs.
+//! the threads to which packets are handed. `wake-latency`: one datagram at a time, so
+//! seldom that everything on its way sleeps. All share the machine's CPUs.
 
 use std::time::Duration;
 

@@ -27,8 +27,8 @@ use crate::report::{Collector, Param};
 pub(crate) const MUTEX: &str = "mutex";
 /// The same where a qdisc is called what it does.
 pub(crate) const LOCKED: &str = "locked";
-/// A queue behind a lock for each sender, for which nobody else comes: what the generator, qdisc and
-/// driver take by themselves.
+/// A queue behind a lock for each sender, for which nobody else comes: what the generator, qdisc
+/// and driver take by themselves.
 pub(crate) const PRIVATE: &str = "private";
 pub(crate) const BUSYLOCK: &str = "busylock";
 pub(crate) const SPIN_ADOPT: &str = "spin-adopt";

@@ -1,4 +1,5 @@
-//! Experiment `vhost-user`: ports of virtual machines. The guests are `dpdk-testpmd` on `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
+//! Experiment `vhost-user`: ports of virtual machines. The guests are `dpdk-testpmd` on
+//! `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
 //!
 //! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
 //!   packed rings, against DPDK's own back end and Open vSwitch.

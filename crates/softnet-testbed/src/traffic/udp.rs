@@ -49,7 +49,7 @@ pub struct Measured {
     pub seconds: f64,
     /// CPU time of the machine in that time.
     pub cpu_s: f64,
-    /// Of this of the switch's processes.
+    /// The part of the switch's processes.
     pub daemons_cpu_s: f64,
     /// From the time at which a datagram was due until the application has it, of those that are
     /// paced.
