@@ -101,10 +101,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                     name,
                     rate,
                 };
-                let wiring = Wiring {
-                    queues: QUEUES,
-                    ..Wiring::default()
-                };
+                let wiring = Wiring { queues: QUEUES };
                 let (topology, _) = switches::open(&switch, 2, wiring)?;
                 let server = iperf::Server::start(&topology)?;
                 let flows = server.tcp_flows(slice, FLOWS)?;

@@ -232,7 +232,6 @@ impl Run<'_> {
     ) -> Result<(), BenchError> {
         let wiring = Wiring {
             queues: clients::QUEUES,
-            ..Wiring::default()
         };
         let (topology, _) = switches::open(self.switch, 2, wiring)?;
         let (warm_up, time) = if self.seconds < SHORT {
