@@ -7,8 +7,8 @@
 //! same qdisc behind a mutex, which is taken for each call. In `kinds`, those with classes have one
 //! for each flow, `ets` has 16 bands; `netem` delays by 10 ms and loses 1 %. In `hooks`, a packet's
 //! headers are looked at by `filters` of one mask, one of which is for it (`flower`), or by one
-//! filter and a `police` that it does not exceed, on as many threads as there are, each with filters
-//! of its own and all with one rate.
+//! filter and a `police` that it does not exceed, on one thread or two, each with filters of its
+//! own and both with one rate.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

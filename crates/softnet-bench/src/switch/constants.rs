@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{PING_INTERVAL, PINGS, Run, iperf};
 use crate::error::BenchError;
 use crate::interleave::{self, Turn};
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::report::{Collector, OURS, Param};
 use crate::switches::{Softnet, Switch as _};
 
@@ -39,8 +39,10 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let only = options.only()?;
     let (rounds, slice) = options.program_turns();
     let seconds = options.seconds;
+    let few = if seconds < SHORT { 2 } else { CONSTANTS.len() };
     let chosen = CONSTANTS
         .into_iter()
+        .take(few)
         .filter(|constant| only.allows(&params(constant)));
     let turn = |constant: &'static str| {
         let measure = move |results: &mut Collector| {
