@@ -1,10 +1,40 @@
 #!/bin/sh
 # Measures again and writes docs/results: NAME.json, NAME.md, the pictures and README.md. What goals
 # are about takes an hour, on a machine that does nothing else; `sweeps` measures all cells and
-# variants in fewer rounds, for less than two hours, and writes docs/results/sweeps. Each round is a
-# process of its own, in random order. Usage: docs/results/make.sh [sweeps] [NAME…]
+# variants in fewer rounds, for two hours at most, and writes docs/results/sweeps. Each round is a
+# process of its own, in random order.
+#
+# Usage: docs/results/make.sh [sweeps] [--minutes N] [--cpus N] [NAME…]
+#
+# With names, only those are measured; the others' pages stay. --minutes: of the experiments, in
+# this order, those that fit into N minutes by the plan; what is left out is said. --cpus: on the
+# first N CPUs; the pages go to docs/results/cpus-N.
 set -eu
 cd "$(dirname "$0")/../.."
+usage() {
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0" >&2
+    exit 2
+}
+rounds=7 options="--seconds 2 --rounds 7 --judged" folder=docs/results minutes='' cpus=''
+if [ "${1-}" = sweeps ]; then
+    shift
+    rounds=3 options="--seconds 2 --rounds 3" folder=docs/results/sweeps
+fi
+while [ $# -gt 0 ]; do
+    case $1 in
+    --minutes | --cpus)
+        [ $# -gt 1 ] || usage
+        case $2 in '' | *[!0-9]*) usage ;; esac
+        if [ "$1" = --cpus ]; then cpus=$2; else minutes=$2; fi
+        shift 2
+        ;;
+    -*) usage ;;
+    *) break ;;
+    esac
+done
+if [ -n "$cpus" ]; then
+    options="$options --cpus $cpus" folder=$folder/cpus-$cpus
+fi
 if [ -n "$(git status --porcelain -- . ':!docs' ':!*.md')" ]; then
     echo "the tree has changes; commit them first" >&2
     exit 1
@@ -16,19 +46,25 @@ bench=target/release/softnet-bench
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
-if [ "${1-}" = sweeps ]; then
-    shift
-    rounds=3 options="--seconds 2 --rounds 3" folder=docs/results/sweeps
-else
-    rounds=7 options="--seconds 2 --rounds 7 --judged" folder=docs/results
-fi
 if [ $# -eq 0 ]; then
     set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores vhost-user
 fi
+fits='' planned=0
 for name; do
     # shellcheck disable=SC2086 # several words
-    "$bench" "$name" $options --plan | head -1
+    line=$("$bench" "$name" $options --plan | head -1)
+    # Tenths of a minute; what goes over the bound is left out.
+    tenths=$(echo "$line" | awk '{ printf "%d", $4 * 10 }')
+    if [ -n "$minutes" ] && [ $((planned + tenths)) -gt $((minutes * 10)) ]; then
+        echo "$line: left out, more than $minutes minutes together" >&2
+        continue
+    fi
+    echo "$line"
+    planned=$((planned + tenths)) fits="$fits $name"
 done
+[ -n "$fits" ] || exit 1
+# shellcheck disable=SC2086 # several words
+set -- $fits
 runs=$(for round in $(seq "$rounds"); do printf "%s.$round\n" "$@"; done | shuf)
 for run in $runs; do
     # shellcheck disable=SC2086

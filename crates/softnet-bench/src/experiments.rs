@@ -68,12 +68,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
     let name = "nolock-qdisc";
-    let mut known = nolock_qdisc::variants();
-    for name in web_case::variants() {
-        if !known.contains(&name) {
-            known.push(name);
-        }
-    }
+    let known = [nolock_qdisc::variants(), web_case::variants()].concat();
     options.check_variants(name, &known)?;
     let mut results = Collector::default();
     nolock_qdisc::rows(options, &mut results)?;
@@ -83,14 +78,8 @@ fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
 
 fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     let name = "backlog";
-    let mut known = backlog::VARIANTS.to_vec();
-    for case in Case::ALL {
-        for name in case.variants() {
-            if !known.contains(&name) {
-                known.push(name);
-            }
-        }
-    }
+    let cases = Case::ALL.into_iter().flat_map(Case::variants);
+    let known: Vec<_> = backlog::VARIANTS.iter().copied().chain(cases).collect();
     options.check_variants(name, &known)?;
     let mut results = Collector::default();
     backlog::rows(options, &mut results)?;
@@ -149,10 +138,10 @@ mod tests {
 
     /// As `docs/results/make.sh` does it.
     #[test]
-    fn what_is_judged_takes_less_than_an_hour_and_all_less_than_two() {
+    fn what_is_judged_takes_less_than_an_hour_and_all_two_at_most() {
         let (judged, all) = (minutes("--judged --rounds 7"), minutes("--rounds 3"));
-        assert!(judged > 5.0 && judged < 58.0, "{judged}");
-        assert!(all > judged && all < 100.0, "{all}");
+        assert!(judged > 5.0 && judged <= 56.0, "{judged}");
+        assert!(all > judged && all <= 120.0, "{all}");
     }
 
     #[test]

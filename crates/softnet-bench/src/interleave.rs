@@ -27,6 +27,21 @@ pub(crate) struct Turn {
     pub(crate) measure: Measure,
 }
 
+impl Turn {
+    /// A turn of the variant `name` that calls `measure`.
+    pub(crate) fn new(
+        name: &'static str,
+        params: &[Param],
+        measure: impl Fn(&mut Collector) -> Result<(), BenchError> + 'static,
+    ) -> Turn {
+        Turn {
+            name,
+            params: params.to_vec(),
+            measure: Box::new(measure),
+        }
+    }
+}
+
 /// Rounds of one cell: what each variant is measured at in its turns.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rounds {
@@ -177,11 +192,7 @@ mod tests {
                 }
                 Ok(())
             };
-            Turn {
-                name,
-                params: Vec::new(),
-                measure: Box::new(measure),
-            }
+            Turn::new(name, &[], measure)
         });
         (log, variants.into())
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
-use softnet_testbed::{cleanup, cpu, hosts, in_process, ping, process, random};
+use softnet_testbed::{cleanup, cpu, hosts, in_process, ping, process, random, traffic};
 
 mod all_cores;
 mod backlog;
@@ -46,6 +46,11 @@ mod web_case;
 /// Why an experiment, or one variant of it, could not be measured.
 mod error {
     pub(crate) use softnet_testbed::error::{TestbedError as BenchError, chain};
+
+    /// An error that ends the experiment.
+    pub(crate) fn failed(error: impl std::error::Error) -> BenchError {
+        BenchError::Measure(chain(&error))
+    }
 }
 
 use error::BenchError;
@@ -80,6 +85,9 @@ fn run(options: &Options) -> Result<(), BenchError> {
         _ => {}
     }
     let chosen = experiments::choose(&options.experiment)?;
+    if let Some(count) = options.cpus {
+        machine::stay_on(count)?;
+    }
     cleanup::on_signals_and_panics().map_err(|e| BenchError::io("catching signals", e))?;
     if options.plan {
         return print(&plan(&chosen, options)?);
@@ -101,6 +109,9 @@ fn run(options: &Options) -> Result<(), BenchError> {
         report["seconds"] = json!(options.seconds);
         report["rounds"] = json!(options.rounds().count);
         report["judged"] = json!(options.judged);
+        if let Some(cpus) = options.cpus {
+            report["cpus"] = json!(cpus);
+        }
         if !options.json {
             print(&judge::page(&report)?)?;
         }

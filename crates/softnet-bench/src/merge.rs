@@ -46,7 +46,6 @@ struct Row {
     /// Variant, parameters, and texts.
     identity: Map<String, Value>,
     samples: Vec<(String, Vec<f64>)>,
-    histograms: Vec<(String, Vec<u64>)>,
 }
 
 fn merge(parts: &[Value]) -> Result<Value, String> {
@@ -100,7 +99,6 @@ fn add(rows: &mut Vec<Row>, row: &Value, round: usize) {
         rows.push(Row {
             identity: identity.clone(),
             samples: Vec::new(),
-            histograms: Vec::new(),
         });
         rows.len() - 1
     });
@@ -110,14 +108,6 @@ fn add(rows: &mut Vec<Row>, row: &Value, round: usize) {
         own.resize(own.len().max(round), f64::NAN);
         let values = values.as_array().into_iter().flatten();
         own.extend(values.map(|value| value.as_f64().unwrap_or(f64::NAN)));
-    }
-    for (name, counts) in fields.iter().filter(|(_, value)| value.is_array()) {
-        let counts = counts.as_array().into_iter().flatten();
-        let own = entry(&mut row.histograms, name);
-        for (index, count) in counts.enumerate() {
-            own.resize(own.len().max(index + 1), 0);
-            own[index] += count.as_u64().unwrap_or(0);
-        }
     }
 }
 
@@ -146,9 +136,6 @@ impl Row {
             samples.resize(rounds.max(samples.len()), f64::NAN);
         }
         add_figures(&mut self.identity, &self.samples);
-        for (name, counts) in self.histograms {
-            self.identity.insert(name, json!(counts));
-        }
         Value::Object(self.identity)
     }
 }
@@ -171,7 +158,7 @@ mod tests {
     fn parts_become_rounds_that_stay_paired() {
         let row = |variant: &str, mpps: f64| {
             json!({"variant": variant, "threads": 2, "version": "1", "mpps": mpps,
-                "samples": {"mpps": [mpps]}, "call_ns_log2": [0, 2], "window_s": 0.25})
+                "samples": {"mpps": [mpps]}, "window_s": 0.25})
         };
         let parts = [
             part(json!([row("softnet", 3.0), row("mutex", 1.0)]), 0.5),
@@ -187,7 +174,6 @@ mod tests {
             [&json!(2), &json!(1.5)]
         );
         assert_eq!(rows[0]["mpps_max"], 3);
-        assert_eq!(rows[0]["call_ns_log2"], json!([0, 6]));
         assert_eq!(
             (&rows[0]["threads"], &rows[0]["window_s"]),
             (&json!(2), &json!(0.25))

@@ -1,4 +1,4 @@
-//! Medians, percentiles and log2 histograms of samples.
+//! Medians and percentiles of samples.
 
 /// The middle of the samples that are numbers, the mean of the two in the middle if their number
 /// is even; NaN of none.
@@ -59,31 +59,6 @@ pub(crate) fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
 }
 
-/// Counts samples by power of two: entry `i` is the number in `[2^i, 2^(i+1))`, entry 0 also
-/// counts what is below 1.
-pub(crate) fn log2_histogram(samples: &[f64]) -> Vec<u64> {
-    let mut counts = Vec::new();
-    for sample in samples {
-        let bucket = sample.max(1.0).log2().floor().min(63.0) as usize;
-        if counts.len() <= bucket {
-            counts.resize(bucket + 1, 0);
-        }
-        counts[bucket] += 1;
-    }
-    counts
-}
-
-/// The counts of a finer histogram, by power of two as [`log2_histogram`] has them.
-pub(crate) fn log2<const FINE: u32>(counts: &softnet::stats::Counts<FINE>) -> Vec<u64> {
-    let mut powers = Vec::new();
-    for (from, _, count) in counts.powers().rows() {
-        let power = from.max(1).ilog2() as usize;
-        powers.resize(powers.len().max(power + 1), 0);
-        powers[power] += count;
-    }
-    powers
-}
-
 /// Rounded to `digits` significant digits, for output.
 pub(crate) fn significant(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
@@ -122,28 +97,6 @@ mod tests {
         assert_eq!(percentile(&samples, 0.0), 1.0);
         assert_eq!(percentile(&[7.0], 0.99), 7.0);
         assert!(percentile(&[], 0.5).is_nan());
-    }
-
-    #[test]
-    fn histogram_buckets_are_powers_of_two() {
-        assert_eq!(
-            log2_histogram(&[0.2, 1.0, 1.9, 2.0, 3.9, 4.0, 1024.0]).len(),
-            11
-        );
-        assert_eq!(
-            log2_histogram(&[0.2, 1.0, 1.9, 2.0, 3.9, 4.0])[..],
-            [3, 2, 1]
-        );
-    }
-
-    #[test]
-    fn fine_counts_become_powers_of_two() {
-        let mut counts = softnet::stats::Counts::<4>::default();
-        for value in [0, 1, 1, 3, 900, 1000] {
-            counts.record(value);
-        }
-        assert_eq!(log2(&counts), [3, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
-        assert!(log2(&softnet::stats::Counts::<4>::default()).is_empty());
     }
 
     #[test]

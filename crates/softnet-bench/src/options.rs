@@ -37,6 +37,10 @@ pub(crate) struct Options {
     /// Numbers of threads to measure with, for experiments that vary them.
     #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
     pub(crate) threads: Vec<usize>,
+    /// Run on the first N of the CPUs that this process may use, 1 to 64, programs that it starts,
+    /// too; with as many threads as well.
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<usize>,
     /// Run only these variants, for experiments that have several.
     #[arg(long, value_name = "a,b,c", value_delimiter = ',')]
     pub(crate) variants: Vec<String>,
@@ -72,6 +76,8 @@ impl Options {
             "--rounds must be from 1 to 1000"
         } else if self.threads.iter().any(|&n| n == 0 || n > 4096) {
             "--threads takes numbers from 1 to 4096"
+        } else if self.cpus.is_some_and(|n| n == 0 || n > 64) {
+            "--cpus must be from 1 to 64"
         } else if !self.reads() && (!self.files.is_empty() || self.plot.is_some()) {
             "a FILE and --plot are for `report`, `scoreboard` and `merge`"
         } else {
@@ -136,22 +142,30 @@ impl Options {
     ) -> Result<(), BenchError> {
         let unknown = |name: &&String| !known.contains(&name.as_str());
         match self.variants.iter().find(unknown) {
-            Some(unknown) => Err(BenchError::Usage(format!(
-                "{experiment} has no variant '{unknown}'; there are: {}",
-                known.join(", ")
-            ))),
+            Some(unknown) => {
+                let mut known = known.to_vec();
+                known.sort_unstable();
+                known.dedup();
+                let known = known.join(", ");
+                Err(BenchError::Usage(format!(
+                    "{experiment} has no variant '{unknown}'; there are: {known}"
+                )))
+            }
             None => Ok(()),
         }
     }
 
     /// The numbers of threads to measure with: `usual` ones and, in a short run, `few` of them,
-    /// unless `--threads` names others.
-    pub(crate) fn threads<'a>(&'a self, usual: &'a [usize], few: &'a [usize]) -> &'a [usize] {
-        match &self.threads[..] {
-            [] if self.seconds < SHORT => few,
-            [] => usual,
-            chosen => chosen,
+    /// unless `--threads` names others. With `--cpus`, as many threads are among them.
+    pub(crate) fn threads(&self, usual: &[usize], few: &[usize]) -> Vec<usize> {
+        if !self.threads.is_empty() {
+            return self.threads.clone();
         }
+        let mut threads = if self.seconds < SHORT { few } else { usual }.to_vec();
+        threads.extend(self.cpus);
+        threads.sort_unstable();
+        threads.dedup();
+        threads
     }
 
     /// Turns of each variant.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use softnet_tc::{AqmSpec, FqCodelSpec, FqSpec, PrioSpec, QdiscSpec, TbfSpec};
+use softnet_tc::{AqmSpec, CakeSpec, FqCodelSpec, FqSpec, PrioSpec, QdiscSpec, TbfSpec};
 
 use crate::error::BenchError;
 use crate::htb_tree;
@@ -41,6 +41,7 @@ pub(crate) fn spec(name: &str, classes: u16, packets: usize) -> Result<QdiscSpec
             },
             ..FqCodelSpec::default()
         }),
+        "cake" => QdiscSpec::Cake(CakeSpec::default()),
         "htb" => htb_tree::spec(classes).map_err(|e| BenchError::Measure(e.to_string()))?,
         other => return Err(BenchError::Measure(format!("there is no qdisc {other}"))),
     })

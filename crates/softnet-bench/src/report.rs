@@ -2,8 +2,7 @@
 //!
 //! A row is a variant with its parameters; its fields are medians over the rounds, with
 //! `<field>_min` and `<field>_max` beside them where there were several, and `samples`, the figure
-//! of each round, null where it has none. A field whose name ends in `_log2` is a histogram: entry
-//! `i` counts values in `[2^i, 2^(i+1))`.
+//! of each round, null where it has none.
 
 use std::time::Duration;
 
@@ -45,7 +44,6 @@ struct Row {
     params: Vec<Param>,
     window: Duration,
     samples: Vec<(&'static str, Vec<f64>)>,
-    histograms: Vec<(&'static str, Vec<u64>)>,
     skipped: Option<String>,
 }
 
@@ -131,32 +129,6 @@ impl Collector {
         }
     }
 
-    /// Adds counts to the histogram `name` (which ends in `_log2`) of the row that has the field
-    /// `beside`.
-    pub(crate) fn add_histogram(
-        &mut self,
-        variant: &'static str,
-        params: &[Param],
-        beside: &'static str,
-        name: &'static str,
-        counts: &[u64],
-    ) {
-        let row = self.row(variant, params, Some(beside));
-        let at = row
-            .histograms
-            .iter()
-            .position(|(n, _)| *n == name)
-            .unwrap_or_else(|| {
-                row.histograms.push((name, Vec::new()));
-                row.histograms.len() - 1
-            });
-        let sum = &mut row.histograms[at].1;
-        sum.resize(sum.len().max(counts.len()), 0);
-        sum.iter_mut()
-            .zip(counts)
-            .for_each(|(sum, count)| *sum += count);
-    }
-
     /// Adds a text to all rows of this variant: one of [`NOTES`].
     pub(crate) fn note(&mut self, variant: &'static str, name: &'static str, text: &str) {
         let mut notes = self.notes.iter();
@@ -193,7 +165,6 @@ impl Collector {
                 params: params.to_vec(),
                 window: self.window,
                 samples: first.map(|name| (name, Vec::new())).into_iter().collect(),
-                histograms: Vec::new(),
                 skipped: None,
             });
             self.rows.len() - 1
@@ -258,9 +229,6 @@ impl Row {
         add_figures(&mut row, &self.samples);
         if !self.window.is_zero() && row.contains_key(SAMPLES) {
             row.insert(WINDOW.to_owned(), json!(self.window.as_secs_f64()));
-        }
-        for (name, counts) in &self.histograms {
-            row.insert((*name).to_owned(), json!(counts));
         }
         if let Some(why) = &self.skipped {
             row.insert(SKIPPED.to_owned(), json!(why));
@@ -374,12 +342,10 @@ mod tests {
         let mut results = Collector::default();
         results.add("ovs", &[], &[("tcp_gbps", 1.0)]);
         results.add("ovs", &[], &[("ping_mean_us", 300.0)]);
-        results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[0, 1]);
-        results.add_histogram("ovs", &[], "ping_mean_us", "ping_us_log2", &[1, 1, 5]);
         let rows = json!([
             {"variant": "ovs", "tcp_gbps": 1, "samples": {"tcp_gbps": [1]}},
             {"variant": "ovs", "ping_mean_us": 300,
-             "samples": {"ping_mean_us": [300]}, "ping_us_log2": [1, 2, 5]},
+             "samples": {"ping_mean_us": [300]}},
         ]);
         assert_eq!(results.report("x")["rows"], rows);
     }

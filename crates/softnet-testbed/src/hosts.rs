@@ -20,6 +20,11 @@ pub const ADDRESS_B: Ipv4Addr = address(1);
 /// Hosts of one /24.
 const HOSTS: usize = 250;
 
+/// The switch's end of the veth whose other end is the host's `interface`.
+pub fn bridge_port(interface: &str) -> String {
+    format!("p{interface}")
+}
+
 /// The address of the host with this index.
 const fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, (index / HOSTS) as u8, (index % HOSTS + 1) as u8)

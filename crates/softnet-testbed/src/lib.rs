@@ -2,9 +2,9 @@
 //! the demo, the tests and the experiments share.
 //!
 //! [`hosts`] makes namespaces, [`process`] runs programs, [`place`] says where those of others come
-//! from, [`cleanup`] removes all of it whatever ends the program. [`mmsg`] and [`icmp`] are
-//! traffic, [`ping`] times it, [`cpu`] says what it costs, and [`in_process`] is a switch that is
-//! part of the program.
+//! from, [`cleanup`] removes all of it whatever ends the program. [`traffic`],
+//! [`mmsg`] and [`icmp`] are traffic, [`ping`] times it, [`cpu`] says what it costs, and
+//! [`in_process`] is a switch that is part of the program.
 
 #![deny(unsafe_code)]
 
@@ -21,5 +21,6 @@ pub mod place;
 pub mod process;
 pub mod random;
 pub mod threads;
+pub mod traffic;
 
 pub use error::TestbedError;

@@ -12,11 +12,7 @@ use softnet::tx::{Qdiscs, Sender, Sent, TxRing, Xmit};
 use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, QdiscSpec};
 
 use super::Share;
-use crate::error::{BenchError, chain};
-
-pub(super) fn failed(error: impl std::error::Error) -> BenchError {
-    BenchError::Measure(chain(&error))
-}
+use crate::error::{BenchError, failed};
 
 /// The qdiscs of a device whose queues share this.
 pub(super) fn qdiscs(

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool};
 use softnet::time::Clock;
 use softnet::tx::Sender;
 use softnet::wire::{Gso, GsoKind};
 use softnet_tc::AnyQdisc;
 use softnet_testbed::threads::joined;
 
-use super::device::{Counter, Meter, failed};
+use super::device::{Counter, Meter};
 use crate::error::BenchError;
 use crate::random::Random;
 
@@ -132,11 +132,8 @@ impl Load {
     }
 
     pub(super) fn pool(&self) -> Result<Pool, BenchError> {
-        let config = PoolConfig {
-            buffers: self.flow_count() * self.window() + SPARE,
-            buffer_size: self.frame.buffer(),
-        };
-        Pool::new(config).map_err(failed)
+        let buffers = self.flow_count() * self.window() + SPARE;
+        crate::buffers::pool(buffers, self.frame.buffer())
     }
 
     fn plan(&self) -> Plan {

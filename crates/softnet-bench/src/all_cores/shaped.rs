@@ -2,6 +2,7 @@
 //!
 //! - Case `rate`: how far the bytes that leave in a second are from the rate.
 //!   `rate_error_beyond_frame_percent` is what of it is more than one frame.
+//!   `cake` is one over both queues; it has no bucket.
 //! - Case `skew`: one of the queues has all the traffic; the part of the rate that it reaches.
 //! - Case `on-off`: one of the senders, or both, are on for 1 to 50 ms at a time.
 //! - Case `fair`: how far the flows of one class are from their equal shares, those of both queues
@@ -16,20 +17,18 @@ use std::time::Duration;
 use serde_json::json;
 use softnet::time::Clock;
 use softnet_tc::{
-    AqmSpec, ClassSpec, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec, SpecError,
-    TbfSpec, TreeSpec,
+    AqmSpec, CakeSpec, ClassSpec, FqCodelSpec, FqSpec, Handle, HtbClassSpec, HtbSpec, QdiscSpec,
+    SpecError, TbfSpec, TreeSpec,
 };
 
-use super::device::{self, Meter, failed, qdiscs};
+use super::device::{self, Meter, qdiscs};
 use super::load::{Frame, Load, Reading, Senders};
-use super::{ADOPT, KERNEL, PRIVATE, QUEUES, Share};
-use crate::error::BenchError;
+use super::{ADOPT, PRIVATE, QUEUES, Share};
+use crate::error::{BenchError, failed};
 use crate::htb_tree::priority;
 use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
-use crate::tx_adopt::load::Plan;
-use crate::tx_adopt::{Ticks, kernel};
 
 /// Megabits per second, and the frames that they are measured with.
 const RATES: [(u64, Frame); 6] = [
@@ -40,7 +39,7 @@ const RATES: [(u64, Frame); 6] = [
     (40_000, Frame::Large),
     (100_000, Frame::Large),
 ];
-/// The rate that is skewed, and that the kernel is measured with.
+/// The rate that is skewed.
 const MIDDLE: (u64, Frame) = RATES[2];
 /// The rate that flows share: some packets for each of a thousand of them.
 const SHARED: (u64, Frame) = (2000, Frame::Full);
@@ -58,6 +57,7 @@ const LEAF: Handle = Handle::new(2, 0);
 enum Qdisc {
     Tbf,
     Htb,
+    Cake,
 }
 
 /// The qdisc of a class.
@@ -114,9 +114,12 @@ impl Case {
                 [Qdisc::Tbf, Qdisc::Htb].map(|qdisc| case(Aim::Rate, qdisc, rate, [2, 2])),
             );
         }
-        for (aim, flows) in [(Aim::Skew, [2, 0]), (Aim::OnOff, [2, 2])] {
+        let skew = [2, 0];
+        for (aim, flows) in [(Aim::Skew, skew), (Aim::OnOff, [2, 2])] {
             cases.extend([Qdisc::Tbf, Qdisc::Htb].map(|qdisc| case(aim, qdisc, MIDDLE, flows)));
         }
+        cases.push(case(Aim::Rate, Qdisc::Cake, MIDDLE, [2, 2]));
+        cases.push(case(Aim::Skew, Qdisc::Cake, MIDDLE, skew));
         for flows in [[7, 1], [1000, 10]] {
             for (qdisc, leaf) in [
                 (Qdisc::Tbf, Leaf::Fq),
@@ -133,7 +136,7 @@ impl Case {
 
     fn classes(&self) -> u16 {
         match (self.qdisc, self.leaf) {
-            (Qdisc::Tbf, _) => 0,
+            (Qdisc::Tbf | Qdisc::Cake, _) => 0,
             (Qdisc::Htb, Leaf::Fifo) => CLASSES,
             (Qdisc::Htb, _) => 1,
         }
@@ -143,6 +146,7 @@ impl Case {
         let qdisc = match self.qdisc {
             Qdisc::Tbf => "tbf",
             Qdisc::Htb => "htb",
+            Qdisc::Cake => "cake",
         };
         let mut params = vec![
             ("case", json!(self.aim.case())),
@@ -171,7 +175,6 @@ impl Case {
 
     fn variants(&self) -> &'static [&'static str] {
         match self.aim {
-            Aim::Rate if self.rate.0 == MIDDLE.0 => &[OURS, KERNEL],
             Aim::Rate => &[OURS],
             Aim::Skew | Aim::OnOff => &[OURS, ADOPT, PRIVATE],
             Aim::Fair => &[OURS, PRIVATE],
@@ -215,6 +218,15 @@ impl Case {
 
     /// The tree for this many bytes per second.
     fn spec(&self, rate: u64) -> Result<QdiscSpec, SpecError> {
+        if self.qdisc == Qdisc::Cake {
+            return Ok(QdiscSpec::Cake(CakeSpec {
+                bandwidth: Some(rate),
+                // It is to share, not to drop.
+                target: Some(Duration::from_secs(60)),
+                rtt: Duration::from_secs(1200),
+                ..CakeSpec::default()
+            }));
+        }
         let burst = self.burst(rate);
         let mut tree = TreeSpec::new();
         if self.qdisc == Qdisc::Tbf {
@@ -292,46 +304,6 @@ impl Case {
         load.measure(&device, &meter, &pool, &clock)
     }
 
-    /// The commands that make the kernel's tree.
-    fn commands(&self) -> Vec<String> {
-        let (rate, burst) = (self.bytes(), self.burst(self.bytes()));
-        if self.qdisc == Qdisc::Tbf {
-            return vec![format!(
-                "qdisc add dev a0 root tbf rate {rate}bps burst {burst} limit 100mb"
-            )];
-        }
-        let mut lines = vec!["qdisc add dev a0 root handle 1: htb default 1".to_owned()];
-        let class = |parent: &str, minor: u16, part: u64| {
-            format!(
-                "class add dev a0 parent {parent} classid 1:{minor:x} htb rate {}bps \
-                 ceil {rate}bps burst {} cburst {burst} quantum 3028",
-                rate / part,
-                burst / part
-            )
-        };
-        lines.push(class("1:", 0xFFFE, 1));
-        lines.extend((1..=CLASSES).map(|minor| class("1:fffe", minor, CLASSES.into())));
-        lines
-    }
-
-    /// A turn of the kernel's; its packets all have the same length.
-    fn kernel(&self, time: Duration) -> Result<Reading, BenchError> {
-        let plan = Plan {
-            threads: QUEUES,
-            bulk: 1,
-            offered: None,
-            frame: self.rate.1.wire_len() as usize,
-            classes: self.classes(),
-            time,
-        };
-        let outcome = kernel::Veth::new(&self.commands(), Ticks::new())?.measure(&plan)?;
-        Ok(Reading {
-            time: outcome.time,
-            bytes: outcome.delivered * self.rate.1.wire_len(),
-            packets: Vec::new(),
-        })
-    }
-
     fn fields(&self, reading: &Reading) -> Vec<Field> {
         let (bytes, seconds) = (reading.bytes as f64, reading.time.as_secs_f64());
         let due = self.bytes() as f64 * seconds;
@@ -355,18 +327,11 @@ impl Case {
 
     fn turn(self, name: &'static str, times: (Duration, Duration)) -> Turn {
         let measure = move |results: &mut Collector| {
-            let reading = match name {
-                KERNEL => self.kernel(times.1)?,
-                _ => self.measure(name, times)?,
-            };
+            let reading = self.measure(name, times)?;
             results.add(name, &self.params(), &self.fields(&reading));
             Ok(())
         };
-        Turn {
-            name,
-            params: self.params(),
-            measure: Box::new(measure),
-        }
+        Turn::new(name, &self.params(), measure)
     }
 }
 
@@ -413,8 +378,7 @@ mod tests {
     fn every_flow_leaves_through_every_variant() {
         let times = (Duration::from_millis(5), Duration::from_millis(5));
         for case in Case::all() {
-            let here = case.variants().iter().filter(|name| **name != KERNEL);
-            for name in here {
+            for name in case.variants() {
                 let measured = || case.measure(name, times);
                 // Beside other work, little may happen in a few milliseconds.
                 let flows = case.flows.iter().sum::<usize>();

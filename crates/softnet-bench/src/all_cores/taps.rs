@@ -18,8 +18,8 @@ use crate::hosts::Topology;
 use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
-use crate::switch::iperf;
 use crate::switches::{self, Softnet, Switch, Wiring};
+use crate::traffic::iperf;
 
 /// Name of these rows for `--only case=`.
 const CASE: &str = "taps";
@@ -101,10 +101,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                     name,
                     rate,
                 };
-                let wiring = Wiring {
-                    queues: QUEUES,
-                    ..Wiring::default()
-                };
+                let wiring = Wiring { queues: QUEUES };
                 let (topology, _) = switches::open(&switch, 2, wiring)?;
                 let server = iperf::Server::start(&topology)?;
                 let flows = server.tcp_flows(slice, FLOWS)?;
@@ -121,11 +118,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 results.add(name, &params(rate), &fields);
                 topology.check_running()
             };
-            Turn {
-                name,
-                params: params(rate),
-                measure: Box::new(measure),
-            }
+            Turn::new(name, &params(rate), measure)
         };
         let rounds = rounds.clone().of(&params(rate), slice);
         let rounds = rounds.in_turns_of(slice + Duration::from_secs(2));

@@ -33,17 +33,19 @@ struct Case {
 }
 
 impl Case {
-    /// All of them.
-    fn all() -> impl Iterator<Item = Case> {
+    /// All of them, with so many CPUs.
+    fn all(cpus: Option<usize>) -> impl Iterator<Item = Case> {
         let classes = htb_tree::CLASSES[htb_tree::CLASSES.len() - 1];
         let of = move |threads| {
-            [("pfifo", 0), ("tbf", 0), ("htb", classes)].map(|(qdisc, classes)| Case {
+            let qdiscs = [("pfifo", 0), ("tbf", 0), ("htb", classes), ("cake", 0)];
+            qdiscs.map(|(qdisc, classes)| Case {
                 threads,
                 qdisc,
                 classes,
             })
         };
-        [1, QUEUES].into_iter().flat_map(of)
+        let more = cpus.filter(|cpus| *cpus > QUEUES);
+        [1, QUEUES].into_iter().chain(more).flat_map(of)
     }
 
     fn params(&self) -> Vec<Param> {
@@ -63,7 +65,7 @@ impl Case {
         if self.threads > 1 {
             names.extend([ADOPT, PRIVATE]);
         }
-        if self.qdisc != "pfifo" {
+        if ["tbf", "htb"].contains(&self.qdisc) {
             names.push(KERNEL);
         }
         names
@@ -109,11 +111,7 @@ impl Case {
             rows::add(name, &self.params(), None, &outcome, results);
             Ok(())
         };
-        Turn {
-            name,
-            params: self.params(),
-            measure: Box::new(measure),
-        }
+        Turn::new(name, &self.params(), measure)
     }
 }
 
@@ -122,7 +120,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     let only = options.only()?;
     let ticks = Ticks::new();
     let time = options.window(1);
-    for case in Case::all() {
+    for case in Case::all(options.cpus) {
         let wanted = options.threads.is_empty() || options.threads.contains(&case.threads);
         if wanted && only.allows(&case.params()) {
             let turn = |name| case.turn(name, time, ticks.clone());
@@ -137,7 +135,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
 /// The parameters of all rows.
 #[cfg(test)]
 pub(super) fn measured() -> Vec<Vec<Param>> {
-    Case::all().map(|case| case.params()).collect()
+    Case::all(None).map(|case| case.params()).collect()
 }
 
 #[cfg(test)]
@@ -147,7 +145,7 @@ mod tests {
     /// The measurement itself fails if a packet is lost or stuck.
     #[test]
     fn every_variant_delivers_all_packets() {
-        for case in Case::all() {
+        for case in Case::all(None) {
             let here = |name: &&'static str| *name != KERNEL;
             for name in case.variants().into_iter().filter(here) {
                 let time = Duration::from_millis(5);

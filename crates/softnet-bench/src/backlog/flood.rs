@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use softnet::mem::{PacketList, Pool, PoolConfig};
+use softnet::mem::PacketList;
 use softnet_testbed::threads::joined;
 
 use super::inbox::{self, Inbox};
@@ -55,11 +55,7 @@ impl Drop for End<'_> {
 
 /// Measures the variant `name`.
 pub(super) fn measure(name: &str, plan: Plan) -> Result<Outcome, BenchError> {
-    let pool = Pool::new(PoolConfig {
-        buffers: BUFFERS,
-        buffer_size: 2048,
-    })
-    .map_err(|e| BenchError::Measure(format!("making a pool: {e}")))?;
+    let pool = crate::buffers::pool(BUFFERS, 2048)?;
     let (inbox, mut owner) = inbox::make(name)?;
     let stop = AtomicBool::new(false);
     let finish = AtomicBool::new(false);

@@ -45,9 +45,9 @@ pub(crate) trait Owner: Send {
 pub(crate) type Pair = (Arc<dyn Inbox>, Box<dyn Owner>);
 
 /// Softnet's workers when they sleep at once.
-pub(super) const NO_POLL: &str = "no-poll";
+pub(crate) const NO_POLL: &str = "no-poll";
 /// The older loop likewise.
-pub(super) const NO_POLL_SNAPSHOT: &str = "snapshot-no-poll";
+pub(crate) const NO_POLL_SNAPSHOT: &str = "snapshot-no-poll";
 /// Time that workers may busy-poll before they sleep.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 

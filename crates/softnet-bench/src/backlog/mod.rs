@@ -2,19 +2,15 @@
 //! How many wake-ups does that take, and what do they cost?
 //!
 //! Cases: `rr`, request/response flows between two workers, each flow with one transaction under
-//! way; `flood`, eight threads onto one worker; `idle`, an engine that has nothing to do.
+//! way; `flood`, eight threads onto one worker.
 //! Variants: Softnet's backlog, whose worker looks around before it sleeps while that pays off;
 //! `snapshot`, the same with the loop that marks itself done before it is (the kernel's before
 //! 2014); both without looking around (`no-poll`, `snapshot-no-poll`); channels that block in
 //! `recv` and carry whole lists of packets.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
-use softnet::mem::{Pool, PoolConfig};
-use softnet::time::Clock;
-use softnet_engine::{Engine, OwnQueues};
-use softnet_io::{Poller, PortRx, PortTx};
 
 use crate::buffers::pinned::Cpus;
 use crate::error::BenchError;
@@ -23,12 +19,11 @@ use crate::numbers::percentiles;
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::Ticks;
-use crate::tx_adopt::load::cpu;
 
 mod flood;
-mod inbox;
+pub(crate) mod inbox;
 mod rr;
-mod worker;
+pub(crate) mod worker;
 
 /// The variants of these cases.
 pub(crate) const VARIANTS: &[&str] = &[
@@ -44,15 +39,6 @@ const SERVICES: &[u64] = &[0, 1000];
 const SENDERS: usize = 8;
 const BULKS: &[usize] = &[1, 32];
 
-/// One figure of one variant.
-struct Figure {
-    name: &'static str,
-    case: Case,
-    cpus: Cpus,
-    ticks: Ticks,
-    time: Duration,
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Case {
     Rr {
@@ -64,7 +50,6 @@ enum Case {
         /// The worker has a CPU, and the senders share the others.
         apart: bool,
     },
-    Idle,
 }
 
 impl Case {
@@ -81,42 +66,39 @@ impl Case {
                 ("threads", json!(SENDERS)),
                 ("bulk", json!(bulk)),
             ],
-            Case::Idle => vec![("case", json!("idle"))],
         }
     }
 }
 
 type Fields = Vec<(&'static str, f64)>;
 
+/// One figure of one variant.
+#[derive(Clone)]
+struct Figure {
+    cpus: Cpus,
+    ticks: Ticks,
+    time: Duration,
+}
+
 impl Figure {
-    fn measure(&self) -> Result<Fields, BenchError> {
-        match self.case {
-            Case::Rr { flows, service } => self.rr(flows, service),
-            Case::Flood { bulk, apart } => self.flood(bulk, apart),
-            Case::Idle => self.idle(),
-        }
-    }
-
-    fn turn(self) -> Turn {
-        let (name, params) = (self.name, self.case.params());
-        let measure = move |results: &mut Collector| {
-            results.add(name, &self.case.params(), &self.measure()?);
+    fn turn(self, name: &'static str, case: Case) -> Turn {
+        Turn::new(name, &case.params(), move |results| {
+            let fields = match case {
+                Case::Rr { flows, service } => self.rr(name, flows, service)?,
+                Case::Flood { bulk, apart } => self.flood(name, bulk, apart)?,
+            };
+            results.add(name, &case.params(), &fields);
             Ok(())
-        };
-        Turn {
-            name,
-            params,
-            measure: Box::new(measure),
-        }
+        })
     }
 
-    fn rr(&self, flows: usize, service: u64) -> Result<Fields, BenchError> {
+    fn rr(&self, name: &str, flows: usize, service: u64) -> Result<Fields, BenchError> {
         let plan = rr::Plan {
             flows,
             service: Duration::from_nanos(service),
             time: self.time,
         };
-        let out = rr::measure(self.name, self.cpus, &self.ticks, plan)?;
+        let out = rr::measure(name, self.cpus, &self.ticks, plan)?;
         let seconds = out.time.as_secs_f64();
         let thousands = out.transactions.max(1) as f64 / 1e3;
         let mut fields = vec![("tps", out.transactions as f64 / seconds)];
@@ -139,14 +121,14 @@ impl Figure {
         Ok(fields)
     }
 
-    fn flood(&self, bulk: usize, apart: bool) -> Result<Fields, BenchError> {
+    fn flood(&self, name: &str, bulk: usize, apart: bool) -> Result<Fields, BenchError> {
         let plan = flood::Plan {
             senders: SENDERS,
             bulk,
             cpus: apart.then_some(self.cpus),
             time: self.time,
         };
-        let out = flood::measure(self.name, plan)?;
+        let out = flood::measure(name, plan)?;
         let (seconds, packets) = (out.time.as_secs_f64(), out.packets.max(1) as f64);
         let mut fields = vec![
             ("mpps", packets / seconds / 1e6),
@@ -157,30 +139,6 @@ impl Figure {
         fields.extend(out.wakes.map(|wakes| ("wakes", wakes as f64 / seconds)));
         fields.push(("sleeps", out.sleeps as f64 / seconds));
         Ok(fields)
-    }
-
-    /// An engine of two workers with nothing to do.
-    fn idle(&self) -> Result<Fields, BenchError> {
-        let error = |what: &str| BenchError::Measure(format!("cannot make {what}"));
-        let pool = Pool::new(PoolConfig {
-            buffers: 1024,
-            buffer_size: 2048,
-        })
-        .map_err(|_| error("a pool"))?;
-        let pollers = (0..2)
-            .map(|_| Poller::new())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| BenchError::io("making an epoll instance", e))?;
-        let devices = OwnQueues::<PortRx, PortTx>::default();
-        let engine = Engine::start(pollers, pool, Clock::monotonic(), devices);
-        let engine = engine.map_err(|_| error("an engine"))?;
-        std::thread::sleep(Duration::from_millis(20));
-        let (start, before) = (Instant::now(), cpu());
-        std::thread::sleep(self.time.max(Duration::from_millis(200)));
-        let used = cpu().saturating_sub(before).as_secs_f64();
-        let share = used / start.elapsed().as_secs_f64() / 2.0;
-        drop(engine);
-        Ok(vec![("cpu_share", share)])
     }
 }
 
@@ -193,7 +151,6 @@ fn cases(options: &Options) -> Result<Vec<Case>, BenchError> {
     for apart in [false, true] {
         cases.extend(BULKS.iter().map(|&bulk| Case::Flood { bulk, apart }));
     }
-    cases.push(Case::Idle);
     let only = options.only()?;
     cases.retain(|case| only.allows(&case.params()));
     Ok(cases)
@@ -205,20 +162,15 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     if cases.is_empty() {
         return Ok(());
     }
-    let cpus = Cpus::choose()?;
-    let ticks = Ticks::new();
     let time = options.window(SENDERS);
+    let figure = Figure {
+        cpus: Cpus::choose()?,
+        ticks: Ticks::new(),
+        time,
+    };
     for case in cases {
-        let names = VARIANTS.iter().copied();
-        let figures = names.filter(|name| *name == OURS || !matches!(case, Case::Idle));
-        let figure = |name| Figure {
-            name,
-            case,
-            cpus,
-            ticks: ticks.clone(),
-            time,
-        };
-        let turns = figures.map(|name| figure(name).turn()).collect();
+        let turn = |name: &&'static str| figure.clone().turn(name, case);
+        let turns = VARIANTS.iter().map(turn).collect();
         let rounds = options.rounds().of(&case.params(), time);
         interleave::measure(options, rounds, turns, results)?;
     }
@@ -270,7 +222,7 @@ mod tests {
             cases(&options).map(|cases| cases.len()).ok()
         };
         assert_eq!(count("case=rr,flows=200"), Some(2));
-        assert_eq!(count("case=flood,case=idle"), Some(5));
+        assert_eq!(count("case=flood"), Some(4));
         assert_eq!(count("case=flood,cpus=apart"), Some(2));
         assert_eq!(count("case=tap-rr"), Some(0));
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::Counts;
 use softnet::time::Time;
 use softnet_testbed::threads::joined;
@@ -91,11 +91,7 @@ pub(super) fn measure(
     ticks: &Ticks,
     plan: Plan,
 ) -> Result<Outcome, BenchError> {
-    let pool = Pool::new(PoolConfig {
-        buffers: plan.flows + 256,
-        buffer_size: 2048,
-    })
-    .map_err(|e| BenchError::Measure(format!("making a pool: {e}")))?;
+    let pool = crate::buffers::pool(plan.flows + 256, 2048)?;
     let (client, mut client_owner) = inbox::make(name)?;
     let (server, mut server_owner) = inbox::make(name)?;
     let mut first = PacketList::new();

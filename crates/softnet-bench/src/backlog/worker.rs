@@ -11,7 +11,7 @@ use super::inbox::{Inbox, Owner};
 
 /// Works until `stop`. `handle` processes packets and leaves what is to be sent in the list; that
 /// goes to `peer`. Returns how many of those found no room.
-pub(super) fn work(
+pub(crate) fn work(
     owner: &mut dyn Owner,
     peer: Option<&Arc<dyn Inbox>>,
     stop: &AtomicBool,

@@ -127,6 +127,9 @@ impl Linux {
             before_run();
             if complete {
                 root = self.run(root, now, waited);
+            } else {
+                // The driver that is full has capacity again at once.
+                self.scheduled.store(true, Ordering::Relaxed);
             }
             self.running.store(false, Ordering::Relaxed);
         } else {

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use crate::error::BenchError;
+use ::softnet::mem::{Pool, PoolConfig};
+
+use crate::error::{BenchError, failed};
 use crate::interleave::{self, Turn};
-use crate::options::{Options, SHORT};
+use crate::options::Options;
 use crate::report::{Collector, Param};
 
 #[allow(unsafe_code, reason = "packets are linked through their own memory")]
@@ -94,6 +96,15 @@ pub(crate) struct Reading {
     pub(crate) counts: Counts,
 }
 
+/// A pool of so many buffers.
+pub(crate) fn pool(buffers: usize, buffer_size: usize) -> Result<Pool, BenchError> {
+    let config = PoolConfig {
+        buffers,
+        buffer_size,
+    };
+    Pool::new(config).map_err(failed)
+}
+
 /// A variant's turns at one figure.
 pub(crate) fn figure(
     name: &'static str,
@@ -129,45 +140,23 @@ pub(crate) fn figure(
         results.add(name, &of, &fields);
         Ok(())
     };
-    Turn {
-        name,
-        params,
-        measure: Box::new(turn),
-    }
+    Turn::new(name, &params, turn)
 }
 
-/// Time and repetitions of the measurements.
-#[derive(Debug)]
-pub(crate) struct Schedule {
-    pub(crate) slice: Duration,
-    /// True if figures between the interesting ones are left out.
-    pub(crate) short: bool,
-}
-
-impl Schedule {
-    /// The schedule of figures with so many threads.
-    pub(crate) fn new(options: &Options, threads: usize) -> Schedule {
-        Schedule {
-            slice: options.window(threads),
-            short: options.seconds < SHORT,
-        }
-    }
-
-    /// Lets the variants of one figure take turns.
-    pub(crate) fn run(
-        &self,
-        options: &Options,
-        figures: Vec<Turn>,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        let Some(first) = figures.first() else {
-            return Ok(());
-        };
-        // After a quarter of it to warm up.
-        let rounds = options.rounds().of(&first.params, self.slice);
-        let rounds = rounds.in_turns_of(self.slice.mul_f64(1.3));
-        interleave::measure(options, rounds, figures, results)
-    }
+/// Lets the variants of one figure take turns, with `slice` for each.
+pub(crate) fn take_turns(
+    options: &Options,
+    slice: Duration,
+    figures: Vec<Turn>,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    let Some(first) = figures.first() else {
+        return Ok(());
+    };
+    // After a quarter of it to warm up.
+    let rounds = options.rounds().of(&first.params, slice);
+    let rounds = rounds.in_turns_of(slice.mul_f64(1.3));
+    interleave::measure(options, rounds, figures, results)
 }
 
 #[cfg(test)]

@@ -34,9 +34,7 @@ pub(crate) struct Cpus {
 impl Cpus {
     /// The first two that this process may use.
     pub(crate) fn choose() -> Result<Cpus, BenchError> {
-        let allowed = rustix::thread::sched_getaffinity(None)
-            .map_err(|e| BenchError::io("asking which CPUs may be used", e))?;
-        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+        let mut cpus = crate::speed::cpus()?.into_iter();
         let a = cpus.next().unwrap_or(0);
         Ok(Cpus {
             a,

@@ -1,6 +1,6 @@
 //! Softnet's own pool.
 
-use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool};
 
 use super::{Buffers, Counts, DATA};
 use crate::error::BenchError;
@@ -12,11 +12,7 @@ pub(crate) struct Softnet(Pool);
 impl Softnet {
     /// With `defer` false, a packet stays with the thread that frees it.
     pub(crate) fn new(buffers: usize, defer: bool) -> Result<Softnet, BenchError> {
-        let config = PoolConfig {
-            buffers,
-            buffer_size: DATA,
-        };
-        let pool = Pool::new(config).map_err(|e| BenchError::Measure(e.to_string()))?;
+        let pool = super::pool(buffers, DATA)?;
         if !defer {
             pool.set_defer_max(0);
         }

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::buffers::pinned::{BATCH, Cpus};
 use crate::buffers::source::{self, DEPOT, FAST_FREE, PER_PACKET};
-use crate::buffers::{Schedule, figure};
+use crate::buffers::{figure, take_turns};
 use crate::error::BenchError;
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::peers::allocators;
 use crate::report::{Collector, OURS};
 
@@ -25,14 +25,17 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     let names = [&POOLS[..], &allocators::NAMES].concat();
     options.check_variants("bulk-free", &names)?;
-    let schedule = Schedule::new(options, 1);
-    let slice = schedule.slice;
+    let slice = options.window(1);
     let mut sources = Vec::new();
     for name in names.into_iter().filter(|name| options.wants(name)) {
         sources.push((name, source::named(name, Cpus::choose()?, BUFFERS)?));
     }
     let mut results = Collector::default();
-    let bulks = if schedule.short { SHORT_BULKS } else { BULKS };
+    let bulks = if options.seconds < SHORT {
+        SHORT_BULKS
+    } else {
+        BULKS
+    };
     for &bulk in bulks {
         // Packet by packet is what bulk 1 is.
         let figures = sources.iter().filter(|(name, _)| *name != PER_PACKET);
@@ -42,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 source.same_thread(bulk, time)
             })
         });
-        schedule.run(options, figures.collect(), &mut results)?;
+        take_turns(options, slice, figures.collect(), &mut results)?;
     }
     let forwarding = sources.iter().filter(|(name, _)| *name != FAST_FREE);
     let figures = forwarding.map(|(name, source)| {
@@ -50,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         let params = vec![("path", json!("forward")), ("bulk", json!(BATCH))];
         figure(name, params, slice, move |time| source.forward(bulk, time))
     });
-    schedule.run(options, figures.collect(), &mut results)?;
+    take_turns(options, slice, figures.collect(), &mut results)?;
     let mut report = results.report("bulk-free");
     report["buffers"] = json!(BUFFERS);
     report["allocated_bytes"] = json!(crate::buffers::DATA + 64);

@@ -47,9 +47,8 @@ type Fields = [(&'static str, f64); 3];
 
 fn ours(softnet: &Softnet, classes: u32) -> Result<Fields, BenchError> {
     let (topology, _) = switches::open(softnet, 2, Wiring::default())?;
-    let socket = super::socket(&topology);
     let device = &topology.hosts[1].interface;
-    measure(&topology, device, classes, || super::tc(softnet, &socket))
+    measure(&topology, device, classes, || softnet.exec(&topology, "tc"))
 }
 
 fn kernel(classes: u32) -> Result<Fields, BenchError> {
@@ -66,7 +65,7 @@ fn measure(
     tc: impl Fn() -> Command,
 ) -> Result<Fields, BenchError> {
     let file = topology.directory.path().join("batch");
-    super::write(&file, &super::tree(device, classes))?;
+    super::write(&file, &super::tree(device, classes, None))?;
     let time = |command: &mut Command| {
         let begin = Instant::now();
         let printed = process::output(command)?;
@@ -85,4 +84,39 @@ fn measure(
     }
     let (qdisc, _) = time(tc().args(["-s", "qdisc", "show"]))?;
     Ok([("batch_ms", batch), ("show_ms", show), ("qdisc_ms", qdisc)])
+}
+
+/// Leaves of the case `memory`.
+pub(super) const LEAVES: [&str; 2] = ["fq_codel", "cake"];
+
+pub(super) fn memory_params(leaf: &str) -> [Param; 2] {
+    [("case", json!("memory")), ("leaf", json!(leaf))]
+}
+
+/// Memory that the daemon takes for so many classes.
+pub(super) fn memory(
+    options: &Options,
+    softnet: &Softnet,
+    leaf: &'static str,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
+    if !options.wants(OURS) {
+        return Ok(());
+    }
+    let classes = if options.seconds < 2.0 { FEW } else { CLASSES };
+    let mut topology = Topology::new()?;
+    softnet.connect_with(&mut topology, Wiring { queues: 2 }, "parallel = true\n")?;
+    crate::ping::wait_for_path(&topology)?;
+    let resident = || {
+        let bytes = topology.daemons.iter().find_map(process::Process::resident);
+        bytes.ok_or_else(|| BenchError::Measure("the daemon has ended".into()))
+    };
+    let before = resident()?;
+    let file = topology.directory.path().join("batch");
+    let device = &topology.hosts[1].interface;
+    super::write(&file, &super::tree(device, classes, Some(leaf)))?;
+    process::output(softnet.exec(&topology, "tc").arg("-batch").arg(&file))?;
+    let megabytes = resident()?.saturating_sub(before) as f64 / 1e6;
+    results.add(OURS, &memory_params(leaf), &[("memory_mb", megabytes)]);
+    topology.check_running()
 }

@@ -138,41 +138,23 @@ impl Clients {
     }
 }
 
-/// A thread that uses a share of one CPU.
-#[derive(Debug)]
-pub(super) struct Burner {
-    thread: JoinHandle<f64>,
-    stop: Arc<AtomicBool>,
-}
+/// A thread that computes for a share of the time sleeps so long, less its share of that: not so
+/// often that the interruptions cost more than the computing.
+const NAP: Duration = Duration::from_millis(10);
 
-impl Burner {
-    pub(super) fn start(share: f64) -> Burner {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
-            let begin = Instant::now();
-            while !stopped.load(Ordering::Relaxed) {
-                let due = begin.elapsed().as_secs_f64() * share;
-                if own_cpu_s() < due {
-                    std::hint::spin_loop();
-                } else {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-            own_cpu_s() / begin.elapsed().as_secs_f64()
-        });
-        Burner { thread, stop }
+/// Computes for a share of the time; the share that it got.
+pub(crate) fn compute(share: f64, done: &AtomicBool) -> f64 {
+    let run_time = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let (start, before) = (Instant::now(), run_time());
+    while !done.load(Ordering::Relaxed) {
+        if run_time() - before < start.elapsed().mul_f64(share) {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(NAP.mul_f64((1.0 - share).max(0.0)));
+        }
     }
-
-    /// The share that it got.
-    pub(super) fn stop(self) -> f64 {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or(0.0)
-    }
-}
-
-/// CPU time of the calling thread.
-fn own_cpu_s() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    (run_time() - before).div_duration_f64(start.elapsed())
 }

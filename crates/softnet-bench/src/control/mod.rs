@@ -8,16 +8,19 @@
 //! they used. `lost` is what the ports dropped and the qdiscs.
 //!
 //! `case batch`: `tc -batch` with a file of 10,000 htb classes, then how long `tc -s class show`
-//! and `tc -s qdisc show` take; `kernel` is the same file on a veth device.
+//! and `tc -s qdisc show` take; `kernel` is the same file on a veth device. `case memory`: what the
+//! daemon's resident memory grows by with 10,000 classes that have a `leaf` each, on a port of two
+//! queues in parallel, before a packet has come.
 
 mod batch;
 mod clients;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softnet_testbed::threads::joined;
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
@@ -26,17 +29,18 @@ use crate::options::Options;
 use crate::process;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
-use crate::switch::iperf;
 use crate::switches::{self, Softnet, Switch as _, Wiring};
+use crate::traffic::iperf;
 use clients::Clients;
+pub(crate) use clients::compute;
 
 /// The program without clients, beside a thread that uses as much CPU time.
 const BURN: &str = "burn";
 /// Dumps and changes a second.
 const DUMPS: u32 = 100;
 const CHANGES: u32 = 1000;
-/// Time of the case `batch`, about.
-const BATCH_TIME: Duration = Duration::from_secs(12);
+/// Time of the cases `batch` and `memory`, about.
+const BATCH_TIME: Duration = Duration::from_secs(18);
 /// Leaf classes behind the loaded port.
 const CLASSES: u32 = 100;
 
@@ -58,37 +62,24 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         if only.allows(&[("case", json!("batch"))]) {
             batch::turn(&both, &softnet, results)?;
         }
+        for leaf in batch::LEAVES {
+            if only.allows(&batch::memory_params(leaf)) {
+                batch::memory(&both, &softnet, leaf, results)?;
+            }
+        }
         Ok(())
     };
     // The clients alone, then beside each of three; the kernel's batch takes longest.
     let turn = slice.min(Duration::from_secs(1)) + 3 * slice + BATCH_TIME;
     let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
-    let all = Turn {
-        name: OURS,
-        params: Vec::new(),
-        measure: Box::new(measure),
-    };
+    let all = Turn::new(OURS, &[], measure);
     interleave::interleave(rounds, vec![all], &mut results)?;
     Ok(results.report("control"))
 }
 
-/// The control socket of a topology's daemon.
-fn socket(topology: &Topology) -> PathBuf {
-    topology.directory.path().join("rtnetlink.sock")
-}
-
-/// `tc` against the daemon that listens there.
-fn tc(softnet: &Softnet, socket: &Path) -> Command {
-    let mut command = Command::new(softnet.program());
-    command
-        .args(["exec", "--socket"])
-        .arg(socket)
-        .args(["--", "tc"]);
-    command
-}
-
-/// The commands that give a device an htb with leaf classes below one class. No rate limits here.
-fn tree(device: &str, classes: u32) -> String {
+/// The commands that give a device an htb with leaf classes below one class, each with a
+/// qdisc `leaf` if there is one. No rate limits here.
+fn tree(device: &str, classes: u32, leaf: Option<&str>) -> String {
     let mut text = format!(
         "qdisc add dev {device} root handle 1: htb default 2\n\
          class add dev {device} parent 1: classid 1:1 htb rate 100gbit quantum 60000\n"
@@ -98,6 +89,12 @@ fn tree(device: &str, classes: u32) -> String {
             "class add dev {device} parent 1:1 classid 1:{minor:x} htb rate 1gbit ceil 100gbit \
              quantum 60000\n"
         );
+        if let Some(leaf) = leaf {
+            text += &format!(
+                "qdisc add dev {device} parent 1:{minor:x} handle {:x}: {leaf}\n",
+                minor + 1
+            );
+        }
     }
     text
 }
@@ -118,11 +115,10 @@ fn load(
         }
         opened => opened?,
     };
-    let socket = socket(&topology);
     let device = &topology.hosts[1].interface;
     let file = topology.directory.path().join("tree");
-    write(&file, &tree(device, CLASSES))?;
-    process::output(tc(softnet, &socket).arg("-batch").arg(&file))?;
+    write(&file, &tree(device, CLASSES, None))?;
+    process::output(softnet.exec(&topology, "tc").arg("-batch").arg(&file))?;
     let server = match iperf::Server::start(&topology) {
         Err(BenchError::Unavailable(why)) => {
             results.skip(OURS, &params, &why);
@@ -131,7 +127,7 @@ fn load(
         server => server?,
     };
     // How much CPU time the clients use is known once they have run.
-    let clients = || Clients::start(|| tc(softnet, &socket), device);
+    let clients = || Clients::start(|| softnet.exec(&topology, "tc"), device);
     let calibration = clients()?;
     std::thread::sleep(slice.min(Duration::from_secs(1)));
     let used = calibration.stop()?;
@@ -140,7 +136,7 @@ fn load(
     Random::of_now().shuffle(&mut phases);
     for (variant, again) in phases.into_iter().filter(|(name, _)| options.wants(name)) {
         results.count_again(again);
-        let lost = lost(softnet, &socket)?;
+        let lost = lost(softnet, &topology)?;
         let mut fields = Vec::new();
         let tcp = if variant == OURS {
             let clients = clients()?;
@@ -152,13 +148,17 @@ fn load(
             fields.push(("clients_cpu", share));
             tcp
         } else {
-            let burner = clients::Burner::start(share);
-            let tcp = server.tcp(slice, None)?;
-            fields.push(("clients_cpu", burner.stop()));
-            tcp
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let burner = scope.spawn(|| compute(share, &done));
+                let tcp = server.tcp(slice, None);
+                done.store(true, Ordering::Relaxed);
+                fields.push(("clients_cpu", joined(burner)));
+                tcp
+            })?
         };
         fields.insert(0, ("tcp_gbps", tcp.bits / tcp.seconds / 1e9));
-        fields.push(("lost", self::lost(softnet, &socket)? - lost));
+        fields.push(("lost", self::lost(softnet, &topology)? - lost));
         results.add(variant, &params, &fields);
         results.count_again(false);
     }
@@ -166,20 +166,14 @@ fn load(
 }
 
 /// Packets that the switch's ports and qdiscs have dropped.
-fn lost(softnet: &Softnet, socket: &Path) -> Result<f64, BenchError> {
+fn lost(softnet: &Softnet, topology: &Topology) -> Result<f64, BenchError> {
     let mut total = 0.0;
     for (program, arguments, at) in [
         ("ip", ["-s", "-j", "link", "show"], "/stats64/rx/dropped"),
         ("ip", ["-s", "-j", "link", "show"], "/stats64/tx/dropped"),
         ("tc", ["-s", "-j", "qdisc", "show"], "/drops"),
     ] {
-        let mut command = Command::new(softnet.program());
-        command
-            .args(["exec", "--socket"])
-            .arg(socket)
-            .args(["--", program])
-            .args(arguments);
-        let printed = process::output(&mut command)?;
+        let printed = process::output(softnet.exec(topology, program).args(arguments))?;
         let list: Vec<Value> = serde_json::from_str(&printed)
             .map_err(|e| BenchError::command(program, format!("it printed no JSON: {e}")))?;
         let numbers = list

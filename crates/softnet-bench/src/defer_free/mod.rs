@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::buffers::pinned::{Cpus, HandOff, Path};
 use crate::buffers::source::{self, DEPOT, NO_DEFER};
-use crate::buffers::{Schedule, figure};
+use crate::buffers::{figure, take_turns};
 use crate::error::BenchError;
-use crate::options::Options;
+use crate::options::{Options, SHORT};
 use crate::peers::{allocators, dpdk};
 use crate::report::{Collector, OURS};
 
@@ -71,7 +71,10 @@ fn path_name(path: Path) -> &'static str {
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let names = [&POOLS[..], &allocators::NAMES].concat();
     options.check_variants("defer-free", &names)?;
-    let threads = options.threads(THREADS, FEW_THREADS);
+    let mut threads = options.threads(THREADS, FEW_THREADS);
+    if options.threads.is_empty() {
+        threads.retain(|n| n % 2 == 0);
+    }
     if let Some(odd) = threads.iter().find(|n| **n % 2 == 1) {
         return Err(BenchError::Usage(format!(
             "defer-free measures pairs of threads: {odd} is no even number"
@@ -83,14 +86,14 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         let why = "needs two CPUs";
         results.skip(OURS, &[("path", json!(path_name(Path::OneWay)))], why);
     }
-    for &threads in threads {
-        let schedule = Schedule::new(options, threads);
+    for threads in threads {
+        let slice = options.window(threads);
         let buffers = if threads == 2 { BUFFERS } else { MANY_BUFFERS };
         let mut sources = Vec::new();
         for &name in names.iter().filter(|name| options.wants(name)) {
             sources.push((name, source::named(name, cpus, buffers)?));
         }
-        for plan in plans(threads, cpus.a != cpus.b, schedule.short) {
+        for plan in plans(threads, cpus.a != cpus.b, options.seconds < SHORT) {
             let params = vec![
                 ("path", json!(path_name(plan.path))),
                 ("threads", json!(plan.threads)),
@@ -109,9 +112,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 }
                 let source = source.clone();
                 let measure = move |time| source.hand_off(plan, time);
-                figures.push(figure(name, params.clone(), schedule.slice, measure));
+                figures.push(figure(name, params.clone(), slice, measure));
             }
-            schedule.run(options, figures, &mut results)?;
+            take_turns(options, slice, figures, &mut results)?;
         }
     }
     Ok(results.report("defer-free"))

@@ -74,10 +74,12 @@ fn heading(results: &Results) -> String {
     } = results;
     let known = |name: &str| machine.get(name).map_or_else(|| "unknown".to_owned(), text);
     let judged = if results.judged { " --judged" } else { "" };
+    let cpus = results.cpus.map(|n| format!(" --cpus {n}"));
+    let cpus = cpus.unwrap_or_default();
     let mut page = format!(
         "# {experiment}\n\nMade by `softnet-bench report` from `{experiment}.json`: \
-         `softnet-bench {experiment}{judged} --seconds {seconds} --rounds {rounds} --json`.\n\n\
-         - Programs: `softnet-bench` of revision {}, daemon `softnet` {}",
+         `softnet-bench {experiment}{judged}{cpus} --seconds {seconds} --rounds {rounds} --json`.\n\
+         \n- Programs: `softnet-bench` of revision {}, daemon `softnet` {}",
         known("revision"),
         known("daemon"),
     );
@@ -188,12 +190,16 @@ fn bound(goal: &Goal) -> String {
         Bound::AtMost(value) => ("at most", value),
     };
     let value = figure(value);
+    let words = match goal.of {
+        OURS => words.to_owned(),
+        other => format!("of `{other}` {words}"),
+    };
     let those = |others: &[(&str, &str)]| {
         let shown = others.iter().filter(|(_, value)| *value != "-");
         let others: Vec<_> = shown.map(|(n, v)| format!("{n} {v}")).collect();
         others.join(", ")
     };
-    match goal.against {
+    match &goal.against {
         Against::Variant(variant) => format!("{words} {value} times `{variant}`"),
         Against::Least(variants) => {
             format!(
@@ -204,9 +210,9 @@ fn bound(goal: &Goal) -> String {
         Against::Same(others) => {
             format!("{words} {value} times that with {}", those(others))
         }
-        Against::Nothing(unit, _) => format!("{words} {value} {unit}"),
-        Against::LessThan(variant, unit) => {
-            format!("{words} {value} {unit} less than `{variant}`")
+        Against::Nothing(unit) => format!("{words} {value} {unit}"),
+        Against::Beyond(variant, floor) => {
+            format!("{words} {value} times `{variant}`, each less `{floor}`")
         }
         Against::MoreThan(others, unit) => {
             format!(
@@ -227,7 +233,7 @@ fn interval(it: Estimate) -> String {
 
 /// The cells of a goal in words.
 fn place(goal: &Goal) -> String {
-    let named = goal.at.iter().filter(|(_, values)| *values != ["-"]);
+    let named = goal.at.iter().filter(|(_, values)| values[..] != ["-"]);
     let named: Vec<_> = named
         .map(|(name, values)| format!("{name} {}", values.join("/")))
         .collect();
@@ -244,7 +250,7 @@ fn judged(page: &mut String, verdicts: &[Verdict]) {
     );
     for verdict in verdicts {
         let goal = verdict.goal;
-        let note = match goal.note {
+        let note = match &*goal.note {
             "" => String::new(),
             note => format!(" ({note})"),
         };
@@ -314,7 +320,7 @@ mod tests {
         assert!(page.contains("bulk 1 | 1 | 7 | 0 |"), "{page}");
         for line in [
             "- met: threads 2, qdisc pfifo, driver null, bulk 1: 1.5 (1.5–1.5)\n",
-            "- missed: threads 8, qdisc fq, driver copy, bulk 1, queues -, load -: no figure",
+            "- missed: threads 8, qdisc fq, driver copy, bulk 1, load -: no figure",
         ] {
             assert!(page.contains(line), "{page}");
         }

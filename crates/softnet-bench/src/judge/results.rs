@@ -24,8 +24,6 @@ pub(super) struct Row {
     pub(super) window: Option<f64>,
     /// The figures of all rounds; NaN where there is none.
     pub(super) samples: BTreeMap<String, Vec<f64>>,
-    /// Counts by power of two.
-    pub(super) histograms: BTreeMap<String, Vec<u64>>,
     pub(super) skipped: Option<String>,
 }
 
@@ -38,6 +36,8 @@ pub(super) struct Results {
     pub(super) rounds: u64,
     /// True if only what goals are about was measured.
     pub(super) judged: bool,
+    /// The number of CPUs that was asked for.
+    pub(super) cpus: Option<u64>,
     pub(super) speed: Seen,
     pub(super) rows: Vec<Row>,
 }
@@ -64,6 +64,7 @@ impl Results {
             seconds: value["seconds"].as_f64().unwrap_or(f64::NAN),
             rounds: value["rounds"].as_u64().unwrap_or(1),
             judged: value["judged"] == true,
+            cpus: value["cpus"].as_u64(),
             speed: Seen::parse(&value["speed"]),
             rows: rows.collect::<Option<_>>()?,
         })
@@ -111,7 +112,6 @@ impl Row {
             params: Vec::new(),
             notes: Vec::new(),
             samples: BTreeMap::new(),
-            histograms: BTreeMap::new(),
             window: fields.get(WINDOW).and_then(Value::as_f64),
             skipped: fields.get(SKIPPED).map(text),
         };
@@ -132,10 +132,8 @@ impl Row {
             }
             if NOTES.contains(&name.as_str()) {
                 row.notes.push(format!("{name} {}", text(value)));
-            } else if let Some(counts) = value.as_array() {
-                let counts = counts.iter().filter_map(Value::as_u64).collect();
-                row.histograms.insert(name.clone(), counts);
-            } else {
+            } else if !value.is_array() {
+                // Results of before had histograms.
                 row.params.push((name.clone(), text(value)));
             }
         }
@@ -157,7 +155,6 @@ mod tests {
         for value in [1.5, 2.5, 3.5] {
             results.add("softnet", &params, &[("mpps", value), ("drops", 0.0)]);
         }
-        results.add_histogram("softnet", &params, "mpps", "call_ns_log2", &[0, 3]);
         results.note("softnet", "setting", "plain");
         results.skip("dpdk", &[], "not installed");
         let mut report = results.report("tx-adopt");
@@ -173,7 +170,6 @@ mod tests {
             read.samples("softnet", &row.params, "mpps"),
             Some(&[1.5, 2.5, 3.5][..])
         );
-        assert_eq!(row.histograms["call_ns_log2"], [0, 3]);
         assert_eq!(row.notes, ["setting plain"]);
         assert_eq!(read.skipped("dpdk", &row.params), Some("not installed"));
         assert_eq!(read.skipped("mutex", &row.params), None);

@@ -154,7 +154,7 @@ mod tests {
                     .iter()
                     .map(|(_, values)| values.len())
                     .product();
-                let what = (verdict.goal.metric, verdict.goal.note);
+                let what = (verdict.goal.metric, &verdict.goal.note);
                 assert_eq!(
                     verdict.cells.len(),
                     named,

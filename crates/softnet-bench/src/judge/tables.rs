@@ -37,6 +37,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("udp_offered_pps", "Offered, thousand datagrams per second", 1e3),
     field("offered_mpps", "Offered, million packets per second", 1.0),
     field("latency_p50_ns", "Latency from the time a packet was due, 50 %, µs", 1e3),
+    field("latency_p99_ns", "Latency from the time a packet was due, 99 %, µs", 1e3),
     field("latency_p999_ns", "Latency from the time a packet was due, 99.9 %, µs", 1e3),
     field("sojourn_p50_ns", "Sojourn from the push to the driver, 50 %, µs", 1e3),
     field("sojourn_p99_ns", "Sojourn from the push to the driver, 99 %, µs", 1e3),
@@ -65,6 +66,8 @@ pub(super) const FIELDS: &[Field] = &[
     field("dumps_per_s", "Dumps a second", 1.0),
     field("changes_per_s", "Changes a second", 1.0),
     field("clients_cpu", "CPU time of the clients, of one CPU", 1.0),
+    field("memory_mb", "Memory, MB", 1.0),
+    field("dark_ms", "Time without an answer, ms", 1.0),
     field("batch_ms", "`tc -batch`, ms", 1.0),
     field("show_ms", "`tc -s class show`, ms", 1.0),
     field("qdisc_ms", "`tc -s qdisc show`, ms", 1.0),
@@ -82,6 +85,11 @@ pub(super) const FIELDS: &[Field] = &[
     field("worker_us_per_transaction", "Of these of Softnet's workers, µs", 1.0),
     field("cpu_us_per_request", "CPU time per request, µs", 1.0),
     field("cpu_s_per_gbit", "CPU time per gigabit, s", 1.0),
+    field("daemon_us_per_packet", "Of these of the switch's processes, µs", 1.0),
+    field("daemon_s_per_gbit", "Of these of the switch's processes, s", 1.0),
+    field("idle_cpu_share", "CPU time of an idle switch, of one CPU", 1.0),
+    field("running_seconds", "From start until all hosts are up, s", 1.0),
+    field("memory_per_port_kb", "Memory by port, KB", 1.0),
     field("cpu_share", "CPU time, of all CPUs", 1.0),
 ];
 

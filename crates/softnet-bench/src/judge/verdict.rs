@@ -3,7 +3,7 @@
 use super::goals::{Against, Bound, Goal};
 use super::interval::Estimate;
 use super::results::{Params, Results, param};
-use crate::report::{OURS, Param, text};
+use crate::report::{Param, text};
 
 /// The judgement of a cell: which side of the bound the whole interval is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct Verdict {
 impl Verdict {
     pub(super) fn of(goal: &'static Goal, results: &Results) -> Verdict {
         let mut cells = Vec::new();
-        for wanted in combinations(goal.at) {
+        for wanted in combinations(&goal.at) {
             let same = |params: &Params| {
                 wanted
                     .iter()
@@ -100,7 +100,7 @@ pub(super) fn needs(goal: &Goal, variant: &str, params: &[Param], several: bool)
             .map(|(_, v)| text(v))
     };
     let fits = |others: &[(&str, &str)]| {
-        combinations(goal.at).iter().any(|wanted| {
+        combinations(&goal.at).iter().any(|wanted| {
             wanted.iter().all(|(name, wanted)| {
                 let other = others.iter().find(|(other, _)| other == name);
                 let wanted = other.map_or(*wanted, |(_, value)| *value);
@@ -108,20 +108,21 @@ pub(super) fn needs(goal: &Goal, variant: &str, params: &[Param], several: bool)
             })
         })
     };
-    let besides = match goal.against {
-        Against::Variant(other) | Against::LessThan(other, _) => variant == other,
+    let besides = match &goal.against {
+        Against::Variant(other) => variant == *other,
+        Against::Beyond(other, floor) => [*other, *floor].contains(&variant),
         Against::Least(others) => others.contains(&variant),
         Against::Same(others) | Against::MoreThan(others, _) => {
-            return variant == OURS && (fits(&[]) || fits(others));
+            return variant == goal.of && (fits(&[]) || fits(others));
         }
         Against::Nothing(..) => false,
     };
-    (besides || variant == OURS) && fits(&[])
+    (besides || variant == goal.of) && fits(&[])
 }
 
 /// Every combination of the values.
 fn combinations(
-    at: &[(&'static str, &'static [&'static str])],
+    at: &[(&'static str, Vec<&'static str>)],
 ) -> Vec<Vec<(&'static str, &'static str)>> {
     at.iter().fold(vec![Vec::new()], |before, (names, values)| {
         let with = |value: &'static str| {
@@ -154,9 +155,9 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
                 None => format!("{variant}: not measured"),
             })
     };
-    let ours = samples(OURS, params)?;
+    let ours = samples(goal.of, params)?;
     let nothing = || "no rounds in which both were measured".to_owned();
-    match goal.against {
+    match &goal.against {
         Against::Variant(variant) => Estimate::of_ratios(ours, samples(variant, params)?),
         Against::Least(variants) => {
             // Those that are there; at least one has to be.
@@ -176,18 +177,25 @@ fn figure(goal: &Goal, results: &Results, params: &Params) -> Result<Estimate, S
             let least: Vec<_> = (0..ours.len()).map(least).collect();
             Estimate::of_ratios(ours, &least)
         }
-        Against::Same(others) => Estimate::of_ratios(ours, samples(OURS, &with(params, others))?),
-        Against::Nothing(_, unit) => {
-            let scaled: Vec<_> = ours.iter().map(|value| value / unit).collect();
-            Estimate::of(&scaled)
+        Against::Same(others) => {
+            Estimate::of_ratios(ours, samples(goal.of, &with(params, others))?)
         }
-        Against::LessThan(variant, _) => {
-            Estimate::of_pairs(ours, samples(variant, params)?, |ours, theirs| {
-                theirs - ours
-            })
+        Against::Nothing(_) => Estimate::of(ours),
+        Against::Beyond(variant, floor) => {
+            let (theirs, floor) = (samples(variant, params)?, samples(floor, params)?);
+            if [theirs.len(), floor.len()] != [ours.len(); 2] {
+                return Err(nothing());
+            }
+            let beyond = |of: &[f64]| -> Vec<f64> {
+                let each = of.iter().zip(floor);
+                // Histograms tell no less apart.
+                each.map(|(of, floor)| (of - floor).max(floor / 16.0))
+                    .collect()
+            };
+            Estimate::of_ratios(&beyond(ours), &beyond(theirs))
         }
         Against::MoreThan(others, _) => {
-            let theirs = samples(OURS, &with(params, others))?;
+            let theirs = samples(goal.of, &with(params, others))?;
             Estimate::of_pairs(ours, theirs, |ours, theirs| ours - theirs)
         }
     }
@@ -201,14 +209,11 @@ mod tests {
     use super::*;
     use crate::report::Collector;
 
-    static GOAL: Goal = Goal {
-        experiment: "x",
-        metric: "mpps",
-        against: Against::Variant("mutex"),
-        bound: Bound::AtLeast(1.3),
-        at: &[("threads", &["2", "8", "64"]), ("load", &["-"])],
-        note: "",
-    };
+    const GOAL: &str = "mpps >= 1.3 of mutex\n    at threads 2 8 64; load -";
+
+    fn goal(text: &'static str) -> &'static Goal {
+        Box::leak(Box::new(Goal::parse("x", text).expect("it is one")))
+    }
 
     fn results(figures: &[(&'static str, usize, &[f64])]) -> Results {
         let mut results = Collector::default();
@@ -232,7 +237,7 @@ mod tests {
             ("mutex", 2, &[2.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
             ("softnet", 64, &[9.0; 6]),
         ]);
-        let verdict = Verdict::of(&GOAL, &results);
+        let verdict = Verdict::of(goal(GOAL), &results);
         assert_eq!(verdict.cells.len(), 3);
         let outcomes: Vec<_> = verdict.cells.iter().map(|c| verdict.outcome(c)).collect();
         assert_eq!(outcomes, [Outcome::Met, Outcome::Missed, Outcome::Missed]);
@@ -250,7 +255,7 @@ mod tests {
         let of = |ours: &[f64]| {
             let theirs = vec![1.0; ours.len()];
             let results = results(&[("softnet", 2, ours), ("mutex", 2, &theirs)]);
-            let verdict = Verdict::of(&GOAL, &results);
+            let verdict = Verdict::of(goal(GOAL), &results);
             verdict.outcome(&verdict.cells[0])
         };
         assert_eq!(of(&[2.0; 6]), Outcome::Met);
@@ -261,25 +266,23 @@ mod tests {
 
     #[test]
     fn a_goal_needs_its_variants_in_its_cells_and_what_it_is_compared_with() {
-        static MORE: Goal = Goal {
-            against: Against::Same(&[("threads", "1"), ("load", "50%")]),
-            at: &[("threads,load", &["8,-", "64,80%"])],
-            ..GOAL
-        };
+        let own = goal(GOAL);
+        let more = "mpps >= 1.3 with threads 1, load 50%\n    at threads,load 8,- 64,80%";
+        let more = goal(more);
         let at = |threads: usize, load: Option<&str>| {
             let load = load.map(|load| ("load", json!(load)));
             Vec::from_iter([("threads", json!(threads))].into_iter().chain(load))
         };
         for (goal, variant, params, several, needed) in [
-            (&GOAL, "mutex", at(2, None), false, true),
-            (&GOAL, "mutex", at(2, Some("50%")), false, false),
-            (&GOAL, "busylock", at(2, None), false, false),
-            (&GOAL, "softnet", at(1, None), false, false),
-            (&GOAL, "softnet", vec![], false, false),
-            (&GOAL, "softnet", vec![], true, true),
-            (&MORE, "softnet", at(64, Some("80%")), false, true),
-            (&MORE, "softnet", at(8, Some("80%")), false, false),
-            (&MORE, "softnet", at(1, Some("50%")), false, true),
+            (own, "mutex", at(2, None), false, true),
+            (own, "mutex", at(2, Some("50%")), false, false),
+            (own, "busylock", at(2, None), false, false),
+            (own, "softnet", at(1, None), false, false),
+            (own, "softnet", vec![], false, false),
+            (own, "softnet", vec![], true, true),
+            (more, "softnet", at(64, Some("80%")), false, true),
+            (more, "softnet", at(8, Some("80%")), false, false),
+            (more, "softnet", at(1, Some("50%")), false, true),
         ] {
             assert_eq!(
                 needs(goal, variant, &params, several),
@@ -290,32 +293,43 @@ mod tests {
     }
 
     #[test]
+    fn what_the_generator_has_itself_does_not_count() {
+        let goal = goal("other: mpps <= 1.2 of mutex less private\n    at threads 2");
+        let results = results(&[
+            ("other", 2, &[30.0, 16.1]),
+            ("mutex", 2, &[20.0, 12.0]),
+            ("private", 2, &[10.0, 16.0]),
+        ]);
+        let verdict = Verdict::of(goal, &results);
+        let figure = verdict.cells[0].figure.clone();
+        assert_eq!(figure.map(|it| (it.low, it.high)), Ok((1.0, 2.0)));
+        let at = [("threads", json!(2))];
+        assert!(
+            ["other", "mutex", "private"]
+                .iter()
+                .all(|name| needs(goal, name, &at, false))
+        );
+        assert!(!needs(goal, "softnet", &at, false));
+    }
+
+    #[test]
     fn the_same_variant_can_be_compared_with_itself_elsewhere() {
-        static MORE: Goal = Goal {
-            against: Against::Same(&[("threads", "2")]),
-            at: &[("threads", &["8"])],
-            ..GOAL
-        };
+        let goal = goal("mpps >= 1.3 with threads 2\n    at threads 8");
         let results = results(&[("softnet", 2, &[2.0]), ("softnet", 8, &[5.0])]);
-        let verdict = Verdict::of(&MORE, &results);
+        let verdict = Verdict::of(goal, &results);
         let figure = verdict.cells[0].figure.clone();
         assert_eq!(figure.map(|it| it.median), Ok(2.5));
     }
 
     #[test]
     fn the_best_of_several_is_chosen_round_by_round() {
-        static BEST: Goal = Goal {
-            against: Against::Least(&["a", "b", "gone"]),
-            bound: Bound::AtMost(0.5),
-            at: &[("threads", &["2"])],
-            ..GOAL
-        };
+        let goal = goal("mpps <= 0.5 of least a b gone\n    at threads 2");
         let results = results(&[
             ("softnet", 2, &[1.0, 1.0]),
             ("a", 2, &[2.0, 8.0]),
             ("b", 2, &[8.0, 4.0]),
         ]);
-        let verdict = Verdict::of(&BEST, &results);
+        let verdict = Verdict::of(goal, &results);
         let figure = verdict.cells[0].figure.clone();
         assert_eq!(figure.map(|it| (it.low, it.high)), Ok((0.25, 0.5)));
     }

@@ -15,16 +15,16 @@
 //!
 //! Case `htb`: two senders into one `htb`, whose classes they use in turn. Case `copy`: the shape
 //! of the report that list adoption is known by, `fq` and a driver that copies 120 bytes of each
-//! packet, with 30 queues and as many senders as there, or a quarter, and with one sender a queue.
+//! packet, with 30 queues.
 //!
-//! Beside them, qdiscs with a queue for each flow, by the number of [flows], and
-//! [one core](one_core) alone with an `htb`.
+//! Beside them, qdiscs of all [kinds] beside `fq_codel`, by the number of flows, filters and
+//! actions, and [one core](one_core) alone with an `htb`.
 //!
 //! The load and its checks are those of `tx-adopt`: what was sent was delivered or dropped, and
 //! all buffers are back, after every turn.
 
 mod dpdk_sched;
-mod flows;
+mod kinds;
 mod one_core;
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ const FEW_THREADS: [usize; 2] = [1, 64];
 /// Numbers of queues below `mq`; with one there is no `mq`.
 const QUEUES: [usize; 3] = [2, 4, 8];
 /// Senders and queues of the report's shape.
-const SHAPES: [(usize, usize); 3] = [(2, 2), (60, 30), (240, 30)];
+const SHAPES: [(usize, usize); 4] = [(2, 30), (8, 30), (60, 30), (240, 30)];
 /// Bytes of a packet.
 pub(crate) const FRAME: usize = 64;
 
@@ -168,7 +168,7 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     for Case {
         mut shape,
         variants,
-    } in cases(options.threads(&THREADS, &FEW_THREADS))
+    } in cases(&options.threads(&THREADS, &FEW_THREADS))
     {
         let mut named = shape.params.clone();
         let wanted = match named[0].0 {
@@ -185,13 +185,12 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         let rounds = options.rounds().of(&shape.params, shape.plan.time);
         interleave::measure(options, rounds, shape.turns(variants, &ticks), results)?;
     }
-    for case in flows::CASES {
-        if only.allows(&case.params()) {
-            let time = options.window(1);
-            let turns = flows::NAMES.map(|name| case.turn(name, time, &ticks));
-            let rounds = options.rounds().of(&case.params(), time);
-            interleave::measure(options, rounds, turns.into(), results)?;
-        }
+    let kinds = kinds::measured();
+    if kinds.iter().any(|params| only.allows(params)) && options.threads.is_empty() {
+        let time = options.window(1);
+        let rounds = options.rounds().of(&[], time).of_several();
+        let rounds = rounds.in_turns_of(time * kinds.len() as u32 * 2);
+        interleave::measure(options, rounds, vec![kinds::turn(time, &ticks)], results)?;
     }
     one_core::rows(options, results)
 }
@@ -199,9 +198,9 @@ pub(crate) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
-    let flows = flows::CASES.iter().map(flows::Case::params);
     let senders = cases(&THREADS).into_iter().map(|case| case.shape.params);
-    senders.chain(flows).chain(one_core::measured()).collect()
+    let apart = kinds::measured().into_iter().chain(one_core::measured());
+    senders.chain(apart).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use serde_json::json;
-use softnet::mem::{PacketList, Pool, PoolConfig};
+use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::{Cx, Qdisc as _};
 use softnet::stats::DropCounters;
 use softnet_tc::{AnyQdisc, QdiscEnv};
@@ -16,8 +16,8 @@ use softnet_tc::{AnyQdisc, QdiscEnv};
 use super::FRAME;
 use super::dpdk_sched::{BULK, Sched};
 use crate::buffers::pinned::{self, Cpus};
-use crate::buffers::{Counts, Reading, Schedule, figure};
-use crate::error::BenchError;
+use crate::buffers::{Counts, Reading, figure, pool, take_turns};
+use crate::error::{BenchError, failed};
 use crate::htb_tree;
 use crate::options::Options;
 use crate::random::Random;
@@ -82,19 +82,14 @@ struct Load {
 
 impl Load {
     fn new(case: &Case, ticks: Ticks) -> Result<Load, BenchError> {
-        let failed = |e: &dyn std::fmt::Display| BenchError::Measure(e.to_string());
-        let config = PoolConfig {
-            buffers: case.standing() + SPARE,
-            buffer_size: BUFFER,
-        };
-        let pool = Pool::new(config).map_err(|e| failed(&e))?;
+        let pool = pool(case.standing() + SPARE, BUFFER)?;
         let mut order: Vec<u32> = (0..case.classes).map(htb_tree::priority).collect();
         Random::new(1).shuffle(&mut order);
         let env = QdiscEnv::new(&pool);
         let mut load = Load {
             qdisc: htb_tree::spec(case.classes)
                 .and_then(|spec| spec.build(&env))
-                .map_err(|e| failed(&e))?,
+                .map_err(failed)?,
             cx: Cx::new(&pool),
             drops: DropCounters::new(),
             ticks,
@@ -181,7 +176,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         return Ok(());
     }
     let only = options.only()?;
-    let schedule = Schedule::new(options, 1);
+    let slice = options.window(1);
     let cpu = Cpus::choose()?.b;
     let ticks = Ticks::new();
     for case in Case::all() {
@@ -192,12 +187,12 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         let ours = move |time| measure(&case, cpu, ticks.clone(), time);
         let (sched, best) = (Sched::new(case.classes, case.waiting, cpu), Cell::new(None));
         let figures = vec![
-            figure(OURS, case.params(), schedule.slice, ours),
-            figure(PEER, case.params(), schedule.slice, move |time| {
+            figure(OURS, case.params(), slice, ours),
+            figure(PEER, case.params(), slice, move |time| {
                 sched.measure(&best, time)
             }),
         ];
-        schedule.run(options, figures, results)?;
+        take_turns(options, slice, figures, results)?;
     }
     Ok(())
 }

@@ -12,7 +12,6 @@ const LOCK: &str = include_str!("../../../../Cargo.lock");
 
 /// Adds `version` to the rows of peers, skipped ones too, and `setting` to those of DPDK.
 pub(crate) fn add_to(report: &mut Value) {
-    let channels = report["experiment"] == "backlog";
     let mut known: HashMap<String, Option<String>> = HashMap::new();
     let rows = report["rows"].as_array_mut();
     for row in rows.into_iter().flatten() {
@@ -29,16 +28,15 @@ pub(crate) fn add_to(report: &mut Value) {
                 )),
             };
         }
-        let version = known.entry(variant).or_insert_with_key(|v| of(v, channels));
+        let version = known.entry(variant).or_insert_with_key(|v| of(v));
         if let Some(version) = version {
             row["version"] = json!(version);
         }
     }
 }
 
-/// The version behind a variant's name; none if it is not a peer, or not there. `channels`:
-/// crossbeam's are meant, not its queues.
-fn of(variant: &str, channels: bool) -> Option<String> {
+/// The version behind a variant's name; none if it is not a peer, or not there.
+fn of(variant: &str) -> Option<String> {
     match variant {
         "ovs" => switches::OpenVswitch::Stock.version(),
         "ovs-tso" => switches::OpenVswitch::SegmentationOffload.version(),
@@ -53,8 +51,7 @@ fn of(variant: &str, channels: bool) -> Option<String> {
         "mimalloc" => locked("libmimalloc-sys"),
         "jemalloc" => locked("tikv-jemalloc-sys"),
         "snmalloc" => locked("snmalloc-sys"),
-        "crossbeam" if channels => locked("crossbeam-channel"),
-        "crossbeam" => locked("crossbeam-queue"),
+        "crossbeam" => locked("crossbeam-channel"),
         _ if variant.starts_with("dpdk") => super::dpdk::version(),
         _ => None,
     }
@@ -83,7 +80,7 @@ mod tests {
         assert!(report["rows"][0].get("version").is_none());
         let version = |row: usize| report["rows"][row]["version"].as_str();
         assert!(version(1).is_some_and(|text| text.starts_with("libmimalloc-sys 0.")));
-        assert_eq!(version(2), of("kernel", false).as_deref());
+        assert_eq!(version(2), of("kernel").as_deref());
         assert!(version(2).is_some());
     }
 }

@@ -10,13 +10,11 @@ use std::time::Duration;
 use serde_json::json;
 use softnet_testbed::threads::joined;
 
-use super::{SMALL_DATAGRAM, SMALL_MSS, WARM_UP, iperf, udp};
+use super::{PING_INTERVAL as INTERVAL, SMALL_DATAGRAM, SMALL_MSS, WARM_UP, flat_out, iperf, udp};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
-use crate::numbers::ping_fields;
 use crate::options::Options;
-use crate::ping;
 use crate::process::Process;
 use crate::report::{Collector, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
@@ -25,7 +23,6 @@ use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 pub(super) const NAME: &str = "busy-host";
 /// Programs that burn CPU: more than there are CPUs.
 const BURNERS: usize = 3;
-const INTERVAL: Duration = Duration::from_millis(2);
 /// As many as a 99 % needs.
 const PINGS: u32 = 1000;
 
@@ -109,25 +106,11 @@ impl Run<'_> {
         topology: &Topology,
         time: Duration,
     ) -> Result<Vec<(&'static str, f64)>, BenchError> {
-        let count = time.as_nanos() / INTERVAL.as_nanos();
-        let pings = ping::run(topology, (count as usize).max(20), INTERVAL)?;
-        let us = &pings.round_trips_us;
-        if us.is_empty() {
-            let name = self.switch.name();
-            return Err(BenchError::Measure(format!("{name}: no ping was answered")));
-        }
-        let lost = ("ping_lost", pings.lost as f64);
-        Ok([ping_fields(us), vec![lost]].concat())
+        super::ping_row(topology, time)
     }
 
     fn small_datagrams(&self, topology: &Topology) -> Result<udp::Measured, BenchError> {
-        let load = udp::Load {
-            payload: SMALL_DATAGRAM,
-            pace: None,
-            warm_up: WARM_UP.min(self.slice),
-            time: self.slice,
-        };
-        udp::run(topology, &load)
+        udp::run(topology, &flat_out(self.slice))
     }
 
     fn flood(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {

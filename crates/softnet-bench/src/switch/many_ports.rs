@@ -3,14 +3,15 @@
 //! until a ping is as fast as on an idle switch, how long pings between two of them take while all
 //! others leave and come up again, and how long until all is gone.
 //!
-//! `--threads N` says how many hosts. For Softnet and Open vSwitch they are TAP ports, for the
+//! 2, 50, 500 and 1,000 hosts, or those of `--threads`. Beside that CPU time of the idle switch,
+//! and datagrams between two of them. For Softnet and Open vSwitch they are TAP ports, for the
 //! kernel's bridge veth pairs.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::SHORT;
+use super::{SHORT, flat_out, udp};
 use crate::error::BenchError;
 use crate::hosts::{Host, Topology};
 use crate::interleave;
@@ -23,11 +24,14 @@ use crate::switches::{self, KERNEL_GROUP, KernelBridge, OpenVswitch, Softnet, Sw
 
 /// Value of the parameter `case`.
 pub(super) const NAME: &str = "many-ports";
-/// Time of a turn, about.
-const TIME: Duration = Duration::from_secs(30);
+/// Time of a turn, about, and more for each host.
+const TIME: Duration = Duration::from_secs(5);
+const TIME_OF_EACH: Duration = Duration::from_millis(25);
 /// Hosts, where there is time, and where there is not.
-const HOSTS: usize = 1000;
-const FEW_HOSTS: usize = 20;
+const HOSTS: [usize; 4] = [2, 50, 500, 1000];
+const FEW_HOSTS: [usize; 1] = [20];
+/// Time for which an idle switch is looked at.
+const IDLE: Duration = Duration::from_secs(2);
 /// A ping that is answered in this time finds the switch idle.
 const CALM: Duration = Duration::from_millis(5);
 /// Time to wait for something at most.
@@ -47,19 +51,29 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
 
 /// Measures the case and adds its rows.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-    let hosts = match (options.threads.first(), options.seconds < SHORT) {
-        (Some(&hosts), _) => hosts.max(2),
-        (None, true) => FEW_HOSTS,
-        (None, false) => HOSTS,
+    let only = options.only()?;
+    let numbers = match (&options.threads[..], options.seconds < SHORT) {
+        ([], true) => &FEW_HOSTS[..],
+        ([], false) => &HOSTS[..],
+        (chosen, _) => chosen,
     };
-    let params = [("case", json!(NAME)), ("hosts", json!(hosts))];
-    let turn = {
-        let params = params.clone();
-        move |switch: &dyn Switch, results: &mut Collector| run(switch, hosts, &params, results)
-    };
-    let turns = switches::turns(switches(), &params, results, turn);
-    let rounds = options.program_turns().0.of(&params, Duration::ZERO);
-    interleave::measure(options, rounds.in_turns_of(TIME), turns, results)
+    for hosts in numbers.iter().map(|hosts| (*hosts).max(2)) {
+        let params = [("case", json!(NAME)), ("hosts", json!(hosts))];
+        if !only.allows(&params) {
+            continue;
+        }
+        let turn = {
+            let params = params.clone();
+            move |switch: &dyn Switch, results: &mut Collector| {
+                run(switch, hosts, &params, results)
+            }
+        };
+        let turns = switches::turns(switches(), &params, results, turn);
+        let rounds = options.program_turns().0.of(&params, Duration::ZERO);
+        let rounds = rounds.in_turns_of(TIME + TIME_OF_EACH * hosts as u32);
+        interleave::measure(options, rounds, turns, results)?;
+    }
+    Ok(())
 }
 
 fn run(
@@ -79,6 +93,14 @@ fn run(
         ("calm_seconds", calm.as_secs_f64()),
     ];
     fields.extend(while_others_join(&topology)?);
+    if !topology.daemons.is_empty() {
+        let before = used(&topology)?;
+        std::thread::sleep(IDLE);
+        let share = (used(&topology)? - before) / IDLE.as_secs_f64();
+        fields.push(("idle_cpu_share", share));
+    }
+    let udp = udp::run(&topology, &flat_out(IDLE / 4))?;
+    fields.push(("udp_pps", udp.delivered_pps));
     // The switch itself is the last daemon of each that has some.
     let daemons = topology.daemons.iter().map(process::Process::resident);
     let resident: Option<u64> = daemons.flatten().max();
@@ -99,6 +121,11 @@ fn run(
     fields.push(("stop_seconds", stop.elapsed().as_secs_f64()));
     results.add(switch.name(), params, &fields);
     Ok(())
+}
+
+/// CPU time of the switch's processes.
+fn used(topology: &Topology) -> Result<f64, BenchError> {
+    topology.daemons.iter().map(process::Process::cpu_s).sum()
 }
 
 /// Pings between the first two hosts while all others come up once more, and for some time then.
@@ -137,10 +164,7 @@ fn set_up(hosts: &[Host], up: bool) -> Result<(), BenchError> {
 fn copied(topology: &Topology) -> Result<f64, BenchError> {
     let softnet = Softnet::default();
     softnet.prepare()?;
-    let mut command = topology.switch.command(softnet.program());
-    let socket = topology.directory.path().join("rtnetlink.sock");
-    command.args(["stats", "--json", "--socket"]).arg(socket);
-    let printed = process::output(&mut command)?;
+    let printed = process::output(softnet.command(topology, "stats").arg("--json"))?;
     let stats: Value = serde_json::from_str(&printed)
         .map_err(|error| BenchError::Measure(format!("the counters: {error}")))?;
     let copied = &stats["conservation"]["copied"];

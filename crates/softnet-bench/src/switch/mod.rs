@@ -2,13 +2,14 @@
 //! ordinary traffic between them.
 //!
 //! Each turn of a variant makes the topology afresh: three network namespaces, the switch in one
-//! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP (iperf3, and
-//! `sendmmsg`, which offers more), pings on the idle path; anew, 200 TCP senders with small
-//! segments over ports of four queues, and (case `churn`) 1,200 that send little; the accuracy of
-//! `tbf` at three rates where the variant can shape; a thousand hosts (`many_ports`). Case `veth`
-//! has hosts behind veths, whose other ends are the ports. Case `busy-host` is the switch beside
-//! programs that want all CPUs. CPU time is what the whole machine spent, traffic generators
-//! included.
+//! of them, then TCP with the default and a small segment size (iperf3), 64-byte UDP
+//! (`sendmmsg`), pings on the idle path; anew, 200 TCP senders with small
+//! segments over ports of four queues, and (case `churn`) 1,200 that send little.
+//!
+//! [Many hosts](many_ports); hosts behind [veths](veth), whose other ends are the ports; the switch
+//! beside [programs](busy_host) that want all CPUs; an equal [load] offered to all; the kernel's
+//! own [policies](policy); [restarts](restart); [constants] that are not the default ones. CPU time
+//! is what the whole machine spent, traffic generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -19,17 +20,20 @@ use serde_json::{Value, json};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
-use crate::numbers::{log2_histogram, ping_fields};
+use crate::numbers::ping_fields;
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, OURS, Param};
-use crate::switches::{self, KernelBridge, OpenVswitch, Shape, Softnet, Switch, Wiring};
+use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 use crate::tap_case::clients;
+use crate::traffic::{iperf, udp};
 use crate::{cpu, ping};
 
 mod busy_host;
-pub(crate) mod iperf;
+mod constants;
+mod load;
 mod many_ports;
-mod udp;
+mod policy;
+mod restart;
 mod veth;
 
 /// Value of the parameter `case` of the rows with 200 connections.
@@ -44,40 +48,11 @@ const SMALL_DATAGRAM: usize = 64;
 /// sleep.
 const PINGS: usize = 1000;
 const PING_INTERVAL: Duration = Duration::from_millis(2);
-/// Time for which a rate limit is measured in a turn, if there is that much time.
-const SHAPE_TIME: Duration = Duration::from_millis(1500);
 /// Time for 200 connections to find their rates: in the first second they lose more than they
 /// send.
 const CLIENTS_WARM_UP: Duration = Duration::from_secs(2);
 /// Time for the path to settle before a rate is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Load offered to measure how a rate is kept, as a part of the rate, and the least of it that
-/// must be reached.
-const OVERLOAD: f64 = 1.2;
-const ENOUGH: f64 = 1.05;
-/// Ethernet, IPv4 and UDP headers.
-const HEADERS: usize = 14 + 20 + 8;
-/// Bytes of payload of a datagram that fills a frame of 1514 bytes.
-const FULL_DATAGRAM: usize = 1514 - HEADERS;
-
-const SHAPES: [Shape; 3] = [
-    Shape {
-        rate: "10mbit",
-        bits_per_second: 10e6,
-        burst: "32k",
-    },
-    Shape {
-        rate: "100mbit",
-        bits_per_second: 100e6,
-        burst: "32k",
-    },
-    Shape {
-        rate: "1gbit",
-        bits_per_second: 1e9,
-        burst: "64k",
-    },
-];
-
 fn switches() -> Vec<Box<dyn Switch>> {
     vec![
         Box::new(Softnet::default()),
@@ -95,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     known.extend(switches::names(&busy_host::switches()));
     known.extend(switches::names(&many_ports::switches()));
     known.extend(switches::names(&veth::switches()));
+    known.extend(switches::names(&load::switches()));
     options.check_variants("switch", &known)?;
     let (rounds, slice) = options.program_turns();
     let mut results = Collector::default();
@@ -107,10 +83,14 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     if options.includes("case", veth::NAME)? {
         veth::rows(options, &mut results)?;
     }
+    if options.includes("case", load::NAME)? {
+        load::rows(options, &mut results)?;
+    }
+    policy::rows(options, &mut results)?;
+    restart::rows(options, &mut results)?;
+    constants::rows(options, &mut results)?;
     let includes = |case| options.includes("case", case);
     let (all, many, churn) = (includes("")?, includes(MANY_CLIENTS)?, includes(CHURN)?);
-    // These have no goals.
-    let (churn, shaped) = (churn && !options.judged, !options.judged);
     if all || many || churn {
         let seconds = options.seconds;
         let turn = move |switch: &dyn Switch, results: &mut Collector| {
@@ -118,14 +98,12 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 switch,
                 slice,
                 seconds,
+                base: Vec::new(),
             };
             // Other scheduling classes are of interest where CPUs are short.
             let ours = run.name() == OURS || !run.name().starts_with("softnet");
             if all && ours {
                 run.alone(results)?;
-                if shaped {
-                    run.shaping(results)?;
-                }
             }
             if many {
                 run.clients(MANY_CLIENTS, clients::many_params(), clients::many, results)?;
@@ -136,13 +114,10 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
             Ok(())
         };
         let turns = switches::turns(switches(), &[], &mut results, turn);
-        // TCP and datagrams twice each, pings, and 200 senders.
+        // TCP twice, datagrams, pings, and both kinds of many senders.
         let clients = CLIENTS_WARM_UP + 2 * slice;
-        let mut turn = iperf::whole(slice) * 3 + slice + PINGS as u32 * PING_INTERVAL;
-        turn += clients + Duration::from_secs(2);
-        if !options.judged {
-            turn += clients + SHAPES.len() as u32 * (SHAPE_TIME + WARM_UP);
-        }
+        let mut turn = iperf::whole(slice) * 2 + slice + PINGS as u32 * PING_INTERVAL;
+        turn += 2 * clients + Duration::from_secs(1);
         let rounds = rounds.of(&[], slice).of_several().in_turns_of(turn);
         interleave::measure(options, rounds, turns, &mut results)?;
     }
@@ -153,6 +128,29 @@ struct Run<'a> {
     switch: &'a dyn Switch,
     slice: Duration,
     seconds: f64,
+    /// Parameters that all rows have.
+    base: Vec<Param>,
+}
+
+/// 64-byte datagrams as fast as the sender can.
+fn flat_out(time: Duration) -> udp::Load {
+    udp::Load {
+        payload: SMALL_DATAGRAM,
+        pace: None,
+        warm_up: WARM_UP.min(time),
+        time,
+    }
+}
+
+/// Pings for some time, one each [`PING_INTERVAL`].
+fn ping_row(topology: &Topology, time: Duration) -> Result<Vec<Field>, BenchError> {
+    let count = (time.as_nanos() / PING_INTERVAL.as_nanos()) as usize;
+    let pings = ping::run(topology, count.max(20), PING_INTERVAL)?;
+    let us = &pings.round_trips_us;
+    if us.is_empty() {
+        return Err(BenchError::Measure("no ping was answered".into()));
+    }
+    Ok([ping_fields(us), vec![("ping_lost", pings.lost as f64)]].concat())
 }
 
 impl Run<'_> {
@@ -160,22 +158,25 @@ impl Run<'_> {
         self.switch.name()
     }
 
+    fn add(&self, params: &[Param], fields: &[Field], results: &mut Collector) {
+        results.add(self.name(), &[&self.base, params].concat(), fields);
+    }
+
     /// One program at a time.
     fn alone(&self, results: &mut Collector) -> Result<(), BenchError> {
         let (topology, start) = switches::open(self.switch, 2, Wiring::default())?;
-        results.add(self.name(), &[], &[("start_ms", start.as_secs_f64() * 1e3)]);
+        self.add(&[], &[("start_ms", start.as_secs_f64() * 1e3)], results);
         match iperf::Server::start(&topology) {
             Ok(server) => {
                 self.tcp(&server, None, results)?;
                 self.tcp(&server, Some(SMALL_MSS), results)?;
-                self.udp_by_iperf(&server, results)?;
             }
             Err(BenchError::Unavailable(why)) => {
                 results.skip(self.name(), &[("generator", json!("iperf3"))], &why);
             }
             Err(other) => return Err(other),
         }
-        self.udp_by_sendmmsg(&topology, results)?;
+        self.udp(&topology, results)?;
         self.ping(&topology, results)
     }
 
@@ -195,93 +196,30 @@ impl Run<'_> {
             ("retransmits", tcp.retransmits),
             ("cpu_s_per_gbit", cpu / (tcp.bits / 1e9)),
         ];
-        results.add(self.name(), &params, &fields);
+        self.add(&params, &fields, results);
         Ok(())
     }
 
-    fn udp_by_iperf(
-        &self,
-        server: &iperf::Server<'_>,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        let cpu = cpu::busy()?;
-        let udp = server.udp(self.slice, SMALL_DATAGRAM)?;
-        let cpu = cpu::busy()? - cpu;
-        self.add_udp(
-            "iperf3",
-            udp.delivered / udp.seconds,
-            udp.offered / udp.seconds,
-            cpu / udp.delivered,
-            results,
-        );
-        Ok(())
-    }
-
-    fn udp_by_sendmmsg(
-        &self,
-        topology: &Topology,
-        results: &mut Collector,
-    ) -> Result<(), BenchError> {
-        results.lasting(self.slice);
-        let load = udp::Load {
-            payload: SMALL_DATAGRAM,
-            pace: None,
-            warm_up: WARM_UP.min(self.slice),
-            time: self.slice,
-        };
-        let udp = udp::run(topology, &load)?;
-        self.add_udp(
-            "sendmmsg",
-            udp.delivered_pps,
-            udp.offered_pps,
-            udp.cpu_s / (udp.delivered_pps * udp.seconds),
-            results,
-        );
-        Ok(())
-    }
-
-    fn add_udp(
-        &self,
-        generator: &str,
-        delivered_pps: f64,
-        offered_pps: f64,
-        cpu_s_per_packet: f64,
-        results: &mut Collector,
-    ) {
-        let params = [
-            ("generator", json!(generator)),
-            ("payload", json!(SMALL_DATAGRAM)),
-        ];
+    fn udp(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
+        let udp = udp::run(topology, &flat_out(self.slice))?;
+        let cpu_s_per_packet = udp.cpu_s / (udp.delivered_pps * udp.seconds);
+        let params = [("payload", json!(SMALL_DATAGRAM))];
         let fields = [
-            ("udp_pps", delivered_pps),
-            ("udp_offered_pps", offered_pps),
+            ("udp_pps", udp.delivered_pps),
+            ("udp_offered_pps", udp.offered_pps),
             ("cpu_s_per_mpkt", cpu_s_per_packet * 1e6),
         ];
-        results.add(self.name(), &params, &fields);
+        results.lasting(self.slice);
+        self.add(&params, &fields, results);
+        Ok(())
     }
 
     fn ping(&self, topology: &Topology, results: &mut Collector) -> Result<(), BenchError> {
-        let fit = (self.seconds / PING_INTERVAL.as_secs_f64()) as usize;
-        let pings = ping::run(topology, PINGS.min(fit.max(20)), PING_INTERVAL)?;
-        let us = &pings.round_trips_us;
-        if us.is_empty() {
-            return Err(BenchError::Measure(format!(
-                "{}: no ping was answered",
-                self.name()
-            )));
-        }
-        let lost = ("ping_lost", pings.lost as f64);
-        let fields = [ping_fields(us), vec![lost]].concat();
         let time = PINGS as u32 * PING_INTERVAL;
-        results.lasting(time).add(self.name(), &[], &fields);
+        let fields = ping_row(topology, time.min(Duration::from_secs_f64(self.seconds)))?;
+        results.lasting(time);
+        self.add(&[], &fields, results);
         results.lasting(self.slice);
-        results.add_histogram(
-            self.name(),
-            &[],
-            "ping_mean_us",
-            "ping_us_log2",
-            &log2_histogram(us),
-        );
         Ok(())
     }
 
@@ -294,7 +232,6 @@ impl Run<'_> {
     ) -> Result<(), BenchError> {
         let wiring = Wiring {
             queues: clients::QUEUES,
-            ..Wiring::default()
         };
         let (topology, _) = switches::open(self.switch, 2, wiring)?;
         let (warm_up, time) = if self.seconds < SHORT {
@@ -309,58 +246,5 @@ impl Run<'_> {
             Err(other) => return Err(other),
         }
         topology.check_running()
-    }
-
-    /// A little more than the rate is offered; what counts is what arrives, in bytes of frames.
-    fn shaping(&self, results: &mut Collector) -> Result<(), BenchError> {
-        let shapes = if self.seconds < SHORT {
-            1
-        } else {
-            SHAPES.len()
-        };
-        for shape in &SHAPES[..shapes] {
-            let params = [("qdisc", json!("tbf")), ("rate", json!(shape.rate))];
-            if let Some(why) = self.switch.cannot_shape() {
-                results.skip(self.name(), &params[..1], why);
-                continue;
-            }
-            let (topology, _) = switches::open(
-                self.switch,
-                2,
-                Wiring {
-                    shape: Some(*shape),
-                    ..Wiring::default()
-                },
-            )?;
-            let frame_bits = ((FULL_DATAGRAM + HEADERS) * 8) as f64;
-            let load = udp::Load {
-                payload: FULL_DATAGRAM,
-                pace: Some(OVERLOAD * shape.bits_per_second / frame_bits),
-                warm_up: WARM_UP,
-                time: SHAPE_TIME.min(Duration::from_secs_f64(self.seconds)),
-            };
-            let udp = udp::run(&topology, &load)?;
-            let (measured, offered) =
-                (udp.delivered_pps * frame_bits, udp.offered_pps * frame_bits);
-            if offered < ENOUGH * shape.bits_per_second {
-                let mbps = offered / 1e6;
-                let why =
-                    format!("the sender offered {mbps:.0} Mb/s, too little to measure the limit");
-                results.skip(self.name(), &params, &why);
-                continue;
-            }
-            let fields = [
-                ("measured_mbps", measured / 1e6),
-                ("offered_mbps", offered / 1e6),
-                (
-                    "error_percent",
-                    (measured / shape.bits_per_second - 1.0) * 100.0,
-                ),
-            ];
-            results
-                .lasting(load.time)
-                .add(self.name(), &params, &fields);
-        }
-        Ok(())
     }
 }

@@ -2,10 +2,9 @@
 
 use std::process::Command;
 
-use super::{LATENCY, Shape, Switch, Wiring};
+use super::{Switch, Wiring, veth};
 use crate::error::BenchError;
-use crate::hosts::Topology;
-use crate::process;
+use crate::hosts::{Topology, bridge_port};
 
 #[derive(Debug)]
 pub(crate) struct KernelBridge;
@@ -19,36 +18,13 @@ impl Switch for KernelBridge {
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
-        let switch = &topology.switch;
-        let mut commands = "link add br0 type bridge\n".to_owned();
-        for host in &topology.hosts {
-            let (inside, netns, queues) = (&host.interface, host.netns.name(), wiring.queues);
-            let outside = port(inside);
-            let queues = format!("numtxqueues {queues} numrxqueues {queues}");
-            commands += &format!(
-                "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}\n\
-                 link set {outside} group {GROUP} master br0 up\n"
-            );
-        }
-        commands += "link set br0 up\n";
-        // One program for all: a thousand would take longer than the kernel does.
-        let file = topology.directory.path().join("bridge.ip");
-        std::fs::write(&file, commands)
-            .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
-        let mut ip = Command::new("ip");
-        ip.args(["-n", switch.name(), "-batch"]).arg(&file);
-        process::output(&mut ip)?;
-        if let Some(Shape { rate, burst, .. }) = wiring.shape {
-            let port = port(&topology.hosts[1].interface);
-            switch.tc(&format!(
-                "qdisc add dev {port} root tbf rate {rate} burst {burst} latency {LATENCY}"
-            ))?;
-        }
-        topology.configure_hosts()
+        let set = format!("group {GROUP} master br0 up");
+        let commands = ["link add br0 type bridge\n", &set, "link set br0 up\n"];
+        veth::connect_with(topology, wiring.queues, commands)
     }
-}
 
-/// The bridge's end of the pair whose other end is `interface`.
-pub(crate) fn port(interface: &str) -> String {
-    format!("p{interface}")
+    fn tc(&self, topology: &Topology) -> Option<(Command, String)> {
+        let port = bridge_port(&topology.hosts[1].interface);
+        Some((topology.switch.command("tc"), port))
+    }
 }

@@ -4,26 +4,17 @@
 
 use std::time::Duration;
 
-use softnet::mem::{Pool, PoolConfig, PoolStats};
+use softnet::mem::{Pool, PoolStats};
 use softnet::time::Clock;
 use softnet_engine::{Engine, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::{Buffers, InterfaceAddress, Poller, Tap, TapConfig, TapRx, TapTx};
 
 use super::{Switch, Wiring};
-use crate::error::BenchError;
+use crate::buffers;
+use crate::error::{BenchError, failed};
 use crate::hosts::{Host, Topology};
 use crate::in_process::{Counters, InProcess, conserved};
 
-/// Packet buffers of 2 KiB, and of 64 KiB: what `softnet run` makes if the file does not say
-/// otherwise.
-const SMALL: PoolConfig = PoolConfig {
-    buffers: 65_536,
-    buffer_size: 2048,
-};
-const LARGE: PoolConfig = PoolConfig {
-    buffers: 2048,
-    buffer_size: 65_536,
-};
 /// Time in which queued packets may still leave at the end.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
@@ -87,7 +78,7 @@ impl Switch for EmbeddedSoftnet {
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
-        let buffers = buffers()?;
+        let buffers = self::buffers()?;
         let small = buffers.small.clone();
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let pollers = (0..workers)
@@ -122,8 +113,8 @@ impl Switch for EmbeddedSoftnet {
 /// The buffers that `softnet run` has by default.
 pub(crate) fn buffers() -> Result<Buffers, BenchError> {
     Ok(Buffers {
-        small: pool(SMALL)?,
-        large: Some(pool(LARGE)?),
+        small: buffers::pool(65_536, 2048)?,
+        large: Some(buffers::pool(2048, 65_536)?),
     })
 }
 
@@ -138,12 +129,4 @@ pub(super) fn device(host: &Host, wiring: Wiring) -> Result<TapConfig, BenchErro
         netns: Some(host.netns.handle().clone()),
         ..TapConfig::new(&host.interface)
     })
-}
-
-fn pool(config: PoolConfig) -> Result<Pool, BenchError> {
-    Pool::new(config).map_err(failed)
-}
-
-pub(crate) fn failed(error: impl std::error::Error) -> BenchError {
-    BenchError::Measure(crate::error::chain(&error))
 }

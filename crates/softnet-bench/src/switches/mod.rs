@@ -1,53 +1,41 @@
 //! Switches that connect hosts: Softnet, the kernel's bridge, Open vSwitch.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
-use crate::hosts::Topology;
+use crate::hosts::{Topology, bridge_port};
 use crate::interleave::Turn;
 use crate::ping;
 use crate::report::{Collector, Param};
 
 mod bridge;
+mod direct;
 mod embedded;
 mod ovs;
 mod softnet;
 mod threads;
 mod veth;
 
-pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge, port as bridge_port};
-pub(crate) use embedded::{EmbeddedSoftnet, buffers, failed};
-pub(crate) use ovs::{OpenVswitch, set_sleep as set_ovs_sleep, vhost_user as ovs_vhost_user};
+pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge};
+pub(crate) use direct::Direct;
+pub(crate) use embedded::{EmbeddedSoftnet, buffers};
+pub(crate) use ovs::{OpenVswitch, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;
 pub(crate) use veth::{VethLoop, VethOpenVswitch, VethSoftnet};
 
-/// A token bucket towards host b; options are in `tc`'s words.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) rate: &'static str,
-    pub(crate) bits_per_second: f64,
-    pub(crate) burst: &'static str,
-}
-
-/// Time that a packet may wait for tokens.
-pub(crate) const LATENCY: &str = "50ms";
-
 /// The settings of the ports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wiring {
-    pub(crate) shape: Option<Shape>,
     /// Queues of each port each way, where the variant can have several.
     pub(crate) queues: usize,
 }
 
 impl Default for Wiring {
-    /// One queue, unshaped.
+    /// One queue.
     fn default() -> Wiring {
-        Wiring {
-            shape: None,
-            queues: 1,
-        }
+        Wiring { queues: 1 }
     }
 }
 
@@ -66,8 +54,8 @@ pub(crate) trait Switch {
         None
     }
 
-    /// Why there is no figure for shaping, if so.
-    fn cannot_shape(&self) -> Option<&'static str> {
+    /// `tc`, and the device by which it knows the port to host b, if there is one.
+    fn tc(&self, _: &Topology) -> Option<(Command, String)> {
         None
     }
 

@@ -86,10 +86,6 @@ impl Switch for OpenVswitch {
         }
     }
 
-    fn cannot_shape(&self) -> Option<&'static str> {
-        Some("Open vSwitch's user-space datapath has no shaper")
-    }
-
     fn connect(&self, topology: &mut Topology, _wiring: Wiring) -> Result<(), BenchError> {
         let add = |host: &crate::hosts::Host| {
             let port = &host.interface;
@@ -174,14 +170,6 @@ pub(crate) fn vhost_user(
     }));
     files.vsctl(&commands.join(" -- ").split(' ').collect::<Vec<_>>())?;
     Ok(daemons)
-}
-
-/// Sets how long the thread of the switch with its files in `directory` may sleep when it has
-/// nothing to do, in microseconds.
-pub(crate) fn set_sleep(directory: &Path, sleep: u32) -> Result<(), BenchError> {
-    let place = Place::of_peers();
-    let setting = format!("other_config:pmd-sleep-max={sleep}");
-    Files::new(directory, &place)?.vsctl(&["set", "Open_vSwitch", ".", &setting])
 }
 
 /// Where this instance keeps what others keep in /etc, /run and /var, and the programs that work

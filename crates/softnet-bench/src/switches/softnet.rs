@@ -1,39 +1,47 @@
 //! Softnet's own daemon: `softnet run` on a configuration of TAP ports and a bridge.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-use super::{LATENCY, Shape, Switch, Wiring};
+use super::{Switch, Wiring};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::process::{self, Process};
 
+/// Name of the configuration.
+const FILE: &str = "softnet.toml";
+
 #[derive(Debug)]
 pub(crate) struct Softnet {
     name: &'static str,
-    /// Scheduling class of its workers.
-    scheduling: &'static str,
+    /// Keys of `[engine]`.
+    engine: String,
     /// The bridge is the multicast querier.
     querier: bool,
     /// The daemon, once it is known to be there.
-    program: OnceCell<PathBuf>,
+    program: OnceLock<PathBuf>,
 }
 
 impl Default for Softnet {
     fn default() -> Self {
-        Softnet::scheduled(crate::report::OURS, "auto")
+        Softnet::with(crate::report::OURS, "")
     }
 }
 
 impl Softnet {
     /// With workers of this scheduling class.
     pub(crate) fn scheduled(name: &'static str, scheduling: &'static str) -> Softnet {
+        Softnet::with(name, &format!("scheduling = {scheduling:?}"))
+    }
+
+    /// With these lines in the section `[engine]`.
+    pub(crate) fn with(name: &'static str, engine: &str) -> Softnet {
         Softnet {
             name,
-            scheduling,
+            engine: engine.to_owned(),
             querier: false,
-            program: OnceCell::new(),
+            program: OnceLock::new(),
         }
     }
 
@@ -41,7 +49,7 @@ impl Softnet {
     pub(crate) fn querying() -> Softnet {
         Softnet {
             querier: true,
-            ..Softnet::scheduled("softnet-querier", "auto")
+            ..Softnet::with("softnet-querier", "")
         }
     }
 
@@ -65,20 +73,37 @@ impl Softnet {
 
     /// Runs the daemon on this configuration.
     pub(super) fn run(&self, topology: &mut Topology, text: &str) -> Result<(), BenchError> {
-        let program = self.program();
-        let path = topology.directory.path().join("softnet.toml");
+        let path = topology.directory.path().join(FILE);
         std::fs::write(&path, text)
             .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
-        let socket = topology.directory.path().join("rtnetlink.sock");
-        let mut command = topology.switch.command(program);
-        command.arg("run").arg("--socket").arg(socket).arg(&path);
-        let daemon = Process::start(&mut command)?;
+        let daemon = self.start(topology)?;
         topology.daemons.push(daemon);
         Ok(())
     }
 
+    /// Starts the daemon, again if one was there before.
+    pub(crate) fn start(&self, topology: &Topology) -> Result<Process, BenchError> {
+        let mut command = self.command(topology, "run");
+        Process::start(command.arg(topology.directory.path().join(FILE)))
+    }
+
+    /// A command of the program, for the daemon of this topology.
+    pub(crate) fn command(&self, topology: &Topology, command: &str) -> Command {
+        let mut own = topology.switch.command(self.program());
+        let socket = topology.directory.path().join("rtnetlink.sock");
+        own.arg(command).arg("--socket").arg(socket);
+        own
+    }
+
+    /// `tc` or `ip` for the daemon of this topology.
+    pub(crate) fn exec(&self, topology: &Topology, program: &str) -> Command {
+        let mut command = self.command(topology, "exec");
+        command.args(["--", program]);
+        command
+    }
+
     fn configuration(&self, topology: &Topology, queues: usize, far: &str) -> String {
-        let mut text = format!("[engine]\nscheduling = {:?}\n", self.scheduling);
+        let mut text = format!("[engine]\n{}\n", self.engine);
         for (index, host) in topology.hosts.iter().enumerate() {
             let (name, netns, address) = (&host.interface, host.netns.name(), host.prefix());
             text += &format!(
@@ -112,14 +137,12 @@ impl Switch for Softnet {
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
-        let shape = |Shape { rate, burst, .. }| {
-            format!(
-                "qdisc = {{ kind = \"tbf\", rate = \"{rate}\", burst = \"{burst}\", latency = \
-                 \"{LATENCY}\" }}\n"
-            )
-        };
-        let far = wiring.shape.map(shape).unwrap_or_default();
-        self.connect_with(topology, wiring, &far)
+        self.connect_with(topology, wiring, "")
+    }
+
+    fn tc(&self, topology: &Topology) -> Option<(Command, String)> {
+        let port = topology.hosts[1].interface.clone();
+        Some((self.exec(topology, "tc"), port))
     }
 }
 

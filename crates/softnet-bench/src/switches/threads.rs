@@ -1,6 +1,8 @@
 //! A plain switch of one thread a port, each of which sends to all ports, by Softnet's drivers,
 //! buffers and table of addresses. Only how threads share a port's queue differs: `lockless`,
-//! Softnet's transmit path, or `locked`, the same qdisc and driver behind a mutex.
+//! Softnet's transmit path, or `locked`, the same qdisc and driver behind a mutex. Or they hand
+//! packets to a second thread of the port, which sleeps when it has none: `no-poll` by Softnet's
+//! backlog, `snapshot-no-poll` by the older loop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,8 +12,7 @@ use parking_lot::Mutex;
 use softnet::mem::{PacketList, Pool, PoolStats};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
-use softnet::tx::Sender;
-use softnet::tx::Wake;
+use softnet::tx::{Sender, Sent, TxRing as _, Wake, Xmit};
 use softnet_engine::forward::{AGEING, Bridge, Verdict};
 use softnet_engine::rx::{Receive, RxQueue, Sleep, WEIGHT};
 use softnet_io::{Buffers, Poller, Tap, TapRx, TapTx};
@@ -19,8 +20,10 @@ use softnet_tc::{AnyQdisc, QdiscEnv, QdiscSpec};
 
 use super::embedded::{self, DRAIN};
 use super::{Switch, Wiring};
+use crate::backlog::inbox::{self, Inbox, Owner};
+use crate::backlog::worker::work;
 use crate::cpu;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::hosts::Topology;
 use crate::in_process::{Counters, InProcess};
 use crate::tx_adopt::Stage;
@@ -35,12 +38,15 @@ const ADDRESSES: usize = 1024;
 pub(crate) enum PortThreads {
     Lockless,
     Locked,
+    /// By an inbox of this name.
+    Inbox(&'static str),
 }
 
 /// The sending side of a port.
 enum Out {
     Lockless(Sender<TapTx, AnyQdisc>),
     Locked(Box<Mutex<Stage<TapTx>>>),
+    Inbox(Arc<dyn Inbox>),
 }
 
 /// State that all threads share.
@@ -62,7 +68,30 @@ impl Shared {
                 port.device().transmit(packets, now);
             }
             Out::Locked(stage) => stage.lock().pass(packets, now, &self.drops),
+            Out::Inbox(inbox) => {
+                let refused = inbox.push(packets) as u64;
+                self.drops.add(DropReason::NoBuffer, refused);
+            }
         }
+    }
+
+    /// The inboxes, where there are some.
+    fn inboxes(&self) -> impl Iterator<Item = &Arc<dyn Inbox>> {
+        self.ports.iter().filter_map(|port| match port {
+            Out::Inbox(inbox) => Some(inbox),
+            _ => None,
+        })
+    }
+
+    /// The loop of a port's second thread.
+    fn write(&self, mut tx: TapTx, mut owner: Box<dyn Owner>) {
+        work(&mut *owner, None, &self.stop, |packets| {
+            let mut sent = Sent::default();
+            while tx.xmit(packets, &mut sent) == Xmit::Busy && !self.stop.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            drop(packets.take());
+        });
     }
 
     /// Takes what one port received to where it belongs; runs for one port are sent together.
@@ -110,6 +139,7 @@ impl Shared {
                 .fetch_add(packets.len() as u64, Ordering::Relaxed);
             let full = packets.len() >= WEIGHT / 2;
             self.forward(port, packets, now);
+            self.inboxes().for_each(|inbox| inbox.kick());
             if full {
                 // As Softnet's workers do after a long poll.
                 std::thread::yield_now();
@@ -136,20 +166,21 @@ impl Switch for PortThreads {
         match self {
             PortThreads::Lockless => "lockless",
             PortThreads::Locked => "locked",
+            PortThreads::Inbox(name) => name,
         }
     }
 
     fn setting(&self) -> Option<&'static str> {
-        Some("a switch of one thread a port, the same for both")
+        Some("a plain switch whose threads differ in how they hand packets over")
     }
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         let buffers = embedded::buffers()?;
         let clock = Clock::monotonic();
-        let (mut ports, mut readers) = (Vec::new(), Vec::new());
+        let (mut ports, mut readers, mut writers) = (Vec::new(), Vec::new(), Vec::new());
         for host in &topology.hosts {
             let device = embedded::device(host, wiring)?;
-            let mut tap = Tap::open(&device, &buffers).map_err(embedded::failed)?;
+            let mut tap = Tap::open(&device, &buffers).map_err(failed)?;
             let (Some(rx), Some(tx)) = (tap.rx.pop(), tap.tx.pop()) else {
                 return Err(BenchError::Measure("a port has no queue".into()));
             };
@@ -158,17 +189,22 @@ impl Switch for PortThreads {
             ports.push(match self {
                 PortThreads::Lockless => {
                     let pool = &buffers.small;
-                    let qdiscs = qdisc.instances(1, pool).map_err(embedded::failed)?;
+                    let qdiscs = qdisc.instances(1, pool).map_err(failed)?;
                     let sender = Sender::builder().name(tap.name).features(tap.features);
                     let sender = sender.qdiscs(qdiscs).pool(pool).clock(clock.clone());
-                    Out::Lockless(sender.start(tx).map_err(embedded::failed)?)
+                    Out::Lockless(sender.start(tx).map_err(failed)?)
                 }
                 PortThreads::Locked => {
                     let pool = buffers.small.clone();
                     let env = QdiscEnv::new(&pool);
-                    let qdisc = qdisc.build(&env).map_err(embedded::failed)?;
+                    let qdisc = qdisc.build(&env).map_err(failed)?;
                     let stage = Stage::with_features(qdisc, tx, tap.features, pool);
                     Out::Locked(Box::new(Mutex::new(stage)))
+                }
+                PortThreads::Inbox(name) => {
+                    let (inbox, owner) = inbox::make(name)?;
+                    writers.push((tx, owner));
+                    Out::Inbox(inbox)
                 }
             });
         }
@@ -195,12 +231,10 @@ impl Switch for PortThreads {
                 watched.map_err(|e| BenchError::io("watching a port", e))?;
             }
             running.wakers.push(poller.waker());
-            let shared = running.shared.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("{THREADS}{port}"))
-                .spawn(move || shared.serve(port, rx, poller))
-                .map_err(|e| BenchError::io("starting a thread", e))?;
-            running.threads.push(thread);
+            running.start(move |shared| shared.serve(port, rx, poller))?;
+        }
+        for (tx, owner) in writers {
+            running.start(move |shared| shared.write(tx, owner))?;
         }
         topology.engine = Some(Box::new(running));
         Ok(())
@@ -208,10 +242,21 @@ impl Switch for PortThreads {
 }
 
 impl Running {
+    fn start(&mut self, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), BenchError> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("{THREADS}{}", self.threads.len()))
+            .spawn(move || run(&shared));
+        let started = thread.map_err(|e| BenchError::io("starting a thread", e))?;
+        self.threads.push(started);
+        Ok(())
+    }
+
     /// Ends the threads.
     fn end(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.wakers.iter().for_each(|waker| waker.wake());
+        self.shared.inboxes().for_each(|inbox| inbox.stop());
         for thread in self.threads.drain(..) {
             if let Err(panic) = thread.join()
                 && !std::thread::panicking()
@@ -240,6 +285,8 @@ impl InProcess for Running {
                     drops += stats.drops.iter().map(|drop| drop.1).sum::<u64>();
                 }
                 Out::Locked(stage) => packets += stage.lock().sent.packets,
+                // What a second thread has sent is not counted.
+                Out::Inbox(_) => {}
             }
         }
         let large = shared.buffers.large.as_ref().map(Pool::stats);
@@ -250,7 +297,7 @@ impl InProcess for Running {
             packets,
             drops,
             handed_over: 0,
-            wakes: 0,
+            wakes: shared.inboxes().filter_map(|inbox| inbox.wakes()).sum(),
             sleeps: shared.sleeps.load(Ordering::Relaxed),
             cpu_s: cpu::of_threads(THREADS)?,
             ..embedded::pool_counters(pools)

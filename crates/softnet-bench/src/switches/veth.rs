@@ -13,16 +13,27 @@ use crate::process::{self, Process};
 
 /// Makes a veth for each host.
 fn connect(topology: &Topology, queues: usize) -> Result<(), BenchError> {
-    let mut commands = String::new();
+    connect_with(topology, queues, ["", "up", ""])
+}
+
+/// The same with commands for `ip` before that, settings of each outer end, and commands behind.
+pub(super) fn connect_with(
+    topology: &Topology,
+    queues: usize,
+    [before, set, behind]: [&str; 3],
+) -> Result<(), BenchError> {
+    let mut commands = before.to_owned();
     for host in &topology.hosts {
         let (inside, netns) = (&host.interface, host.netns.name());
         let outside = bridge_port(inside);
         let queues = format!("numtxqueues {queues} numrxqueues {queues}");
         commands += &format!(
             "link add {outside} {queues} type veth peer name {inside} netns {netns} {queues}\n\
-             link set {outside} up\n"
+             link set {outside} {set}\n"
         );
     }
+    commands += behind;
+    // One program for all: a thousand would take longer than the kernel does.
     let file = topology.directory.path().join("veth.ip");
     std::fs::write(&file, commands)
         .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;

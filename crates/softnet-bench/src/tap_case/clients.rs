@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::json;
 use softnet_testbed::threads::joined;
 
-use super::window::{Seen, Window};
-use super::{iperf2, senders, sink};
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::report::{Field, Param};
+use crate::traffic::window::{Seen, Window};
+use crate::traffic::{iperf2, senders, sink};
 
 /// Senders of iperf, and those that send little each.
 const CLIENTS: usize = 200;

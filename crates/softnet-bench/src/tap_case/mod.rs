@@ -2,36 +2,28 @@
 //! TAP ports, or by what one would use instead.
 //!
 //! `tap-rr`: many flows of one request and one response each at a time, one byte long, as
-//! netperf's TCP_RR. `wake-latency`: one datagram at a time, so seldom that everything on its way
-//! sleeps. All share the machine's CPUs.
+//! netperf's TCP_RR; `no-poll` and `snapshot-no-poll` are plain switches that differ in the loop of
+//! the threads to which packets are handed. `wake-latency`: one datagram at a time, so
+//! seldom that everything on its way sleeps. All share the machine's CPUs.
 
 use std::time::Duration;
 
 use serde_json::json;
 
+use crate::backlog::inbox;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::interleave;
 use crate::numbers::{percentile, percentiles};
 use crate::options::{Options, SHORT};
 use crate::report::{Collector, Field, Param};
-use crate::switches::{self, EmbeddedSoftnet, KernelBridge, OpenVswitch, Switch, Wiring};
+use crate::switches::{
+    self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
+};
+use crate::traffic::window::Window;
+use crate::traffic::{one_way, rr};
 
 pub(crate) mod clients;
-mod events;
-mod iperf2;
-mod rr;
-mod senders;
-mod sink;
-#[allow(
-    unsafe_code,
-    reason = "recvmsg with control messages has no safe wrapper"
-)]
-mod stamp;
-mod wake;
-mod window;
-
-use window::Window;
 
 /// The parameters and figures of a row.
 type Figures = (Vec<Param>, Vec<Field>);
@@ -81,6 +73,8 @@ impl Case {
         ];
         if self == Case::TapRr {
             switches.insert(2, Box::new(OpenVswitch::SegmentationOffload));
+            let inboxes = [inbox::NO_POLL, inbox::NO_POLL_SNAPSHOT].map(PortThreads::Inbox);
+            switches.extend(inboxes.map(|switch| Box::new(switch) as Box<dyn Switch>));
         }
         switches
     }
@@ -151,7 +145,7 @@ impl Case {
     }
 
     fn wake_latency(self, topology: &Topology, slice: Duration) -> Result<Figures, BenchError> {
-        let seen = wake::run(topology, slice)?;
+        let seen = one_way::run(topology, slice)?;
         let mut fields = vec![
             ("samples", seen.to_program.len() as f64),
             ("lost", seen.sent as f64 - seen.to_program.len() as f64),
@@ -169,7 +163,7 @@ impl Case {
             let at = |fraction| Some(percentile(times, fraction));
             fields.extend(percentiles(of, times.len(), at));
         }
-        let (least, most) = wake::INTERVAL_MS;
+        let (least, most) = one_way::INTERVAL_MS;
         let interval = json!(format!("{least}-{most}"));
         Ok((vec![self.param(), ("interval_ms", interval)], fields))
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
-use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
+use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::Counts;
 use softnet::time::Time;
 use softnet_testbed::threads::joined;
@@ -59,11 +59,7 @@ impl Plan {
 
     /// The pool.
     pub(crate) fn pool(&self) -> Result<Pool, BenchError> {
-        let config = PoolConfig {
-            buffers: self.packets(),
-            buffer_size: BUFFER,
-        };
-        Pool::new(config).map_err(|e| BenchError::Measure(e.to_string()))
+        crate::buffers::pool(self.packets(), BUFFER)
     }
 }
 

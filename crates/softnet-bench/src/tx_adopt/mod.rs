@@ -21,7 +21,6 @@ use crate::numbers::median;
 use crate::options::{Only, Options};
 use crate::report::{Collector, OURS};
 
-mod crossbeam;
 mod dpdk;
 pub(crate) mod kernel;
 pub(crate) mod load;
@@ -34,7 +33,7 @@ pub(crate) use path::{Delivery, Driver, FRAME, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::Plan;
-use variants::{BUSYLOCK, CROSSBEAM, KERNEL, KERNEL_BULK, MUTEX, SPIN_ADOPT, Shape};
+use variants::{BUSYLOCK, KERNEL, KERNEL_BULK, MUTEX, PRIVATE, SPIN_ADOPT, Shape};
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
@@ -47,7 +46,7 @@ const LOADS: [u32; 2] = [50, 80];
 const TRIES: usize = 3;
 
 const VARIANTS: [&str; 9] = [
-    OURS, MUTEX, BUSYLOCK, SPIN_ADOPT, CROSSBEAM, "dpdk-mp", "dpdk-rts", "dpdk-hts", KERNEL,
+    OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT, "dpdk-mp", "dpdk-rts", "dpdk-hts", KERNEL,
 ];
 
 /// The parameters of one row.
@@ -71,9 +70,10 @@ impl Case {
             _ if self.driver.is_none() => false,
             // What the goals are about, in every case.
             OURS | MUTEX | BUSYLOCK => true,
-            SPIN_ADOPT | CROSSBEAM => plain,
+            PRIVATE => self.load.is_some(),
+            SPIN_ADOPT => plain,
             // It has no qdisc of its own, and paces nothing.
-            _ => plain && self.qdisc == "pfifo",
+            _ => plain && self.qdisc == "pfifo" && self.driver != Some(Driver::Refuse),
         }
     }
 
@@ -118,7 +118,7 @@ impl Case {
 /// loads that are a part of it.
 fn cases(options: &Options) -> Vec<Case> {
     let mut cases = Vec::new();
-    for &threads in options.threads(&THREADS, &FEW_THREADS) {
+    for &threads in &options.threads(&THREADS, &FEW_THREADS) {
         let plain = |qdisc, driver| Case {
             threads,
             bulk: 1,
@@ -135,6 +135,7 @@ fn cases(options: &Options) -> Vec<Case> {
                 cases.extend(loads.map(|load| Case { load, ..case }));
             }
         }
+        cases.push(plain("pfifo", Some(Driver::Refuse)));
         for qdisc in ["pfifo_fast", "tbf", "htb"] {
             let bulk = KERNEL_BULK;
             cases.push(Case {
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn every_path_delivers_or_drops_all_packets() {
         let ticks = Ticks::new();
-        for name in [OURS, MUTEX, BUSYLOCK, SPIN_ADOPT, CROSSBEAM] {
+        for name in [OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT] {
             for qdisc in ["pfifo", "fq"] {
                 for (bulk, offered, mq) in [
                     (1, None, None),
@@ -235,6 +236,11 @@ mod tests {
                     (shape.plan.offered, shape.mq) = (offered, mq);
                     load::until_delivered(|| shape.measure(name, &ticks))
                         .unwrap_or_else(|error| panic!("{name} {shape:?}: {error}"));
+                    if case.has(name) && offered.is_none() {
+                        shape.driver = Driver::Refuse;
+                        load::until_delivered(|| shape.measure(name, &ticks))
+                            .unwrap_or_else(|error| panic!("{name} {shape:?}: {error}"));
+                    }
                 }
             }
         }

@@ -11,13 +11,15 @@ use softnet::offload::validate;
 use softnet::qdisc::{Cx, Next, Qdisc as _, WireSum};
 use softnet::stats::{Counts, DropCounters, Histogram};
 use softnet::time::Time;
-use softnet::tx::{Features, Sent, TxRing, Xmit};
+use softnet::tx::{Features, RingWaker, Sent, TxRing, Xmit};
 use softnet_tc::AnyQdisc;
 
 use super::ticks::Ticks;
 
 /// Bytes of a packet in `tx-adopt`: the size of the reports that the mechanism is known by.
 pub(crate) const FRAME: usize = 120;
+/// Batches of which one is refused, by the driver that does.
+const REFUSED: u32 = 8;
 /// Frames that the copying driver keeps, as a ring of descriptors would.
 const SLOTS: usize = 256;
 
@@ -45,6 +47,8 @@ pub(crate) enum Driver {
     Null,
     /// Copies [`FRAME`] bytes of each packet first.
     Copy,
+    /// As the null driver, but refuses one batch in [`REFUSED`], and has capacity again at once.
+    Refuse,
 }
 
 impl Driver {
@@ -52,6 +56,7 @@ impl Driver {
         match self {
             Driver::Null => "null",
             Driver::Copy => "copy",
+            Driver::Refuse => "refuse",
         }
     }
 }
@@ -140,7 +145,7 @@ fn since(mark: u32, now: u64) -> u64 {
     u64::from(passed.max(0).unsigned_abs()) << 2
 }
 
-/// The driver: takes every packet, at once.
+/// The driver: takes every packet, at once, or none of a batch.
 #[derive(Debug)]
 pub(crate) struct Sink {
     delivery: Arc<Delivery>,
@@ -149,6 +154,9 @@ pub(crate) struct Sink {
     /// Empty for the null driver.
     frames: Box<[[u8; FRAME]]>,
     next: usize,
+    /// Batches until one is refused, for the driver that does.
+    refuse: Option<u32>,
+    waker: Option<RingWaker>,
 }
 
 impl Sink {
@@ -161,12 +169,28 @@ impl Sink {
             ticks,
             frames: vec![[0; FRAME]; slots].into_boxed_slice(),
             next: 0,
+            refuse: (driver == Driver::Refuse).then_some(REFUSED),
+            waker: None,
         }
     }
 }
 
 impl TxRing for Sink {
+    fn bind(&mut self, waker: RingWaker) {
+        self.waker = Some(waker);
+    }
+
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+        if let Some(left) = &mut self.refuse {
+            *left -= 1;
+            if *left == 0 {
+                *left = REFUSED;
+                if let Some(waker) = &self.waker {
+                    waker.wake();
+                }
+                return Xmit::Busy;
+            }
+        }
         let queue = &self.delivery.queues[self.queue];
         // Runs of packets of one sender are given back together.
         let (mut sender, mut run) = (0, 0);
@@ -258,10 +282,10 @@ impl<R: TxRing> Stage<R> {
         self.cx.dropped.settle(drops);
     }
 
-    /// Hands packets to the driver, which takes all.
+    /// Hands packets to the driver. One that is full has capacity again at once.
     fn send(&mut self, mut batch: PacketList) {
         let (features, pool) = (&self.features, &self.pool);
         validate(&mut batch, usize::MAX, features, pool, &mut self.cx.dropped);
-        self.ring.xmit(&mut batch, &mut self.sent);
+        while self.ring.xmit(&mut batch, &mut self.sent) == Xmit::Busy {}
     }
 }

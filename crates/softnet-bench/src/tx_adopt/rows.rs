@@ -1,7 +1,7 @@
 //! The figures of a turn as a row of the report.
 
 use super::load::Outcome;
-use crate::numbers::{log2, percentiles};
+use crate::numbers::percentiles;
 use crate::report::{Collector, Param};
 
 /// Adds one turn's figures to the report.
@@ -20,15 +20,9 @@ pub(crate) fn add(
     fields.push(("drops", outcome.drops as f64));
     let sojourn = outcome.sojourn.as_ref();
     let call = ["p50_ns", "p99_ns", "p999_ns"];
-    let (times, distribution) = match offered {
-        None => (
-            ["sojourn_p50_ns", "sojourn_p99_ns", "sojourn_p999_ns"],
-            "sojourn_ns_log2",
-        ),
-        Some(_) => (
-            ["latency_p50_ns", "latency_p99_ns", "latency_p999_ns"],
-            "latency_ns_log2",
-        ),
+    let times = match offered {
+        None => ["sojourn_p50_ns", "sojourn_p99_ns", "sojourn_p999_ns"],
+        Some(_) => ["latency_p50_ns", "latency_p99_ns", "latency_p999_ns"],
     };
     for (names, counts) in [(call, Some(&outcome.call)), (times, sojourn)] {
         if let Some(counts) = counts {
@@ -44,14 +38,4 @@ pub(crate) fn add(
         fields.push(("wait_ms", waited.as_secs_f64() * 1e3));
     }
     results.add(variant, params, &fields);
-    results.add_histogram(
-        variant,
-        params,
-        "mpps",
-        "call_ns_log2",
-        &log2(&outcome.call),
-    );
-    if let Some(sojourn) = sojourn {
-        results.add_histogram(variant, params, "mpps", distribution, &log2(sojourn));
-    }
 }

@@ -9,7 +9,6 @@ use softnet::time::Time;
 use softnet::tx::{Qdiscs, Sender, XmitResult};
 use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
-use super::crossbeam::Crossbeam;
 use super::dpdk::{self, Sync};
 use super::kernel::Veth;
 use super::load::{self, Outcome, Plan};
@@ -20,7 +19,7 @@ use crate::baselines::busylock::Busylock;
 use crate::baselines::mutex::Locked;
 use crate::baselines::rings::Rings;
 use crate::baselines::spin_adopt::SpinAdopt;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::interleave::Turn;
 use crate::qdiscs;
 use crate::report::{Collector, Param};
@@ -28,9 +27,11 @@ use crate::report::{Collector, Param};
 pub(crate) const MUTEX: &str = "mutex";
 /// The same where a qdisc is called what it does.
 pub(crate) const LOCKED: &str = "locked";
+/// A queue behind a lock for each sender, for which nobody else comes: what the generator, qdisc
+/// and driver take by themselves.
+pub(crate) const PRIVATE: &str = "private";
 pub(crate) const BUSYLOCK: &str = "busylock";
 pub(crate) const SPIN_ADOPT: &str = "spin-adopt";
-pub(crate) const CROSSBEAM: &str = "crossbeam";
 /// Only `pfifo_fast`, whatever the qdisc is said to be.
 pub(crate) const RINGS: &str = "rings";
 /// The kernel's own qdisc.
@@ -65,11 +66,7 @@ impl Shape {
                 rows::add(name, &shape.params, shape.plan.offered, &outcome, results);
                 Ok(())
             };
-            Turn {
-                name,
-                params: self.params.clone(),
-                measure: Box::new(measure),
-            }
+            Turn::new(name, &self.params, measure)
         };
         variants.into_iter().map(turn).collect()
     }
@@ -88,7 +85,10 @@ impl Shape {
             return Veth::new(&commands, ticks.clone())?.measure(&plan);
         }
         let pool = self.plan.pool()?;
-        let queues = self.mq.unwrap_or(1);
+        let queues = match (name, self.mq) {
+            (PRIVATE, _) => self.plan.threads,
+            (_, queues) => queues.unwrap_or(1),
+        };
         let delivery = Arc::new(Delivery::new(queues, self.plan.threads));
         let sinks: Vec<_> = (0..queues)
             .map(|n| Sink::of(self.driver, n, delivery.clone(), ticks.clone()))
@@ -102,7 +102,7 @@ impl Shape {
         };
         let (clock, own) = (|| ticks.clone(), || pool.clone());
         match name {
-            MUTEX | LOCKED => run.each(sinks, |qdisc, sink| {
+            MUTEX | LOCKED | PRIVATE => run.each(sinks, |qdisc, sink| {
                 Locked::new(qdisc, sink, clock(), own())
             }),
             BUSYLOCK => run.each(sinks, |qdisc, sink| {
@@ -110,9 +110,6 @@ impl Shape {
             }),
             SPIN_ADOPT => run.each(sinks, |qdisc, sink| {
                 SpinAdopt::new(qdisc, sink, clock(), own())
-            }),
-            CROSSBEAM => run.each(sinks, |qdisc, sink| {
-                Crossbeam::new(qdisc, sink, clock(), own(), self.plan.packets())
             }),
             RINGS => run.each(sinks, |_, sink| {
                 Rings::new(self.plan.packets(), sink, own())
@@ -127,10 +124,6 @@ impl Shape {
             }
         }
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Measure(error.to_string())
 }
 
 /// One turn in this process.

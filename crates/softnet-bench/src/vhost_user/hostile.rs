@@ -15,6 +15,7 @@ use serde_json::json;
 use softnet_tests::attack::{ATTACKS, Attack, Load, Scene, Victims};
 
 use crate::buffers::pinned::{self, Cpus};
+use crate::control::compute;
 use crate::cpu;
 use crate::error::BenchError;
 use crate::in_process::conserved;
@@ -30,9 +31,6 @@ pub(super) const UNLOADED: &str = "unloaded";
 const THREADS: [&str; 2] = ["attacker", "vhost-user"];
 /// The attacks of a short run, one for each kind of honest load.
 const SHORT_ATTACKS: [&str; 2] = ["runts", "reconnects"];
-/// A thread that computes for a share of the time sleeps so long, less its share of that: not so
-/// often that the interruptions cost more than the computing.
-const NAP: Duration = Duration::from_millis(10);
 /// Time that counts of a turn, and before it.
 const SLICE: Duration = Duration::from_millis(300);
 const BEFORE: Duration = Duration::from_millis(100);
@@ -50,20 +48,6 @@ fn exchange(victims: &mut Victims, time: Duration) -> u32 {
 fn run_times() -> Result<[f64; 2], BenchError> {
     let [attacker, ports] = THREADS.map(cpu::of_threads);
     Ok([attacker?, ports?])
-}
-
-/// Computes for a share of the time.
-fn compute(share: f64, done: &AtomicBool) {
-    let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let run_time = || Duration::new(now().tv_sec as u64, now().tv_nsec as u32);
-    let (start, before) = (Instant::now(), run_time());
-    while !done.load(Ordering::Relaxed) {
-        if run_time() - before < start.elapsed().mul_f64(share) {
-            std::hint::spin_loop();
-        } else {
-            std::thread::sleep(NAP.mul_f64((1.0 - share).max(0.0)));
-        }
-    }
 }
 
 /// Runs `measure` while other threads do `loads` until they are told to end.
@@ -129,7 +113,7 @@ fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 4], Benc
         // What it has sent is not to be read meanwhile.
         lock().rest();
         let share = run_times.map(|time| time / SLICE.as_secs_f64());
-        let spin = share.map(|share| move |done: &AtomicBool| compute(share, done));
+        let spin = share.map(|share| move |done: &AtomicBool| _ = compute(share, done));
         let (frames, _) = match attack.beside {
             Load::Flood => beside(&[&flood], || slice(&mut victims))??,
             Load::Spin => beside(&[&spin[0], &spin[1]], || slice(&mut victims))??,
@@ -170,11 +154,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }
             Ok(())
         };
-        let both = Turn {
-            name: OURS,
-            params,
-            measure: Box::new(measure),
-        };
+        let both = Turn::new(OURS, &params, measure);
         let slices = VARIANTS.len() as u32;
         let rounds = rounds.clone().of(&both.params, time);
         let rounds = rounds.in_turns_of((time + BEFORE) * slices + BEFORE);

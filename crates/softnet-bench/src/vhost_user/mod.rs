@@ -1,9 +1,8 @@
-//! Experiment `vhost-user`: ports of virtual machines. But for pings, the guests are `dpdk-testpmd`
-//! on `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
+//! Experiment `vhost-user`: ports of virtual machines. The guests are `dpdk-testpmd` on
+//! `virtio_user`, which polls its rings as fast as a CPU can; the figures are what they count.
 //!
 //! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
 //!   packed rings, against DPDK's own back end and Open vSwitch.
-//! - [Path](ping) `ping`: pings between two guests in QEMU, against Open vSwitch.
 //! - [Attacks](hostile): what machines get beside a hostile one, against an honest load.
 //! - Case `senders`: [threads](senders) that send into one virtual queue.
 //! - Case `vms`: many [machines](vms) with several queues, whose buffers return to their owner or
@@ -12,7 +11,6 @@
 mod hostile;
 mod ovs;
 mod paths;
-mod ping;
 mod senders;
 mod softnet;
 mod testpmd;
@@ -31,8 +29,6 @@ use testpmd::Testpmd;
 const NAME: &str = "vhost-user";
 const DPDK: &str = "dpdk-vhost";
 const OVS: &str = "ovs";
-/// Open vSwitch whose thread sleeps when it has nothing to do.
-const OVS_SLEEP: &str = "ovs-sleep";
 const NO_DEFER: &str = "no-defer";
 const RINGS: [&str; 2] = ["split", "packed"];
 /// Descriptors of a ring where it is about packets per second: the most that there can be.
@@ -86,11 +82,10 @@ fn turns(options: &Options) -> (Rounds, Duration) {
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let beside = [hostile::EQUAL_LOAD, hostile::UNLOADED];
-    let known = [[OURS, DPDK, OVS, OVS_SLEEP, NO_DEFER].as_slice(), &beside].concat();
+    let known = [[OURS, DPDK, OVS, NO_DEFER].as_slice(), &beside].concat();
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;
-    ping::rows(options, &mut results)?;
     senders::rows(options, &mut results)?;
     vms::rows(options, &mut results)?;
     hostile::rows(options, &mut results)?;
@@ -100,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<crate::report::Param>> {
-    let (paths, ping) = (paths::measured(), ping::measured());
+    let paths = paths::measured();
     let (senders, vms) = (senders::measured(), vms::measured());
-    [paths, ping, senders, vms, hostile::measured()].concat()
+    [paths, senders, vms, hostile::measured()].concat()
 }

@@ -14,7 +14,7 @@ const MEGABYTES: usize = 1024;
 /// The running switch, with one thread that polls.
 #[derive(Debug)]
 pub(super) struct Ovs {
-    daemons: [Process; 2],
+    _daemons: [Process; 2],
     _memory: Memory,
 }
 
@@ -28,14 +28,9 @@ impl Ovs {
         let memory = Memory::new(MEGABYTES);
         let arguments = memory.arguments();
         Ok(Ovs {
-            daemons: ovs_vhost_user(directory.path(), sockets, cpu, &arguments)?,
+            _daemons: ovs_vhost_user(directory.path(), sockets, cpu, &arguments)?,
             _memory: memory,
         })
-    }
-
-    /// Stops it where it is, until it is to go on.
-    pub(super) fn pause(&self, pause: bool) -> Result<(), BenchError> {
-        self.daemons[0].pause(pause)
     }
 }
 

@@ -82,10 +82,9 @@ impl Path {
             (OURS, _) => {
                 let setup = Setup {
                     queues: 1,
-                    cpus: vec![Some(cpu)],
+                    cpus: vec![cpu],
                     defer: true,
                     steer: false,
-                    connect: false,
                 };
                 Box::new(Switch::start(sockets, &setup)?)
             }
@@ -199,11 +198,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                 }
                 Ok(())
             };
-            Turn {
-                name,
-                params: vec![("path", json!(path.name()))],
-                measure: Box::new(measure),
-            }
+            Turn::new(name, &[("path", json!(path.name()))], measure)
         };
         let all = path.variants().into_iter().map(turn).collect();
         let turn = (time + START) * rings.len() as u32;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 use serde_json::json;
-use softnet::mem::{PacketList, Pool, PoolConfig};
+use softnet::mem::{PacketList, Pool};
 use softnet::time::{Clock, Time};
 use softnet::tx::{RingFile, RingWaker, Sender, Sent, TxRing, Xmit};
 use softnet_engine::Device;
@@ -20,22 +20,17 @@ use softnet_testbed::threads::joined;
 use super::testpmd::{self, Rates, Testpmd};
 use super::{QUEUE, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::{self, Cpus};
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::hosts::Directory;
 use crate::interleave::{self, Turn};
 use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
-use crate::switches::failed;
 
 /// Name of these rows for `--only case=`.
 const CASE: &str = "senders";
 const RING: &str = "split";
 const THREADS: [usize; 2] = [1, 64];
 const FRAME: usize = 64;
-const POOL: PoolConfig = PoolConfig {
-    buffers: 32_768,
-    buffer_size: 512,
-};
 /// Packets in the guest's pool.
 const PACKETS: usize = 8192;
 /// Interval at which the thread that watches the ring looks whether it is to end.
@@ -124,12 +119,12 @@ fn params(threads: usize) -> Vec<Param> {
 fn measure(threads: usize, cpus: Cpus, time: Duration) -> Result<Vec<Field>, BenchError> {
     let directory = Directory::private()?;
     let path = directory.path().join("0.sock");
-    let pool = Pool::new(POOL).map_err(failed)?;
+    let pool = crate::buffers::pool(32_768, 512)?;
     let buffers = Buffers {
         small: pool.clone(),
         large: None,
     };
-    let mut port = super::softnet::open(&path, false, 1, &buffers)?;
+    let mut port = super::softnet::open(&path, 1, &buffers)?;
     let Some(ring) = port.tx.pop() else {
         return Err(BenchError::Measure("the port has no queue".to_owned()));
     };
@@ -204,11 +199,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
         }
         Ok(())
     };
-    let turn = Turn {
-        name: OURS,
-        params: vec![("case", json!(CASE))],
-        measure: Box::new(measure),
-    };
+    let turn = Turn::new(OURS, &[("case", json!(CASE))], measure);
     let rounds = rounds.of(&turn.params, time);
     let rounds = rounds
         .of_several()

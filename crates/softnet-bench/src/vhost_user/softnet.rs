@@ -17,26 +17,24 @@ use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
 
 use super::BackEnd;
 use crate::buffers::pinned;
-use crate::error::BenchError;
+use crate::error::{BenchError, failed};
 use crate::in_process::conserved;
-use crate::switches::{buffers, failed};
+use crate::switches::buffers;
 
 /// Time in which queued packets may still leave at the end.
 const DRAIN: Duration = Duration::from_millis(100);
 /// Longest IP packet.
 const MTU: u32 = 1500;
 
-/// The back end of the socket `path`, which it makes, or that of the guest (`connect`), with
-/// `queues` queue pairs.
+/// The back end of the socket `path`, which it makes, with `queues` queue pairs.
 pub(super) fn open(
     path: &Path,
-    connect: bool,
     queues: usize,
     buffers: &Buffers,
 ) -> Result<VhostUser, BenchError> {
     let socket = SocketSpec {
         path: path.to_owned(),
-        server: !connect,
+        server: true,
         mode: 0o600,
         group: None,
     };
@@ -53,7 +51,7 @@ pub(super) struct Reflector {
 impl Reflector {
     /// Starts it on `cpu`.
     pub(super) fn start(path: &Path, cpu: usize) -> Result<Reflector, BenchError> {
-        let mut port = open(path, false, 1, &buffers()?)?;
+        let mut port = open(path, 1, &buffers()?)?;
         let (Some(rx), Some(tx)) = (port.rx.pop(), port.tx.pop()) else {
             return Err(BenchError::Measure("the port has no queues".to_owned()));
         };
@@ -122,14 +120,12 @@ fn reflect(mut rx: VhostUserRx, mut tx: VhostUserTx, stop: &AtomicBool) {
 pub(super) struct Setup {
     /// Queues of each port.
     pub(super) queues: usize,
-    /// The CPU of each worker, if it is tied to one.
-    pub(super) cpus: Vec<Option<usize>>,
+    /// The CPU of each worker.
+    pub(super) cpus: Vec<usize>,
     /// True if buffers return to the worker that allocated them.
     pub(super) defer: bool,
     /// True if the flows of each port are shared out over all workers (RPS).
     pub(super) steer: bool,
-    /// True if the sockets are the guests'.
-    pub(super) connect: bool,
 }
 
 /// The engine with a port for each socket, all on one bridge.
@@ -150,12 +146,9 @@ impl Switch {
             let pools = [Some(&buffers.small), buffers.large.as_ref()];
             pools.into_iter().flatten().for_each(|p| p.set_defer_max(0));
         }
-        let poller = |cpu: &Option<usize>| {
+        let poller = |&cpu: &usize| {
             let poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;
-            Ok::<_, BenchError>(match *cpu {
-                Some(cpu) => poller.on_cpu(cpu),
-                None => poller,
-            })
+            Ok::<_, BenchError>(poller.on_cpu(cpu))
         };
         let pollers = setup.cpus.iter().map(poller).collect::<Result<_, _>>()?;
         let (pool, clock) = (buffers.small.clone(), Clock::monotonic());
@@ -163,7 +156,7 @@ impl Switch {
         let engine = engine.map_err(failed)?;
         engine.add_bridge(Settings::new("br0")).map_err(failed)?;
         for (number, socket) in sockets.iter().enumerate() {
-            let opened = open(socket, setup.connect, setup.queues, &buffers)?;
+            let opened = open(socket, setup.queues, &buffers)?;
             let mut port = PortSpec {
                 master: Some("br0".into()),
                 ..PortSpec::new(format!("vm{number}"))

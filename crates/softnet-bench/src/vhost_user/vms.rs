@@ -56,10 +56,9 @@ fn measure(
     let sockets: Vec<_> = (0..vms).map(socket).collect();
     let setup = Setup {
         queues: QUEUES,
-        cpus: vec![Some(cpus.a), Some(cpus.b)],
+        cpus: vec![cpus.a, cpus.b],
         defer: variant == OURS,
         steer: steering == "rps",
-        connect: false,
     };
     let switch = Switch::start(&sockets, &setup)?;
     let device = |(n, path): (usize, &std::path::PathBuf)| {
@@ -128,11 +127,7 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
                     results.add(name, &of, &fields);
                     Ok(())
                 };
-                Turn {
-                    name,
-                    params: params.clone(),
-                    measure: Box::new(measure),
-                }
+                Turn::new(name, &params, measure)
             };
             let all = [OURS, NO_DEFER].map(turn).into();
             let rounds = rounds.clone().of(&params, time).in_turns_of(time + START);

@@ -16,10 +16,10 @@ use crate::hosts::Topology;
 use crate::interleave;
 use crate::options::Options;
 use crate::report::{Collector, Field, Param};
-use crate::switch::iperf;
 use crate::switches::{
     self, EmbeddedSoftnet, KernelBridge, OpenVswitch, PortThreads, Switch, Wiring,
 };
+use crate::traffic::iperf;
 use crate::{cpu, process};
 
 mod nginx;

@@ -10,7 +10,7 @@ use super::on;
 use crate::error::BenchError;
 use crate::hosts::Topology;
 use crate::process;
-use crate::switch::iperf::whole;
+use crate::traffic::iperf::whole;
 
 const CLIENT: usize = 0;
 /// Files that wrk and the like may open.

@@ -245,11 +245,11 @@ fn who_left_behind_comes_back_as_far_behind() {
 }
 
 #[test]
-fn who_was_late_catches_up_on_sixteen_draws() {
+fn who_was_late_catches_up_on_64_draws() {
     let (turns, [mut a, mut b], draws) = race([16, 16]);
-    a.advance(&turns, draws(30));
+    a.advance(&turns, draws(90));
     assert!(may_draw(&mut b, &turns));
-    b.advance(&turns, draws(14));
+    b.advance(&turns, draws(62));
     assert!(!may_draw(&mut a, &turns));
     b.advance(&turns, draws(1));
     assert!(may_draw(&mut a, &turns));

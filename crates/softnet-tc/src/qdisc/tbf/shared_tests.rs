@@ -315,3 +315,53 @@ fn two_rates_of_one_packet_do_not_wait_for_each_other() {
         }
     }
 }
+
+/// Greatest distance of a flow's bytes over a second from its share, in percent: seven flows at one
+/// queue, and one at another that stands still for the first half of every `period`.
+fn apart_beside_pauses(burst: u64, period: u64) -> f64 {
+    let (root, leaf) = (Handle::new(1, 0), Handle::new(0x10, 0));
+    let mut tree = TreeSpec::new();
+    let tbf = TbfSpec {
+        burst,
+        limit: 1 << 30,
+        ..spec(RATE)
+    };
+    tree.add(Handle::ROOT, root, QdiscSpec::Tbf(tbf)).unwrap();
+    let leaves = FqCodelSpec {
+        aqm: AqmSpec {
+            target: std::time::Duration::from_secs(100),
+            ..FqCodelSpec::default().aqm
+        },
+        ..FqCodelSpec::default()
+    };
+    let leaves = QdiscSpec::FqCodel(leaves);
+    tree.add(root.class(1), leaf, leaves).unwrap();
+    let mut world = World::new(tree, &[7, 1]);
+    let mut before = Vec::new();
+    for begin in (SECOND..SECOND * 5 / 2).step_by(period as usize) {
+        if before.is_empty() && begin >= SECOND * 3 / 2 {
+            before = world.sent.concat();
+        }
+        world.next[1] = world.next[1].max(begin + period / 2);
+        world.run_until(begin + period);
+    }
+    let sent = world.sent.concat();
+    let got = sent.iter().zip(before).map(|(sent, before)| sent - before);
+    let got: Vec<_> = got.map(|got| got as f64).collect();
+    let due = got.iter().sum::<f64>() / got.len() as f64;
+    got.iter()
+        .map(|got| (got / due - 1.0).abs() * 100.0)
+        .fold(0.0, f64::max)
+}
+
+/// TCP on TAP ports: a worker whose CPU others want does not run for some time slices. What its
+/// flows missed they get back, however much the bucket holds.
+#[test]
+fn a_queue_that_stands_still_for_some_time_slices_loses_no_share() {
+    for burst in [RATE / 100, RATE / 25] {
+        for ms in [4, 24, 40] {
+            let apart = apart_beside_pauses(burst, ms * 1_000_000);
+            assert!(apart < 5.0, "burst {burst}, {} ms: {apart} %", ms / 2);
+        }
+    }
+}

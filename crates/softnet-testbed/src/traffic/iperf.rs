@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::{ADDRESS_B, Topology};
 use crate::process::{self, Process};
 
@@ -16,37 +16,35 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 3;
 
 /// The whole seconds that a program gets which takes no others.
-pub(crate) fn whole(time: Duration) -> Duration {
+pub fn whole(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs_f64().round().max(1.0) as u64)
 }
 
 /// The server, running.
 #[derive(Debug)]
-pub(crate) struct Server<'a> {
+pub struct Server<'a> {
     topology: &'a Topology,
     process: Process,
 }
 
 /// The result of a TCP test.
 #[derive(Debug)]
-pub(crate) struct Tcp {
-    pub(crate) bits: f64,
-    pub(crate) seconds: f64,
-    pub(crate) retransmits: f64,
-}
-
-/// Datagrams that a UDP test sent and delivered.
-#[derive(Debug)]
-pub(crate) struct Udp {
-    pub(crate) offered: f64,
-    pub(crate) delivered: f64,
-    pub(crate) seconds: f64,
+pub struct Tcp {
+    /// Received, in the time.
+    pub bits: f64,
+    /// Seconds that the test took.
+    pub seconds: f64,
+    /// Segments sent again.
+    pub retransmits: f64,
 }
 
 impl<'a> Server<'a> {
-    pub(crate) fn start(topology: &'a Topology) -> Result<Server<'a>, BenchError> {
+    /// Starts it.
+    pub fn start(topology: &'a Topology) -> Result<Server<'a>, TestbedError> {
         if process::find("iperf3").is_none() {
-            return Err(BenchError::Unavailable("`iperf3` is not installed".into()));
+            return Err(TestbedError::Unavailable(
+                "`iperf3` is not installed".into(),
+            ));
         }
         // It tells on stderr that it was stopped, and what went wrong to the client as well.
         let process = Process::start(
@@ -60,34 +58,22 @@ impl<'a> Server<'a> {
     }
 
     /// TCP from a to b.
-    pub(crate) fn tcp(&self, time: Duration, mss: Option<u16>) -> Result<Tcp, BenchError> {
+    pub fn tcp(&self, time: Duration, mss: Option<u16>) -> Result<Tcp, TestbedError> {
         let mss = mss.map(|mss| ["-M".to_owned(), mss.to_string()]);
-        let end = self.client(time, mss.iter().flatten())?;
-        Ok(Tcp {
-            bits: 8.0 * number(&end, "/sum_received/bytes")?,
-            seconds: number(&end, "/sum_received/seconds")?,
-            retransmits: number(&end, "/sum_sent/retransmits")?,
-        })
+        tcp(&self.client(time, mss.iter().flatten())?)
+    }
+
+    /// TCP from a to b, at most so many bits per second.
+    pub fn tcp_at(&self, time: Duration, bits: u64) -> Result<Tcp, TestbedError> {
+        tcp(&self.client(time, ["-b", &bits.to_string()])?)
     }
 
     /// TCP from a to b over so many connections: bits per second of each, from the second second
     /// on.
-    pub(crate) fn tcp_flows(&self, time: Duration, flows: usize) -> Result<Vec<f64>, BenchError> {
+    pub fn tcp_flows(&self, time: Duration, flows: usize) -> Result<Vec<f64>, TestbedError> {
         let end = self.client(time, ["-O", "1", "-P", &flows.to_string()])?;
         let bits = |flow| number(&end, &format!("/streams/{flow}/receiver/bits_per_second"));
         (0..flows).map(bits).collect()
-    }
-
-    /// UDP from a to b, as fast as the client can.
-    pub(crate) fn udp(&self, time: Duration, payload: usize) -> Result<Udp, BenchError> {
-        let payload = payload.to_string();
-        let end = self.client(time, ["-u", "-b", "0", "-l", &payload])?;
-        let packets = number(&end, "/sum/packets")?;
-        Ok(Udp {
-            offered: packets,
-            delivered: packets - number(&end, "/sum/lost_packets")?,
-            seconds: number(&end, "/sum/seconds")?,
-        })
     }
 
     /// Runs a client; the `end` object of its report.
@@ -95,7 +81,7 @@ impl<'a> Server<'a> {
         &self,
         time: Duration,
         arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
-    ) -> Result<Value, BenchError> {
+    ) -> Result<Value, TestbedError> {
         let seconds = whole(time).as_secs().to_string();
         let mut command = self.topology.a().command("iperf3");
         command.args(["-J", "-c", &ADDRESS_B.to_string(), "-t", &seconds]);
@@ -104,7 +90,7 @@ impl<'a> Server<'a> {
         for _ in 0..ATTEMPTS {
             let printed = self.retry(&mut command)?;
             let report: Value = serde_json::from_str(&printed).map_err(|e| {
-                BenchError::command("iperf3 -J", format!("its report is not JSON: {e}"))
+                TestbedError::command("iperf3 -J", format!("its report is not JSON: {e}"))
             })?;
             match (report.get("end"), report.get("error")) {
                 (Some(end), None)
@@ -115,16 +101,16 @@ impl<'a> Server<'a> {
                 (_, error) => problem = format!("it reported no result: {error:?}"),
             }
         }
-        Err(BenchError::command("iperf3 -J", problem))
+        Err(TestbedError::command("iperf3 -J", problem))
     }
 
     /// The server needs a moment until it listens, and after each test.
-    fn retry(&self, command: &mut Command) -> Result<String, BenchError> {
+    fn retry(&self, command: &mut Command) -> Result<String, TestbedError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let result = process::output(command);
             match &result {
-                Err(BenchError::Command { problem, .. })
+                Err(TestbedError::Command { problem, .. })
                     if Instant::now() < deadline
                         && (problem.contains("refused") || problem.contains("busy")) =>
                 {
@@ -137,9 +123,17 @@ impl<'a> Server<'a> {
     }
 }
 
-fn number(end: &Value, pointer: &str) -> Result<f64, BenchError> {
+fn tcp(end: &Value) -> Result<Tcp, TestbedError> {
+    Ok(Tcp {
+        bits: 8.0 * number(end, "/sum_received/bytes")?,
+        seconds: number(end, "/sum_received/seconds")?,
+        retransmits: number(end, "/sum_sent/retransmits")?,
+    })
+}
+
+fn number(end: &Value, pointer: &str) -> Result<f64, TestbedError> {
     end.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| {
-        BenchError::command(
+        TestbedError::command(
             "iperf3 -J",
             format!("its report has no number at end{pointer}"),
         )

@@ -6,17 +6,17 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::threads::joined;
 use rustix::event::epoll::EventFlags;
 use rustix::net::{AddressFamily, SocketType};
-use softnet_testbed::threads::joined;
 
 use super::events::Events;
 use super::window::{Seen, Window};
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::Topology;
 
 /// Where it listens.
-pub(super) const PORT: u16 = 5303;
+pub const PORT: u16 = 5303;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// Bytes read at once.
@@ -26,23 +26,24 @@ const LISTENER: usize = 0;
 
 /// The server, listening.
 #[derive(Debug)]
-pub(super) struct Sink {
+pub struct Sink {
     listener: TcpListener,
 }
 
 /// Data that came in the window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Received {
-    pub(super) bytes: u64,
+pub struct Received {
+    /// Bytes of payload.
+    pub bytes: u64,
     /// Connections that had sent all they were to send.
-    pub(super) finished: u64,
+    pub finished: u64,
     /// Connections accepted so far, before the window too.
-    pub(super) connections: u64,
+    pub connections: u64,
 }
 
 impl Sink {
     /// Host b tells its clients to send segments of `mss` bytes, TCP options included.
-    pub(super) fn listen(topology: &Topology, mss: u16) -> Result<Sink, BenchError> {
+    pub fn listen(topology: &Topology, mss: u16) -> Result<Sink, TestbedError> {
         let host = &topology.hosts[1];
         let (interface, address) = (&host.interface, host.address);
         host.netns.ip(&format!(
@@ -51,23 +52,23 @@ impl Sink {
         ))?;
         let socket = host
             .netns
-            .run(|| bind().map_err(|e| BenchError::io("listening on host b", e)))?;
+            .run(|| bind().map_err(|e| TestbedError::io("listening on host b", e)))?;
         let listener = TcpListener::from(socket);
         listener
             .set_nonblocking(true)
-            .map_err(|e| BenchError::io("listening on host b", e))?;
+            .map_err(|e| TestbedError::io("listening on host b", e))?;
         Ok(Sink { listener })
     }
 
     /// Swallows until the window closes, and counts what comes in it. A connection that has sent
     /// `limit` bytes is closed. `check` is called at the end of the window.
-    pub(super) fn count(
+    pub fn count(
         &self,
         topology: &Topology,
         limit: Option<u64>,
         window: Window,
-        check: impl FnOnce() -> Result<(), BenchError>,
-    ) -> Result<(Received, Seen), BenchError> {
+        check: impl FnOnce() -> Result<(), TestbedError>,
+    ) -> Result<(Received, Seen), TestbedError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let stop = &AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -95,8 +96,8 @@ impl Sink {
         limit: Option<u64>,
         window: Window,
         stop: &AtomicBool,
-    ) -> Result<Received, BenchError> {
-        let failed = |e: rustix::io::Errno| BenchError::io("waiting for sockets", e);
+    ) -> Result<Received, TestbedError> {
+        let failed = |e: rustix::io::Errno| TestbedError::io("waiting for sockets", e);
         let mut events = Events::new().map_err(failed)?;
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         events
@@ -155,7 +156,7 @@ impl Sink {
 }
 
 /// Where the sink of this topology listens.
-pub(super) fn address(topology: &Topology) -> SocketAddrV4 {
+pub fn address(topology: &Topology) -> SocketAddrV4 {
     SocketAddrV4::new(topology.hosts[1].address, PORT)
 }
 

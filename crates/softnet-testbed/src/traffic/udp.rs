@@ -5,13 +5,15 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use crate::mmsg::{BATCH, Batch};
+use crate::threads::joined;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use softnet_testbed::mmsg::{BATCH, Batch};
-use softnet_testbed::threads::joined;
 
+use super::window::Window;
 use crate::cpu;
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::{ADDRESS_B, Topology};
+use crate::process::Process;
 
 const PORT: u16 = 5301;
 /// The receiver's socket buffer: a burst that the scheduler keeps it from reading is not lost.
@@ -25,40 +27,38 @@ const LARGEST: usize = 2048;
 
 /// The traffic to send.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub struct Load {
     /// Bytes per datagram.
-    pub(super) payload: usize,
+    pub payload: usize,
     /// Datagrams per second; `None` is as many as the sender can.
-    pub(super) pace: Option<f64>,
+    pub pace: Option<f64>,
     /// Time that is sent and not measured.
-    pub(super) warm_up: Duration,
+    pub warm_up: Duration,
     /// Time that is measured.
-    pub(super) time: Duration,
+    pub time: Duration,
 }
 
 /// The result.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Measured {
+#[derive(Debug, Clone)]
+pub struct Measured {
     /// Datagrams per second that the sender's kernel took.
-    pub(super) offered_pps: f64,
+    pub offered_pps: f64,
     /// Datagrams per second that the receiving application got.
-    pub(super) delivered_pps: f64,
+    pub delivered_pps: f64,
     /// The time measured.
-    pub(super) seconds: f64,
+    pub seconds: f64,
     /// CPU time of the machine in that time.
-    pub(super) cpu_s: f64,
-}
-
-/// The part of the time that is measured.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    from: Instant,
-    to: Instant,
+    pub cpu_s: f64,
+    /// The part of the switch's processes.
+    pub daemons_cpu_s: f64,
+    /// From the time at which a datagram was due until the application has it, of those that are
+    /// paced.
+    pub latencies_us: Vec<f64>,
 }
 
 /// Sends the load from a to b and counts.
-pub(super) fn run(topology: &Topology, load: &Load) -> Result<Measured, BenchError> {
-    let failed = |doing: &'static str| move |e: io::Error| BenchError::io(doing, e);
+pub fn run(topology: &Topology, load: &Load) -> Result<Measured, TestbedError> {
+    let failed = |doing: &'static str| move |e: io::Error| TestbedError::io(doing, e);
     // A socket stays in the namespace where it was made.
     let receiver = topology.b().run(|| {
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))
@@ -71,24 +71,35 @@ pub(super) fn run(topology: &Topology, load: &Load) -> Result<Measured, BenchErr
         .set_read_timeout(Some(BLOCK))
         .map_err(failed("setting a timeout"))?;
     set_socket_recv_buffer_size(&receiver, RECEIVE_BUFFER)
-        .map_err(|e| BenchError::io("sizing the receiver's buffer", e))?;
+        .map_err(|e| TestbedError::io("sizing the receiver's buffer", e))?;
     let start = Instant::now();
-    let window = Window {
-        from: start + load.warm_up,
-        to: start + load.warm_up + load.time,
+    let window = Window::after(load.warm_up, load.time);
+    let daemons = || -> Result<f64, TestbedError> {
+        let each = topology.daemons.iter().map(Process::cpu_s);
+        each.sum()
     };
     let (sent, received, cpu) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&sender, load, start, window));
-        let receiver = scope.spawn(|| receive(&receiver, load.payload, window));
-        let cpu = busy_during(window);
+        let receiver = scope.spawn(|| receive(&receiver, load, start, window));
+        let cpu = || {
+            std::thread::sleep(window.from.saturating_duration_since(Instant::now()));
+            let before = (cpu::busy()?, daemons()?);
+            std::thread::sleep(window.to.saturating_duration_since(Instant::now()));
+            Ok::<_, TestbedError>((cpu::busy()? - before.0, daemons()? - before.1))
+        };
+        let cpu = cpu();
         (joined(sender), joined(receiver), cpu)
     });
     let seconds = load.time.as_secs_f64();
+    let (received, latencies_us) = received.map_err(failed("receiving"))?;
+    let (cpu_s, daemons_cpu_s) = cpu?;
     Ok(Measured {
         offered_pps: sent.map_err(failed("sending"))? as f64 / seconds,
-        delivered_pps: received.map_err(failed("receiving"))? as f64 / seconds,
+        delivered_pps: received as f64 / seconds,
         seconds,
-        cpu_s: cpu?,
+        cpu_s,
+        daemons_cpu_s,
+        latencies_us,
     })
 }
 
@@ -97,13 +108,6 @@ fn connected() -> io::Result<UdpSocket> {
     socket.connect(SocketAddr::from((ADDRESS_B, PORT)))?;
     socket.set_write_timeout(Some(BLOCK))?;
     Ok(socket)
-}
-
-fn busy_during(window: Window) -> Result<f64, BenchError> {
-    std::thread::sleep(window.from.saturating_duration_since(Instant::now()));
-    let before = cpu::busy()?;
-    std::thread::sleep(window.to.saturating_duration_since(Instant::now()));
-    Ok(cpu::busy()? - before)
 }
 
 /// Sends until the window closes; how many datagrams within it.
@@ -126,6 +130,14 @@ fn send(socket: &UdpSocket, load: &Load, start: Instant, window: Window) -> io::
             std::thread::sleep(NAP);
             continue;
         }
+        if let Some(pace) = load.pace {
+            for (number, datagram) in (sent..).zip(batch.datagrams().take(due)) {
+                let at = (number as f64 / pace * 1e9) as u64;
+                if let Some(stamp) = datagram.first_chunk_mut() {
+                    *stamp = at.to_ne_bytes();
+                }
+            }
+        }
         match batch.send(socket, due) {
             Ok(taken) => {
                 sent += taken as u64;
@@ -139,19 +151,36 @@ fn send(socket: &UdpSocket, load: &Load, start: Instant, window: Window) -> io::
     }
 }
 
-/// Receives until the window closes; how many datagrams within it.
-fn receive(socket: &UdpSocket, payload: usize, window: Window) -> io::Result<u64> {
+/// Receives until the window closes; how many datagrams within it, and how long after they were
+/// due.
+fn receive(
+    socket: &UdpSocket,
+    load: &Load,
+    start: Instant,
+    window: Window,
+) -> io::Result<(u64, Vec<f64>)> {
     let mut batch = Batch::new(LARGEST);
-    let mut counted = 0;
+    let (mut counted, mut latencies) = (0, Vec::new());
     loop {
-        let counts = |datagram: &&[u8]| datagram.len() == payload;
-        let result = batch.receive(socket).map(|all| all.filter(counts).count());
+        let mut due = Vec::new();
+        let result = batch.receive(socket).map(|all| {
+            for datagram in all.filter(|datagram| datagram.len() == load.payload) {
+                due.push(datagram.first_chunk().copied().unwrap_or_default());
+            }
+        });
         let now = Instant::now();
         if now >= window.to {
-            return Ok(counted);
+            return Ok((counted, latencies));
         }
         match result {
-            Ok(received) if now >= window.from => counted += received as u64,
+            Ok(()) if now >= window.from => {
+                counted += due.len() as u64;
+                if load.pace.is_some() {
+                    let now = (now - start).as_nanos() as f64;
+                    let late = |due| (now - u64::from_ne_bytes(due) as f64) / 1e3;
+                    latencies.extend(due.into_iter().map(late));
+                }
+            }
             Ok(_) => {}
             Err(e) if passing(&e) => {}
             Err(e) => return Err(e),

@@ -7,26 +7,26 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::sink;
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::Topology;
 use crate::process::{self, Process};
 
 /// Running clients, stopped with the value.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub struct Clients {
     process: Process,
 }
 
 impl Clients {
     /// Starts `count` of them in one process; they send for at least `time`.
-    pub(super) fn start(
+    pub fn start(
         topology: &Topology,
         count: usize,
         mss: u16,
         time: Duration,
-    ) -> Result<Clients, BenchError> {
+    ) -> Result<Clients, TestbedError> {
         if process::find("iperf").is_none() {
-            return Err(BenchError::Unavailable(
+            return Err(TestbedError::Unavailable(
                 "`iperf` (version 2) is not installed (package iperf)".into(),
             ));
         }
@@ -48,7 +48,7 @@ impl Clients {
     }
 
     /// An error if they have ended before their time.
-    pub(super) fn check(&self) -> Result<(), BenchError> {
+    pub fn check(&self) -> Result<(), TestbedError> {
         self.process.check_running()
     }
 }

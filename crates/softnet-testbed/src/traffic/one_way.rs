@@ -8,17 +8,17 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::threads::joined;
 use rustix::time::{ClockId, clock_gettime};
-use softnet_testbed::threads::joined;
 
 use super::stamp;
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::{ADDRESS_B, Topology};
 use crate::random::Random;
 
 const PORT: u16 = 5303;
 /// Between two datagrams.
-pub(super) const INTERVAL_MS: (u64, u64) = (5, 20);
+pub const INTERVAL_MS: (u64, u64) = (5, 20);
 /// Datagrams sent at least.
 const LEAST: u64 = 10;
 /// Datagrams sent first, from which the path still learns.
@@ -30,13 +30,13 @@ const LENGTH: usize = 24;
 
 /// One-way times in microseconds.
 #[derive(Debug, Default)]
-pub(super) struct OneWay {
+pub struct OneWay {
     /// From before `send` to the far host's stack.
-    pub(super) to_stack: Vec<f64>,
+    pub to_stack: Vec<f64>,
     /// From before `send` to after `recv`.
-    pub(super) to_program: Vec<f64>,
+    pub to_program: Vec<f64>,
     /// Sent and counted; what is missing in the others got lost.
-    pub(super) sent: u64,
+    pub sent: u64,
 }
 
 fn now(clock: ClockId) -> u64 {
@@ -45,8 +45,8 @@ fn now(clock: ClockId) -> u64 {
 }
 
 /// Sends for `time`.
-pub(super) fn run(topology: &Topology, time: Duration) -> Result<OneWay, BenchError> {
-    let failed = |doing: &'static str| move |e| BenchError::io(doing, e);
+pub fn run(topology: &Topology, time: Duration) -> Result<OneWay, TestbedError> {
+    let failed = |doing: &'static str| move |e| TestbedError::io(doing, e);
     // A socket stays in the namespace where it was made.
     let receiver = topology.b().run(|| {
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed("opening a socket"))

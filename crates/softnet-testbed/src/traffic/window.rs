@@ -3,20 +3,22 @@
 use std::time::{Duration, Instant};
 
 use crate::cpu;
-use crate::error::BenchError;
-use crate::hosts::{NamedNetns, Topology};
+use crate::error::TestbedError;
+use crate::hosts::{NamedNetns, Topology, bridge_port};
 use crate::in_process::Counters;
-use crate::switches;
 
 /// The part of the time that is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
-    pub(super) from: Instant,
-    pub(super) to: Instant,
+pub struct Window {
+    /// The start.
+    pub from: Instant,
+    /// The end.
+    pub to: Instant,
 }
 
 impl Window {
-    pub(super) fn after(warm_up: Duration, time: Duration) -> Window {
+    /// One that begins after `warm_up`.
+    pub fn after(warm_up: Duration, time: Duration) -> Window {
         let from = Instant::now() + warm_up;
         Window {
             from,
@@ -24,12 +26,13 @@ impl Window {
         }
     }
 
-    pub(super) fn seconds(self) -> f64 {
+    /// The length.
+    pub fn seconds(self) -> f64 {
         (self.to - self.from).as_secs_f64()
     }
 
     /// Waits until the window has passed; what the machine and the engine did in it.
-    pub(super) fn watch(self, topology: &Topology) -> Result<Seen, BenchError> {
+    pub fn watch(self, topology: &Topology) -> Result<Seen, TestbedError> {
         let engine = || topology.engine.as_ref().map(|e| e.counters()).transpose();
         std::thread::sleep(self.from.saturating_duration_since(Instant::now()));
         let (busy, resent, before) = (cpu::busy()?, retransmits(topology)?, engine()?);
@@ -46,49 +49,49 @@ impl Window {
 
 /// Events during a window.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub struct Seen {
     /// CPU time of the machine.
-    pub(super) busy_s: f64,
+    pub busy_s: f64,
     /// Segments that host a sent again.
-    pub(super) retransmits: f64,
+    pub retransmits: f64,
     /// Packets lost inside the devices between hosts and switch.
-    pub(super) device_drops: f64,
+    pub device_drops: f64,
     /// The engine's counters, where it is in this program.
-    pub(super) counters: Option<Counters>,
+    pub counters: Option<Counters>,
 }
 
 impl Seen {
     /// The share of all CPUs.
-    pub(super) fn cpu_share(&self, window: Window) -> f64 {
+    pub fn cpu_share(&self, window: Window) -> f64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.busy_s / (window.seconds() * cpus as f64)
     }
 }
 
 /// TCP segments that host a has sent again so far.
-fn retransmits(topology: &Topology) -> Result<f64, BenchError> {
+fn retransmits(topology: &Topology) -> Result<f64, TestbedError> {
     let text = net(topology.a(), "snmp")?;
     snmp(&text, "Tcp:", "RetransSegs")
-        .ok_or_else(|| BenchError::Measure("/proc/net/snmp has no RetransSegs".into()))
+        .ok_or_else(|| TestbedError::Measure("/proc/net/snmp has no RetransSegs".into()))
 }
 
 /// Packets that the kernel's side of the devices between hosts and switch has lost so far, either
 /// way: nobody fetched them in time, or they found no buffer. No switch sees them.
-fn device_drops(topology: &Topology) -> Result<f64, BenchError> {
+fn device_drops(topology: &Topology) -> Result<f64, TestbedError> {
     let mut sum = 0.0;
     let at_switch = net(&topology.switch, "dev")?;
     for host in &topology.hosts {
         sum += dropped(&net(&host.netns, "dev")?, &host.interface);
-        sum += dropped(&at_switch, &switches::bridge_port(&host.interface));
+        sum += dropped(&at_switch, &bridge_port(&host.interface));
     }
     Ok(sum)
 }
 
 /// A file of /proc/net as the namespace has it.
-fn net(netns: &NamedNetns, file: &str) -> Result<String, BenchError> {
+fn net(netns: &NamedNetns, file: &str) -> Result<String, TestbedError> {
     let path = format!("/proc/thread-self/net/{file}");
     netns.run(|| {
-        std::fs::read_to_string(&path).map_err(|e| BenchError::io(format!("reading {path}"), e))
+        std::fs::read_to_string(&path).map_err(|e| TestbedError::io(format!("reading {path}"), e))
     })
 }
 

@@ -8,29 +8,29 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::threads::joined;
 use rustix::event::epoll::EventFlags;
-use softnet_testbed::threads::joined;
 
 use super::events::Events;
 use super::window::{Seen, Window};
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::Topology;
 
 const PORT: u16 = 5302;
 
 /// The result.
 #[derive(Debug)]
-pub(super) struct Transactions {
+pub struct Transactions {
     /// From request to response, of those that came in the window.
-    pub(super) latencies_us: Vec<f64>,
+    pub latencies_us: Vec<f64>,
 }
 
 /// Keeps `flows` of them going until the window closes.
-pub(super) fn run(
+pub fn run(
     topology: &Topology,
     flows: usize,
     window: Window,
-) -> Result<(Transactions, Seen), BenchError> {
+) -> Result<(Transactions, Seen), TestbedError> {
     let (clients, servers) = connect(topology, flows)?;
     let threads = std::thread::available_parallelism()
         .map_or(1, usize::from)
@@ -69,8 +69,8 @@ pub(super) fn run(
 fn connect(
     topology: &Topology,
     flows: usize,
-) -> Result<(Vec<TcpStream>, Vec<TcpStream>), BenchError> {
-    let failed = |doing: &'static str| move |e| BenchError::io(doing, e);
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>), TestbedError> {
+    let failed = |doing: &'static str| move |e| TestbedError::io(doing, e);
     let listener = topology.b().run(|| {
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).map_err(failed("listening on host b"))
     })?;
@@ -100,8 +100,8 @@ fn parts(mut streams: Vec<TcpStream>, size: usize) -> impl Iterator<Item = Vec<T
     })
 }
 
-fn watch(streams: &[TcpStream]) -> Result<Events, BenchError> {
-    let failed = |e| BenchError::io("waiting for sockets", e);
+fn watch(streams: &[TcpStream]) -> Result<Events, TestbedError> {
+    let failed = |e| TestbedError::io("waiting for sockets", e);
     let events = Events::new().map_err(failed)?;
     for (number, stream) in streams.iter().enumerate() {
         events.add(stream, number, EventFlags::IN).map_err(failed)?;
@@ -110,11 +110,11 @@ fn watch(streams: &[TcpStream]) -> Result<Events, BenchError> {
 }
 
 /// Sends back what comes.
-fn serve(streams: Vec<TcpStream>, stop: &AtomicBool) -> Result<(), BenchError> {
+fn serve(streams: Vec<TcpStream>, stop: &AtomicBool) -> Result<(), TestbedError> {
     let mut events = watch(&streams)?;
     let mut request = [0; 64];
     while !stop.load(Ordering::Relaxed) {
-        let ready = events.wait().map_err(|e| BenchError::io("waiting", e))?;
+        let ready = events.wait().map_err(|e| TestbedError::io("waiting", e))?;
         for number in ready {
             let mut stream = &streams[number];
             match stream.read(&mut request) {
@@ -122,11 +122,11 @@ fn serve(streams: Vec<TcpStream>, stop: &AtomicBool) -> Result<(), BenchError> {
                 Ok(0) => return Ok(()),
                 Ok(n) => stream
                     .write_all(&request[..n])
-                    .map_err(|e| BenchError::io("sending a response", e))?,
+                    .map_err(|e| TestbedError::io("sending a response", e))?,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 // A client that ends with a response under way resets the connection.
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(()),
-                Err(e) => return Err(BenchError::io("receiving a request", e)),
+                Err(e) => return Err(TestbedError::io("receiving a request", e)),
             }
         }
     }
@@ -135,20 +135,20 @@ fn serve(streams: Vec<TcpStream>, stop: &AtomicBool) -> Result<(), BenchError> {
 
 /// Asks on each stream, again and again; how long each answer took in nanoseconds, of those that
 /// came in the window.
-fn ask(streams: Vec<TcpStream>, window: Window) -> Result<Vec<u32>, BenchError> {
+fn ask(streams: Vec<TcpStream>, window: Window) -> Result<Vec<u32>, TestbedError> {
     let mut events = watch(&streams)?;
     let mut latencies = Vec::new();
     let mut flows = vec![(0u8, Instant::now()); streams.len()];
     let send = |mut stream: &TcpStream, number: u8| {
         let sent = stream.write_all(&[number]);
-        sent.map_err(|e| BenchError::io("sending a request", e))
+        sent.map_err(|e| TestbedError::io("sending a request", e))
     };
     for (stream, (_, asked)) in streams.iter().zip(&mut flows) {
         *asked = Instant::now();
         send(stream, 0)?;
     }
     loop {
-        let ready = events.wait().map_err(|e| BenchError::io("waiting", e))?;
+        let ready = events.wait().map_err(|e| TestbedError::io("waiting", e))?;
         if Instant::now() >= window.to {
             return Ok(latencies);
         }
@@ -159,13 +159,13 @@ fn ask(streams: Vec<TcpStream>, window: Window) -> Result<Vec<u32>, BenchError> 
             match stream.read(&mut answer) {
                 Ok(1) if answer[0] == *expected => {}
                 Ok(n) => {
-                    return Err(BenchError::Measure(format!(
+                    return Err(TestbedError::Measure(format!(
                         "request {expected} was answered by {:?}",
                         &answer[..n]
                     )));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => continue,
-                Err(e) => return Err(BenchError::io("receiving a response", e)),
+                Err(e) => return Err(TestbedError::io("receiving a response", e)),
             }
             let now = Instant::now();
             if now >= window.from && now < window.to {

@@ -8,30 +8,37 @@ use std::net::{SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use crate::threads::joined;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use softnet_testbed::threads::joined;
 
 use super::events::Events;
 use super::sink;
 use super::window::Window;
-use crate::error::BenchError;
+use crate::error::TestbedError;
 use crate::hosts::Topology;
 
 /// Bytes that each connection sends.
-pub(super) const EACH: u64 = 64 << 10;
+pub const EACH: u64 = 1 << 10;
 /// Bytes sent at once, at most.
 const PIECE: usize = 64 << 10;
 
 /// Keeps `clients` connections going until the window closes; how many failed.
-pub(super) fn run(topology: &Topology, clients: usize, window: Window) -> Result<u64, BenchError> {
+pub fn run(topology: &Topology, clients: usize, window: Window) -> Result<u64, TestbedError> {
     let to = sink::address(topology);
     let threads = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(clients);
     let share = clients.div_ceil(threads);
     topology.a().run(|| {
+        // A connection that has ended keeps its port for a minute otherwise, and 28,000 is all
+        // that there are.
+        for (name, value) in [("tcp_tw_reuse", "1"), ("ip_local_port_range", "1024 65535")] {
+            let path = format!("/proc/sys/net/ipv4/{name}");
+            std::fs::write(&path, value)
+                .map_err(|e| TestbedError::io(format!("writing {path}"), e))?;
+        }
         // Threads are born into the namespace of the thread that makes them.
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads)
@@ -40,7 +47,7 @@ pub(super) fn run(topology: &Topology, clients: usize, window: Window) -> Result
             let mut failed = 0;
             for thread in threads {
                 let part = joined(thread);
-                failed += part.map_err(|e| BenchError::io("sending to host b", e))?;
+                failed += part.map_err(|e| TestbedError::io("sending to host b", e))?;
             }
             Ok(failed)
         })
