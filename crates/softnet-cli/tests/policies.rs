@@ -120,7 +120,7 @@ fn a_configuration_has_expectations_of_its_own() {
     );
 }
 
-/// What a program printed on both streams.
+/// Text of both streams of a program.
 fn text_of(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
