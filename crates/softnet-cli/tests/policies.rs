@@ -118,7 +118,7 @@ fn a_configuration_has_expectations_of_its_own() {
         expect.replace("web rate", "web speed")
     ));
     assert!(
-        code == Some(2) && said.contains(":8:8: key `expect.expr`: column 5: \"speed\""),
+        code == Some(2) && said.contains(":7:8: key `expect.expr`: column 5: \"speed\""),
         "{said}"
     );
 }
