@@ -220,8 +220,8 @@ impl Figure {
     /// A value as people read it.
     fn text(self, value: f64) -> String {
         match self {
-            Figure::Rate => super::output::rate(value as u64),
-            Figure::Sojourn(_) | Figure::Rtt(_) => super::output::time(value as u64),
+            Figure::Rate => super::shown::rate(value as u64),
+            Figure::Sojourn(_) | Figure::Rtt(_) => super::shown::time(value as u64),
             Figure::Loss => format!("{:.4} %", 100.0 * value),
             Figure::Fair => format!("{value:.4}"),
             Figure::Drops | Figure::Marks => format!("{value:.0}"),

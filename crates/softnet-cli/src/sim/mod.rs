@@ -9,6 +9,7 @@ mod generate;
 mod output;
 mod outside;
 mod script;
+mod shown;
 
 use std::path::{Path, PathBuf};
 
