@@ -21,6 +21,7 @@ use softnet_engine::{DeviceDrops, Link, LinkState};
 use super::{Frame, Pace, PacketFile, PcapError};
 use crate::Buffers;
 use crate::fresh::{Fresh, cost};
+use crate::rights;
 
 /// Packets that wait for the worker.
 const WAITING: usize = 256;
@@ -149,7 +150,10 @@ impl Reader {
         };
         let thread = std::thread::Builder::new()
             .name("pcap read".to_owned())
-            .spawn(move || pump.run(input))?;
+            .spawn(move || {
+                rights::port_thread();
+                pump.run(input)
+            })?;
         Ok(Reader {
             shared,
             packets: Mutex::new(packets),

@@ -16,6 +16,7 @@ use softnet::tx::{RingWaker, Sent, TxRing, Xmit};
 
 use super::PcapError;
 use crate::middleware::PcapWriter;
+use crate::rights;
 
 /// Packets that wait to be written.
 const SLOTS: usize = 1024;
@@ -54,7 +55,10 @@ impl Writer {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("pcap write".to_owned())
-                .spawn(move || write(&from, file, &shared))?
+                .spawn(move || {
+                rights::port_thread();
+                write(&from, file, &shared);
+            })?
         };
         Ok(Writer {
             to: Some(to),

@@ -4,8 +4,7 @@
 //! It speaks the frames of a stream port over a connected socket, its standard input, and ends when
 //! the other end is closed. Started by root it becomes `nobody`.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -20,6 +19,8 @@ use super::{AskError, Ledger, Performed, Privileged, ask, tell};
 const MTUS: std::ops::RangeInclusive<u32> = 68..=65_520;
 /// Bytes of its last words that are looked at.
 const WORDS: usize = 4096;
+/// Bytes that a pipe holds: `pipe(7)`.
+const PIPE: usize = 65_536;
 
 /// Pauses before another one is started.
 const FIRST: Duration = Duration::from_secs(1);
@@ -96,8 +97,10 @@ impl Privileged for End {
 pub struct Passt {
     /// Number, for the one who started it.
     program: Option<u64>,
-    /// Standard error of the program: reasons.
-    words: Option<File>,
+    /// Standard error of the program: reasons. None at its end.
+    words: Option<OwnedFd>,
+    /// Last of what it said.
+    said: Vec<u8>,
     started: Instant,
 }
 
@@ -114,10 +117,31 @@ impl Passt {
         let socket = files.next().ok_or_else(missing)?;
         let passt = Passt {
             program: Some(program),
-            words: files.next().map(File::from),
+            words: files.next(),
+            said: Vec::new(),
             started: Instant::now(),
         };
         Ok((passt, socket))
+    }
+
+    /// Readable when it says something, or ends. It stands still if nobody [listens](Passt::listen)
+    /// and the pipe is full.
+    pub(crate) fn words(&self) -> Option<&OwnedFd> {
+        self.words.as_ref()
+    }
+
+    /// Reads what it says, and keeps the last of it. Blocks until it says something, or ends.
+    pub(crate) fn listen(&mut self) {
+        let mut some = [0; WORDS];
+        let read = self.words.as_ref().map(|file| rustix::io::read(file, &mut some));
+        match read {
+            Some(Err(rustix::io::Errno::INTR)) => {}
+            Some(Ok(length)) if length > 0 => {
+                self.said.extend_from_slice(&some[..length]);
+                self.said.drain(..self.said.len().saturating_sub(WORDS));
+            }
+            _ => self.words = None,
+        }
     }
 
     /// Why it ended, in a line. Call it once the socket is at its end, or closed: passt ends then.
@@ -127,13 +151,11 @@ impl Passt {
             asked.map_or_else(|error| error.to_string(), |(how, _)| how)
         });
         let how = ended.unwrap_or_default();
-        let mut words = Vec::new();
-        if let Some(file) = self.words.take() {
-            // It has ended: what it wrote is there, and the end of it.
-            let _ = file.take(WORDS as u64 * 16).read_to_end(&mut words);
+        // It has ended: what it wrote is there, and the end of it; a pipe does not hold more.
+        for _ in 0..PIPE / WORDS {
+            self.listen();
         }
-        let words = words.split_off(words.len().saturating_sub(WORDS));
-        let words = String::from_utf8_lossy(&words);
+        let words = String::from_utf8_lossy(&self.said);
         let last = last_words(&words);
         match last.is_empty() {
             true => format!("passt: {how}"),
@@ -174,6 +196,30 @@ fn last_words(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_may_say_more_than_a_pipe_holds() {
+        let (ours, theirs) = rustix::pipe::pipe().expect("a pipe");
+        let mut passt = Passt {
+            program: None,
+            words: Some(ours),
+            said: Vec::new(),
+            started: Instant::now(),
+        };
+        let speaker = std::thread::spawn(move || {
+            use std::io::Write as _;
+            let mut file = std::fs::File::from(theirs);
+            for line in 0..8000 {
+                writeln!(file, "line {line} of many").expect("somebody listens");
+            }
+        });
+        while passt.words().is_some() {
+            passt.listen();
+        }
+        speaker.join().expect("it said all");
+        assert!(passt.said.len() <= WORDS);
+        assert_eq!(passt.ended(), "passt: : line 7999 of many");
+    }
 
     #[test]
     fn the_reason_is_the_last_thing_said() {

@@ -10,6 +10,8 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::time::Timespec;
 
 use super::port::{Port, drain, notify};
+use super::uplink::Starts;
+use crate::rights::Passt;
 use crate::{Listener, PeerCredentials, rights};
 
 /// Time between two tries to connect, and between the end of a connection and the next.
@@ -24,6 +26,8 @@ pub(super) enum Place {
     Listen(OwnedFd),
     /// A function that makes the next one.
     Make(Box<dyn FnMut() -> io::Result<OwnedFd> + Send>),
+    /// A program that is the peer.
+    Start(Starts),
 }
 
 /// A port and its thread, which ends with the value.
@@ -80,7 +84,10 @@ fn serve(port: &Port, place: &mut Place, stop: &OwnedFd) -> Option<()> {
                 .map_err(io::Error::from)
         }
         Place::Make(make) => make(),
+        Place::Start(starts) => starts.next(),
     };
+    // A queue that lost the last connection may have told so twice.
+    drain(&port.lost);
     let connected = made.and_then(|socket| {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let peer = PeerCredentials::of(&socket);
@@ -91,15 +98,40 @@ fn serve(port: &Port, place: &mut Place, stop: &OwnedFd) -> Option<()> {
         port.connect(socket, status)
     });
     match connected {
-        Ok(()) => {
-            wait(&[stop, &port.lost], None)?;
-            drain(&port.lost);
-        }
+        Ok(()) => attend(port, place, stop)?,
         // Another one may come.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(()),
         Err(error) => port.fail_to_connect(format!("not connected: {error}")),
     }
     wait(&[stop], Some(&AGAIN))
+}
+
+/// Waits until the connection is lost, and listens to the program that is the peer, if one is.
+fn attend(port: &Port, place: &mut Place, stop: &OwnedFd) -> Option<()> {
+    loop {
+        let mut program = match place {
+            Place::Start(starts) => starts.running(),
+            Place::Listen(_) | Place::Make(_) => None,
+        };
+        let words = program.as_deref().and_then(Passt::words);
+        let files: Vec<_> = [stop, &port.lost].into_iter().chain(words).collect();
+        wait(&files, None)?;
+        if is_readable(&port.lost) {
+            drain(&port.lost);
+            return Some(());
+        }
+        if let Some(program) = &mut program {
+            program.listen();
+        }
+    }
+}
+
+fn is_readable(file: &OwnedFd) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    wait(&[file], Some(&now)).is_none()
 }
 
 /// Waits until one of the files is readable, or the time is over. `None`: the first is.

@@ -59,8 +59,7 @@ impl Stream {
     /// [`StreamError`].
     pub fn open(spec: &StreamSpec, mtu: u32, buffers: &Buffers) -> Result<Stream, StreamError> {
         if spec.uplink == Some(Uplink::Passt) {
-            let mut starts = Starts::new(mtu);
-            return Stream::with(move || starts.next(), mtu, buffers);
+            return Stream::at(Place::Start(Starts::new(mtu)), None, mtu, buffers);
         }
         let path = spec.socket.path.clone();
         if spec.socket.server {

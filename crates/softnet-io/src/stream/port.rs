@@ -85,8 +85,9 @@ impl Port {
 
     /// The connection is lost, if it is still this one.
     pub(super) fn lose(&self, connection: &Arc<OwnedFd>, reason: String) {
-        let is_current = |current| Arc::ptr_eq(current, connection);
-        if !self.state().connection.as_ref().is_some_and(is_current) {
+        let is_current = |current: &mut Arc<OwnedFd>| Arc::ptr_eq(current, connection);
+        // Of two queues that find it lost, one tells.
+        if self.state().connection.take_if(is_current).is_none() {
             return;
         }
         // Their files must not be ready for it any more. The socket itself is closed when both

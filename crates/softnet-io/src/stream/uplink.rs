@@ -36,6 +36,11 @@ impl Starts {
         }
     }
 
+    /// The one that runs.
+    pub(super) fn running(&mut self) -> Option<&mut Passt> {
+        self.running.as_mut()
+    }
+
     /// A connected socket of the next one. Call it when the last one's is at its end.
     ///
     /// # Errors
