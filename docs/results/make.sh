@@ -2,7 +2,11 @@
 # Measures again and writes docs/results: NAME.json, NAME.md, the pictures and README.md. What goals
 # are about takes an hour, on a machine that does nothing else; `sweeps` measures all cells and
 # variants in fewer rounds, for two hours at most, and writes docs/results/sweeps. Each round is a
-# process of its own, in random order.
+# process of its own, in random order. What was measured stays in target/results until all pages are
+# made: the same command at the same revision goes on where it stopped.
+#
+# The newest peers are measured where SOFTNET_PEERS names the folder that has them; without Open
+# vSwitch's DPDK build, the goals against `ovs-tso` have no figure.
 #
 # Usage: docs/results/make.sh [sweeps] [--minutes N] [--cpus N] [NAME…]
 #
@@ -42,9 +46,13 @@ fi
 SOFTNET_REVISION=$(git rev-parse --short=12 HEAD)
 export SOFTNET_REVISION
 cargo build --release --locked --workspace --bins --features softnet-bench/allocators
-bench=target/release/softnet-bench
-made=$(mktemp -d)
-trap 'rm -rf "$made"' EXIT
+target=${CARGO_TARGET_DIR:-target}
+bench=$target/release/softnet-bench
+made=$target/results/$SOFTNET_REVISION/$folder
+mkdir -p "$made"
+if [ -z "${SOFTNET_PEERS-}" ] && ! [ -e /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ]; then
+    echo "no Open vSwitch with DPDK: its goals will have no figure (SOFTNET_PEERS)" >&2
+fi
 
 if [ $# -eq 0 ]; then
     set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores vhost-user
@@ -66,10 +74,24 @@ done
 # shellcheck disable=SC2086 # several words
 set -- $fits
 runs=$(for round in $(seq "$rounds"); do printf "%s.$round\n" "$@"; done | shuf)
-for run in $runs; do
+# One round of an experiment; a process that fails is started once more.
+measure() {
     # shellcheck disable=SC2086
-    "$bench" "${run%.*}" $options --once --json >"$made/$run.json"
+    "$bench" "${1%.*}" $options --once --json >"$made/$1.part" ||
+        "$bench" "${1%.*}" $options --once --json >"$made/$1.part" || return 1
+    mv "$made/$1.part" "$made/$1.json"
+}
+failed='' n=0
+for run in $runs; do
+    n=$((n + 1))
+    [ -e "$made/$run.json" ] && continue
+    echo "$n of $(echo "$runs" | wc -w): $run, $(date +%T)" >&2
+    measure "$run" || failed="$failed $run"
 done
+if [ -n "$failed" ]; then
+    echo "failed:$failed; the same command goes on with them" >&2
+    exit 1
+fi
 mkdir -p "$folder"
 for name; do
     "$bench" merge "$made/$name".[0-9]*.json >"$folder/$name.json"
@@ -78,3 +100,4 @@ for name; do
 done
 [ "$folder" != docs/results ] ||
     "$bench" scoreboard docs/results/*.json >docs/results/README.md
+rm -rf "$made"

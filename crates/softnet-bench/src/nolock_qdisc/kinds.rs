@@ -207,6 +207,12 @@ struct Kind {
     random: Random,
     active: u32,
     classes: Handle,
+    /// Packets that may leave in a call: as many as come, and of a `netem` those that are late, too.
+    most: usize,
+    /// Nanoseconds that the others' turns took, and the end of its last own one: its clock stands
+    /// then, so that what waits gets no older.
+    away: u64,
+    left_at: Time,
 }
 
 impl Kind {
@@ -231,6 +237,9 @@ impl Kind {
             } else {
                 HANDLE
             },
+            most: if row.qdisc == "netem" { 2 * BULK } else { BULK },
+            away: 0,
+            left_at: Time::ZERO,
         };
         // All become known, and leave; then those that stay.
         for flows in [row.flows, row.active] {
@@ -243,6 +252,7 @@ impl Kind {
             let classes = kind.classes;
             standing.for_each_mut(|packet| address(packet, each.next().unwrap_or(0), classes));
             kind.qdisc.get_mut().enqueue(&mut standing, kind.cx.at(now));
+            kind.left_at = now;
         }
         Ok(kind)
     }
@@ -264,8 +274,10 @@ impl Kind {
     /// Packets that left in some calls.
     fn calls(&mut self, ticks: &Ticks) -> u64 {
         let mut left = 0;
+        self.away += ticks.now().nanos() - self.left_at.nanos();
+        let most = self.most;
         for _ in 0..CALLS {
-            let now: Time = ticks.now();
+            let now = Time(ticks.now().nanos() - self.away);
             let mut packets = PacketList::new();
             self.idle.split_front(BULK, &mut packets);
             while packets.len() < BULK {
@@ -283,10 +295,11 @@ impl Kind {
             self.with(now, |qdisc, cx| _ = qdisc.enqueue(&mut packets, cx));
             let mut out = self.idle.take();
             let before = out.len();
-            self.with(now, |qdisc, cx| _ = qdisc.dequeue(2 * BULK, &mut out, cx));
+            self.with(now, |qdisc, cx| _ = qdisc.dequeue(most, &mut out, cx));
             self.idle = out;
             left += (self.idle.len() - before) as u64;
         }
+        self.left_at = ticks.now();
         left
     }
 }

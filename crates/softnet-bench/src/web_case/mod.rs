@@ -91,8 +91,8 @@ fn turn(
     }
     let (mut topology, _) = switches::open(switch, 3, Wiring::default())?;
     nginx::start(&mut topology)?;
-    // A run of a second is to see it work, not to judge its figures.
-    if let Some(&most) = connections.iter().max().filter(|_| slice > WARM_UP) {
+    // A shorter run is to see it work, not to judge its figures.
+    if let Some(&most) = connections.iter().max().filter(|_| slice >= WARM_UP) {
         wrk::run(&topology, nginx::proxy(&topology), most, WARM_UP)?;
     }
     for &connections in connections {
