@@ -1,7 +1,10 @@
 //! The actions of filters, which those of all ports share.
 
 use softnet::time::Time;
-use softnet_tc::{Action, ActionError, ActionSpec, ActionTable, TreeSpec};
+use softnet_tc::{
+    Action, ActionError, ActionKind, ActionSpec, ActionTable, FilterList, MirredTo, QdiscSpec,
+    TreeSpec,
+};
 
 use super::devices::Devices;
 use super::life::Engine;
@@ -20,24 +23,26 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If there is none of its kind and number.
     pub fn change_action(&self, spec: ActionSpec) -> Result<Action, ActionError> {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        let clock = state.clock.clone();
-        let action = state.actions.change(spec, clock.now())?;
-        if action.binds() > 0 {
-            for port in state.ports.iter_mut().flatten() {
-                let mut live = port.tree.on((&*port.device, &clock));
-                // A port that is being closed has no queue that could be changed.
-                let _ = live.refresh_actions(&action);
-            }
-            state.follow_hooks();
-            state.refresh_blocks(&action);
-        }
-        Ok(action)
+        self.state().change_action(spec)
     }
 }
 
 impl<D: Devices> State<D> {
+    fn change_action(&mut self, spec: ActionSpec) -> Result<Action, ActionError> {
+        let clock = self.clock.clone();
+        let action = self.actions.change(spec, clock.now())?;
+        if action.binds() > 0 {
+            for port in self.ports.iter_mut().flatten() {
+                let mut live = port.tree.on((&*port.device, &clock));
+                // A port that is being closed has no queue that could be changed.
+                let _ = live.refresh_actions(&action);
+            }
+            self.follow_hooks();
+            self.refresh_blocks(&action);
+        }
+        Ok(action)
+    }
+
     /// The same tree with actions that are in the table.
     pub(super) fn adopt_actions(&mut self, spec: &TreeSpec) -> TreeSpec {
         let now = self.clock.now();
@@ -45,6 +50,40 @@ impl<D: Devices> State<D> {
         let table = &mut self.actions;
         spec.map_actions(|list| table.adopt(list, now));
         spec
+    }
+
+    /// As [`adopt_actions`](State::adopt_actions), for what may be a tree.
+    pub(super) fn adopt_in(&mut self, qdisc: &QdiscSpec) -> QdiscSpec {
+        match qdisc {
+            QdiscSpec::Tree(tree) => QdiscSpec::Tree(self.adopt_actions(tree)),
+            other => other.clone(),
+        }
+    }
+
+    /// As [`adopt_actions`](State::adopt_actions), for the filters of a block.
+    pub(super) fn adopt_in_block(&mut self, list: &FilterList) -> FilterList {
+        let now = self.clock.now();
+        let mut list = list.clone();
+        let table = &mut self.actions;
+        list.map_actions(|actions| table.adopt(actions, now));
+        list
+    }
+
+    /// Has actions that send to a link name it as it is called now, and those that wait for a link
+    /// of this name send there.
+    pub(super) fn follow_name(&mut self, link: u32, name: &str) {
+        let of_link = self.actions.iter("mirred", 0);
+        let of_link: Vec<Action> = of_link.filter(|a| a.link() == Some(link)).collect();
+        for action in of_link {
+            let mut spec = action.spec().clone();
+            spec.index = action.index();
+            if let ActionKind::Mirred(mirred) = &mut spec.kind {
+                mirred.to = MirredTo::Dev(name.into());
+                // It is in the table.
+                let _ = self.change_action(spec);
+            }
+        }
+        self.resolve_actions();
     }
 
     /// Says which links `mirred` sends to, as far as there are links of those names.

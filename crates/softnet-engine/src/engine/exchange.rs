@@ -203,7 +203,7 @@ impl<D: Devices> Engine<D> {
             return Err(EngineError::NoQueue(port.device.name().to_string()));
         }
         let before = port.tree.spec().clone();
-        let qdisc = TreeSpec::from(to.qdisc.clone());
+        let qdisc = state.adopt_actions(&TreeSpec::from(to.qdisc.clone()));
         let loses_root = !before.is_empty() && qdisc.is_empty();
         let exchange = Exchange {
             device,
@@ -214,6 +214,7 @@ impl<D: Devices> Engine<D> {
             role: state.role(self.devices.virtual_link(&to.options.device))?,
         };
         state.exchange(number, exchange)?;
+        state.resolve_actions();
         let link = state.known_mut(index);
         if loses_root {
             link.has_default = link.settings.up;

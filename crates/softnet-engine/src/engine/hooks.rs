@@ -76,10 +76,15 @@ impl<D: Devices> Engine<D> {
     pub(super) fn set_block(&self, number: u32, list: &FilterList) -> Result<(), EngineError> {
         match self.read_block(number, |block| block.list() == list)? {
             true => Ok(()),
-            false => self.edit_block(number, |block| {
-                block.set(list.clone());
+            false => {
+                let list = self.state().adopt_in_block(list);
+                self.edit_block(number, |block| {
+                    block.set(list);
+                    Ok(())
+                })?;
+                self.state().resolve_actions();
                 Ok(())
-            }),
+            }
         }
     }
 

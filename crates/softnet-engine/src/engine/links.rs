@@ -174,6 +174,7 @@ impl<D: Devices> Engine<D> {
                     self.devices.rename_parent(&mut options.device, &after.name);
                 }
             }
+            state.follow_name(index, &after.name);
         }
         let up = after.up;
         let known = state.known_mut(index);

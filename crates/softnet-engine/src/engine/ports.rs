@@ -118,6 +118,7 @@ impl<D: Devices> Engine<D> {
         // Before one of them receives, every worker knows them all: hosts' first frames find their
         // way.
         let mut state = self.control().map_err(|error| (0, error))?;
+        state.resolve_actions();
         if state.held.stale && receivers.iter().any(|rx| !rx.is_empty()) {
             state.publish_and_sync();
         }
@@ -295,7 +296,7 @@ impl<D: Devices> State<D> {
             hook_copies: self.workers.len(),
             ..QdiscEnv::new(&self.pool)
         };
-        let (tree, qdiscs) = DeviceTree::new(new.qdisc.clone(), queues, &env)?;
+        let (tree, qdiscs) = DeviceTree::new(self.adopt_in(&new.qdisc), queues, &env)?;
         let config = DeviceConfig {
             name: settings.name.clone(),
             features,

@@ -45,10 +45,7 @@ impl<D: Devices> Engine<D> {
     /// # Errors
     /// If there is no such port or the parameters are wrong; nothing is changed then.
     pub fn set_qdisc(&self, index: u32, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        let mut qdisc = qdisc.clone();
-        if let QdiscSpec::Tree(tree) = &mut qdisc {
-            *tree = self.state().adopt_actions(tree);
-        }
+        let qdisc = self.state().adopt_in(qdisc);
         self.edit_tree(index, |tree| tree.set(qdisc))?;
         self.state().resolve_actions();
         Ok(())

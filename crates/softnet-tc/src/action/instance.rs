@@ -255,6 +255,12 @@ impl Action {
         Arc::ptr_eq(&self.0.state, &other.0.state)
     }
 
+    /// True if both are one, and what an instance of a filter drew of its rates in advance counts
+    /// for both.
+    pub(crate) fn shares_credit(&self, other: &Action) -> bool {
+        self.is_same(other) && Arc::ptr_eq(&self.0.gates, &other.0.gates)
+    }
+
     pub(super) fn state(&self) -> &Arc<State> {
         &self.0.state
     }

@@ -239,10 +239,7 @@ impl ActionTable {
 
     /// Says which link each `mirred` sends to, by the links' names.
     pub fn resolve(&self, link: impl Fn(&str) -> Option<u32>) {
-        for entry in self.kinds.iter().flat_map(BTreeMap::values) {
-            let Some(action) = entry.action.get() else {
-                continue;
-            };
+        for action in self.iter("mirred", 0) {
             if let ActionKind::Mirred(mirred) = &action.spec().kind
                 && let MirredTo::Dev(name) = &mirred.to
                 && action.link().is_none()

@@ -265,6 +265,33 @@ fn a_shared_rate_is_one() {
     assert!(table.get("police", 4).is_none());
 }
 
+/// Bytes that filters drew in advance are no packets.
+#[test]
+fn credit_ends_with_the_unit_of_a_rate() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    let bytes = parse("police rate 8gbit burst 1m conform-exceed drop/pass index 4");
+    let action = table.add(bytes, true, Time(1)).unwrap();
+    let mut lists: Vec<FilterList> = (0..2)
+        .map(|_| filters([action.clone()].into_iter().collect()))
+        .collect();
+    let mut cx = Cx::new(&pool);
+    cx.now = Time(1_000_000_000);
+    let send = |lists: &[FilterList], cx: &mut Cx| {
+        let one = |n: &usize| {
+            let mut packet = frame(&pool, 1, 2, 100, 0);
+            lists[n % 2].filters().classify(&mut packet, cx) == CLASS
+        };
+        (0..100_usize).filter(one).count()
+    };
+    assert_eq!(send(&lists, &mut cx), 100);
+    let packets = parse("police pkts_rate 1 pkts_burst 3 conform-exceed drop/pass index 4");
+    let action = table.change(packets, cx.now).unwrap();
+    assert!(lists.iter_mut().all(|list| list.refresh(&action)));
+    assert_eq!(send(&lists, &mut cx), 3);
+    assert_eq!((action.stats().packets, action.stats().drops), (200, 97));
+}
+
 /// Parameters change for filters that have the action; counts go on.
 #[test]
 fn an_action_is_changed_in_its_place() {

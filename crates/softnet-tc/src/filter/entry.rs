@@ -88,7 +88,7 @@ impl Filter {
     pub(super) fn with_actions(&self, actions: ActionList) -> Arc<Filter> {
         let (before, now) = (self.spec.actions.as_slice(), actions.as_slice());
         let same = before.len() == now.len();
-        let same = same && before.iter().zip(now).all(|(a, b)| a.is_same(b));
+        let same = same && before.iter().zip(now).all(|(a, b)| a.shares_credit(b));
         let tallies = match same {
             true => self.tallies.clone(),
             false => now.iter().map(|action| action.tally()).collect(),
