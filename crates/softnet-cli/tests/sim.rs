@@ -380,3 +380,193 @@ fn a_thin_flow_waits_in_a_fifo_and_not_in_fq_codel() {
     assert!(fifo[50] > ms(80) && fifo[99] > ms(180), "{fifo:?}");
     assert!(fair[50] < ms(1) && fair[99] < ms(2), "{fair:?}");
 }
+
+/// The words of a run of `softnet sim` on the tree of this file, and what it printed.
+fn told(tree: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let mut command = softnet();
+    command.args(["sim", "--tree"]).arg(tree).args(words);
+    let result = command.output().expect("softnet");
+    let said = text(&result.stdout).to_owned() + &text(&result.stderr);
+    (result.status.code(), said)
+}
+
+/// A flow that is alone for a second, and then beside one that takes all of the link.
+const BROKEN: [&str; 6] = [
+    "--link",
+    "1mbit",
+    "--generate",
+    "name=thin,rate=100kbit,for=2s,size=100,prio=2",
+    "--generate",
+    "name=thick,rate=2mbit,for=1s,start=1s,size=1000,prio=6",
+];
+
+#[test]
+fn a_failed_expectation_says_when() {
+    let scratch = Scratch::new("sim-when");
+    let tree = scratch.file("prio.toml", "[[qdisc]]\nhandle = \"1:\"\nkind = \"prio\"\n");
+    let junit = scratch.path("sim.xml");
+    let junit = junit.to_str().expect("a path");
+    let expect = [
+        "--expect",
+        "thin sojourn max < 20ms",
+        "--expect",
+        "1:1 drops = 0",
+        "--expect",
+        "thin rate > 90kbit",
+        "--expect",
+        "1:3 marks > 3",
+        "--junit",
+        junit,
+    ];
+    let (code, said) = told(&tree, &[&BROKEN[..], &expect].concat());
+    assert_eq!(code, Some(3), "{said}");
+    let line = |start: &str| {
+        let line = said.lines().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("{start} in {said}"))
+            .to_owned()
+    };
+    // What waits leaves as the other one ends.
+    let late = line("failed: thin sojourn max < 20ms: it is ");
+    assert!(late.contains("; first broken from 1.") || late.contains("; first broken from 2."));
+    assert!(
+        line("failed: thin rate > 90kbit").contains("first broken from 1."),
+        "{said}"
+    );
+    let never = line("failed: 1:3 marks > 3: it is 0");
+    assert!(
+        never.ends_with("no window of 100 ms breaks it alone"),
+        "{never}"
+    );
+    let xml = std::fs::read_to_string(junit).expect("a file");
+    assert!(xml.contains("first broken from 1."), "{xml}");
+    let (_, said) = told(&tree, &[&BROKEN[..], &expect[4..6], &["--json"]].concat());
+    let end = said.rfind('}').expect("JSON");
+    let value: serde_json::Value = serde_json::from_str(&said[..=end]).expect("JSON");
+    let broken = &value["expectations"][0]["first_broken"];
+    let from = broken["from_ns"].as_u64();
+    assert!(
+        Some(1_000_000_000) <= from && from < Some(1_300_000_000),
+        "{broken}"
+    );
+}
+
+#[test]
+fn a_picture_of_classes() {
+    let scratch = Scratch::new("sim-svg");
+    let tree = scratch.file("prio.toml", "[[qdisc]]\nhandle = \"1:\"\nkind = \"prio\"\n");
+    let svg = scratch.path("page.svg");
+    let words = ["--svg", svg.to_str().expect("a path")];
+    let (code, said) = told(&tree, &[&BROKEN[..], &words].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let page = std::fs::read_to_string(&svg).expect("a file");
+    for part in [
+        ">Rate<",
+        ">Drops in a second<",
+        ">1:1 (",
+        ">1:3 (",
+        ">root (",
+        "</svg>",
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    // Nothing is sent or dropped in 1:2.
+    assert!(!page.contains(">1:2 ("), "{page}");
+    // Four plots of three lines, and each in the legend.
+    assert_eq!(page.matches("stroke-linecap").count(), 12);
+}
+
+#[test]
+fn the_story_of_a_packet() {
+    let scratch = Scratch::new("sim-explain");
+    let tree = scratch.file(
+        "prio.toml",
+        "[[qdisc]]\nhandle = \"1:\"\nkind = \"prio\"\n\n\
+         [[filter]]\nprio = 1\nip_proto = \"udp\"\ndst_port = 53\nflowid = \"1:1\"\n\n\
+         [[filter]]\nprio = 2\nkind = \"matchall\"\nflowid = \"1:3\"\n",
+    );
+    let flows = [
+        "--link",
+        "800kbit",
+        "--generate",
+        "rate=80mbit,for=500us,size=1000,dport=9",
+        "--generate",
+        "rate=8mbit,for=500us,size=1000,dport=53,start=1ms",
+    ];
+    let story = |number: &str| {
+        let (code, said) = told(&tree, &[&flows[..], &["--explain", number]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        let at = said
+            .find("packet ")
+            .unwrap_or_else(|| panic!("no story in {said}"));
+        said[at..].to_owned()
+    };
+    // Five packets at once, of which the first takes 10 ms, and one that overtakes the others.
+    let last = story("5");
+    assert!(
+        last.contains("packet 5 came at 400.000 µs: 1000 bytes, 10.0.0.1:"),
+        "{last}"
+    );
+    assert!(
+        last.contains("matchall pref 2 handle 0x1: matches, to 1:3"),
+        "{last}"
+    );
+    assert!(last.contains("flower pref 1 handle 0x1: no"), "{last}");
+    assert!(
+        last.contains("queued in 1:3 behind 3 packets; 3 were in the tree"),
+        "{last}"
+    );
+    assert!(last.contains("left at 50.000 ms after 49.600 ms"), "{last}");
+    assert!(
+        last.contains("49.600 ms while the link was sending, 0 ns held back"),
+        "{last}"
+    );
+    assert!(
+        last.contains("before it left 1 packets of 1:1 (1000 bytes)"),
+        "{last}"
+    );
+    assert!(
+        last.contains("before it left 3 packets of 1:3 (3000 bytes)"),
+        "{last}"
+    );
+    let thin = story("6");
+    assert!(
+        thin.contains("flower pref 1 handle 0x1: matches, to 1:1"),
+        "{thin}"
+    );
+    assert!(!thin.contains("matchall"), "{thin}");
+    assert!(thin.contains("left at 10.000 ms after 9.000 ms"), "{thin}");
+    assert_eq!(story("7"), "packet 7 never came\n");
+}
+
+#[test]
+fn more_processors_than_there_are() {
+    let scratch = Scratch::new("sim-cpus");
+    let tree = scratch.file(
+        "tbf.toml",
+        "[[qdisc]]\nkind = \"tbf\"\nrate = \"100mbit\"\nburst = \"200k\"\nlatency = \"20ms\"\n",
+    );
+    let cpus = ["--cpus", "16", "--stall", "p99=200us", "--skew", "90%"];
+    let flows: Vec<String> = (0..32)
+        .map(|port| format!("rate=10mbit,for=300ms,sport={port}"))
+        .collect();
+    let flows: Vec<&str> = flows.iter().flat_map(|flow| ["--generate", flow]).collect();
+    let expect = ["--expect", "root rate 90..130mbit"];
+    let words = [&cpus[..], &flows, &expect].concat();
+    let (code, said) = told(&tree, &words);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(told(&tree, &words).1, said, "the same again");
+    for (wrong, part) in [
+        (&["--skew", "90%"][..], "--cpus"),
+        (
+            &["--cpus", "2", "--stall", "200us"],
+            "it is written like p99=200us",
+        ),
+        (
+            &["--cpus", "2", "--skew", "190%"],
+            "it is a share like 0.9 or 90%",
+        ),
+    ] {
+        let (code, said) = told(&tree, &[wrong, &flows[..2]].concat());
+        assert!(code == Some(2) && said.contains(part), "{said}");
+    }
+}
