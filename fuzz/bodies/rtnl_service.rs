@@ -42,7 +42,7 @@ pub(crate) struct Links {
     pub(crate) padding: usize,
     /// Batches, if their answers wait until they are settled.
     pub(crate) batches: Option<u64>,
-    /// Those that wait no more.
+    /// The last of them that waits no more.
     pub(crate) settled: Settled,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// The warnings about it.
     pub(crate) warnings: Vec<Warning>,
-    /// What the state has as added at run time, until the daemon has [started](Loaded::start).
+    /// Names that the state has as added at run time, until the daemon has [started](Loaded::start).
     restored: Added,
     /// Links added at run time, which stay over a reload, whatever they are called by then.
     links: BTreeSet<u32>,

@@ -67,8 +67,8 @@ impl Shared {
 }
 
 impl Saver {
-    /// Has `write` write the state after changes, and `settled` called after each write. An error of
-    /// `write` is a sentence.
+    /// Has `write` write the state after changes, and `settled` called after each write. An error
+    /// of `write` is a sentence.
     pub(crate) fn start(
         write: impl FnMut() -> Result<(), String> + Send + 'static,
         settled: impl Fn() + Send + 'static,

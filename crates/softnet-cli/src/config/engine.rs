@@ -73,9 +73,9 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     "state": Words("none: a start knows the configuration alone"), "\"\""
         => Maybe(PATH), |c| Some(&mut c.state);
     /// list of what ports that are added at run time may open of others with the privileged helper:
-    /// `interface:NAME`, `interface:NAMESPACE/NAME`, `socket:/PATH`, `file:/PATH`; `*` and `?` stand
-    /// for characters of a name ([what the helper opens](security.md#what-the-helper-opens)). A
-    /// reload may change it
+    /// `interface:NAME`, `interface:NAMESPACE/NAME`, `socket:/PATH`, `file:/PATH`; `*` and `?`
+    /// stand for characters of a name
+    /// ([what the helper opens](security.md#what-the-helper-opens)). A reload may change it
     "allow": Words("`[]`: what the ports of the file have"), "[\"eth0\"]"
         => List(ALLOW), |c| Some(&mut c.allow);
     /// address and port, or path of a Unix socket, at which Prometheus gets counters over HTTP

@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     shown
 }
 
-/// What is shown: the ports, or the classes of one.
+/// Counters that are shown: of the ports, or of one with its classes.
 fn view(port: Option<&str>) -> Selection {
     Selection {
         ports: port.is_none(),

@@ -1,4 +1,4 @@
-//! What outlives the daemon, whichever way it came about.
+//! Changes that outlive the daemon, and who hears of them.
 
 use super::*;
 
