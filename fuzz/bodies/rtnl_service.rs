@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use softnet_rtnl::nl::headers::IfInfoMsg;
 use softnet_rtnl::nl::{
     Chunk, Client, Errno, Error, Message, Operation, Policy, Position, Progress, Replies, Request,
-    Rule, Service, Validation,
+    Rule, Service, Settled, Validation,
 };
 
 pub(crate) const NEWLINK: u16 = 16;
@@ -40,6 +40,10 @@ pub(crate) struct Links {
     pub(crate) lost: bool,
     /// Length of each link's alias.
     pub(crate) padding: usize,
+    /// Batches, if their answers wait until they are settled.
+    pub(crate) batches: Option<u64>,
+    /// The last of them that waits no more.
+    pub(crate) settled: Settled,
 }
 
 impl Links {
@@ -162,7 +166,7 @@ impl Service for Links {
         replies: &mut Replies,
     ) -> Result<String, Error> {
         match operation {
-            Operation::Stats | Operation::Show | Operation::DryRun => {
+            Operation::Stats | Operation::Show | Operation::DryRun | Operation::Log => {
                 Ok(format!("links {}\n", self.links.len()))
             }
             Operation::DumpConfig => Ok("0123456789".repeat(argument.len())),
@@ -172,6 +176,16 @@ impl Service for Links {
                 Err(Error::invalid("line 3 is wrong"))
             }
         }
+    }
+
+    fn end_batch(&mut self) -> Option<u64> {
+        let batches = self.batches.as_mut()?;
+        *batches += 1;
+        Some(*batches)
+    }
+
+    fn settled(&self) -> Settled {
+        self.settled.clone()
     }
 
     fn changes(&mut self, replies: &mut Replies) {

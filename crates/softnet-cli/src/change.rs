@@ -46,6 +46,26 @@ impl fmt::Display for Verb {
     }
 }
 
+/// The words of the command. A value that is not plain is quoted.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change {
+            object,
+            verb,
+            name,
+            keys,
+        } = self;
+        write!(f, "{} {verb} {name}", object.words())?;
+        for (key, value) in keys {
+            match value.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"') {
+                true => write!(f, " {key}={value:?}")?,
+                false => write!(f, " {key}={value}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Object {
     /// The list of tables that describes such objects.
     fn table(self) -> &'static str {
@@ -225,23 +245,24 @@ pub(crate) fn difference(before: &Config, after: &Config) -> String {
     let document = |config| config::write(config).parse::<Table>().unwrap_or_default();
     let (before, after) = (document(before), document(after));
     let mut lines = String::new();
-    for list in ["port", "rate_group", "bridge", "fdb"] {
+    for list in ["port", "block", "rate_group", "bridge", "fdb"] {
         let tables = |document: &Table| -> Vec<Table> {
             let list = document.get(list).and_then(Value::as_array);
             let tables = list.into_iter().flatten().filter_map(Value::as_table);
             tables.cloned().collect()
         };
         let (old, new) = (tables(&before), tables(&after));
+        let key = match list {
+            "fdb" => "address",
+            "block" => "index",
+            _ => "name",
+        };
         // Entries of a table of stations have no name; they are equal or not.
         let same = |a: &Table, b: &Table| match list {
             "fdb" => a == b,
-            _ => a.get("name") == b.get("name"),
+            _ => a.get(key) == b.get(key),
         };
         let title = |table: &Table| {
-            let key = match list {
-                "fdb" => "address",
-                _ => "name",
-            };
             let name = table.get(key).map_or_else(String::new, Value::to_string);
             format!("{list} {name}")
         };
@@ -333,6 +354,19 @@ mod tests {
         assert_eq!(rate.lines().count(), 1, "{rate}");
         let none = lines(Verb::Set, "a", &["qdisc="]);
         assert!(none.ends_with("-> (default)\n"), "{none}");
+        let block = |flowid: &str| {
+            let text = RUNNING.replace("[[bridge]]\nname = \"br1\"\n", "")
+                + "[[port]]\nname = \"f\"\ndriver = \"null\"\n\
+                   qdisc = { kind = \"clsact\", ingress_block = 7 }\n\
+                   [[block]]\nindex = 7\n\
+                   [[block.filter]]\nkind = \"matchall\"\naction = \""
+                + flowid
+                + "\"\n";
+            config::checked("running", &text, None).expect("valid").0
+        };
+        let shared = difference(&block("drop"), &block("pass"));
+        assert!(shared.starts_with("~ block 7: filter: "), "{shared}");
+        assert_eq!(shared.lines().count(), 1, "{shared}");
         let group = change(Object::RateGroup, Verb::Set, "g", &["rate=2gbit"]);
         let after = changed(&before, &group).expect("valid");
         assert!(difference(&before, &after).starts_with("~ rate_group \"g\": rate: "));

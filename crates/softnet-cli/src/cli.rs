@@ -179,9 +179,8 @@ enum Command {
     Top(top::Options),
     /// Print the daemon's running state as a configuration file
     ///
-    /// Changes by tc, ip and bridge are in it, but for what the file has no key for: VLANs,
-    /// options of bridges, most of those of their ports, and fixed addresses. For each of these
-    /// there is a comment with the command that makes it.
+    /// Changes by tc, ip and bridge are in it, but for permanent members of multicast groups
+    /// (`bridge mdb`). For each of these there is a comment with the command that makes it.
     #[command(after_help = EXIT_CODES)]
     DumpConfig(client::Reach),
     /// Have the daemon apply its configuration file anew, as SIGHUP does, while packets flow
@@ -196,6 +195,18 @@ enum Command {
         /// goes (-), and for each key that changes (~)
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Show the level of the daemon's log, or change it while the daemon runs
+    ///
+    /// `error`: what does not work. `warning`: what is likely wrong, too. `notice`: who changed
+    /// what, too. `info`, the level at the start: all.
+    #[command(after_help = EXIT_CODES)]
+    Log {
+        #[command(flatten)]
+        daemon: client::Reach,
+        /// The new level
+        #[arg(value_parser = ["error", "warning", "notice", "info"])]
+        level: Option<String>,
     },
     /// Add, change, remove and show ports while packets flow, by the keys of the configuration file
     #[command(after_help = EXIT_CODES)]
@@ -287,6 +298,9 @@ pub(crate) fn run(started: Instant) -> ExitCode {
                     .map(|warnings| warnings.lines().for_each(report::note)),
             })
         }
+        Command::Log { daemon, level } => Daemon::connect(&daemon.at(at))
+            .and_then(|daemon| daemon.ask(Operation::Log, &level.unwrap_or_default()))
+            .and_then(|level| print(&level)),
         Command::Port(port) => port::run(port, at),
         Command::RateGroup(group) => port::run_group(group, at),
     };

@@ -4,31 +4,34 @@
 //! dropped with a reason, and the device is made again as soon as the system lets us.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::DirBuilder;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
 use softnet_engine::{EngineStats, PortEvent, PortSpec, Virtual};
-use softnet_io::{Allowed, LOOPBACK_MTU, Scheduling, VirtualSpec, rights};
-use softnet_rtnl::Rtnl;
+use softnet_io::{Allowed, LOOPBACK_MTU, PortDevices, Scheduling, VirtualSpec, rights};
 use softnet_rtnl::nl::{Client, Errno, Error, Operation};
-use softnet_rtnl::server::{self, Listen, Server, group_id};
+use softnet_rtnl::server::{self, Listen, Server, Waker, group_id};
+use softnet_rtnl::{First, Rtnl};
 
 use crate::change::Change;
 use crate::config::{self, ControlConfig};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
 use crate::left_out;
+use crate::log::{Level, log, log_at};
 use crate::metrics::{self, Sample, render};
 use crate::notify::Notify;
 use crate::privileges::{self, Separation};
-use crate::reload::{Loaded, apply, reason};
+use crate::reload::{Loaded, reason};
 use crate::report;
+use crate::saver::Saver;
 use crate::selection::Selection;
 use crate::setup::{self, Engine};
 use crate::signals::{self, Stop};
@@ -79,9 +82,10 @@ pub(crate) fn run(
     strict: bool,
     separation: Separation,
 ) -> Result<(), Failure> {
-    loaded.restore()?.iter().for_each(report::log);
+    loaded.restore()?.iter().for_each(log);
+    let warn = |warning| log_at(Level::Warning, warning);
+    loaded.warnings.iter().for_each(warn);
     let config = &loaded.config;
-    loaded.warnings.iter().for_each(report::log);
     let cannot = |what: &'static str| {
         move |error: std::io::Error| Failure::because(Exit::Failure, what, &error)
     };
@@ -99,6 +103,7 @@ pub(crate) fn run(
         server.map_err(|error| Failure::because(Exit::Config, what, &error))
     });
     let metrics = metrics.transpose()?;
+    let classes = config.metrics_classes;
     // Ends after everything that it looks after.
     let helper = privileges::give_up(loaded.path(), scheduling, separation)?;
     let engine = setup::start(
@@ -112,26 +117,34 @@ pub(crate) fn run(
     rights::forgo_rest();
     let server = listen(&config.control, &path)?;
     let mut missing = Missing::new();
-    for (index, why) in apply(config, &engine, strict)? {
+    for (index, why) in loaded.start(&engine, strict)? {
         let why = reason(why);
         if let Ok(link) = engine.link(index) {
             let name = &link.settings.name;
-            report::log(format_args!("port {name:?}: cannot be opened yet: {why}"));
+            let what = format_args!("port {name:?}: cannot be opened yet: {why}");
+            log_at(Level::Warning, what);
         }
         missing.insert(index, Gone::Because(why));
     }
     add_loopback(&engine)?;
-    let summary = config.summary();
+    let summary = loaded.config.summary();
     let engine = Arc::new(Mutex::new(engine));
     let loaded = Arc::new(Mutex::new(loaded));
-    let saver = Saver::new(&engine, &loaded);
+    let teller = notify.without_watchdog();
     let rtnl = Rtnl::new(engine.clone())
-        .on_operation(operations(&engine, &loaded))
-        .on_change(saver.on_change());
+        .on_operation(operations(&engine, &loaded, teller))
+        .audit(|client, what| audit(client, what, None));
     let first = rtnl.first();
+    let saver = saver(&loaded, rtnl.first(), server.waker())?;
+    let rtnl = match &saver {
+        Some(saver) => rtnl.keep(saver.clients()),
+        None => rtnl,
+    };
     if let Some(metrics) = metrics {
         let engine = Arc::downgrade(&engine);
-        let text = move |format| sample(&engine).map_or_else(String::new, |s| render(&s, format));
+        let text = move |format| {
+            sample(&engine, classes).map_or_else(String::new, |s| render(&s, format))
+        };
         metrics
             .start(text)
             .map_err(cannot("cannot start a thread"))?;
@@ -139,38 +152,39 @@ pub(crate) fn run(
     let server = server
         .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
-    report::log(said);
-    report::log(format_args!("control socket: {}", path.display()));
-    report::log(format_args!("running: {summary}; Ctrl-C stops"));
+    log(said);
+    log(format_args!("control socket: {}", path.display()));
+    log(format_args!("running: {summary}; Ctrl-C stops"));
     notify.ready(&summary);
     let mut wait = LOOK;
     // A terminal that closes sends SIGHUP, too.
     let from_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
     // `stop` below says why it has ended.
-    while !stop.wait(wait) && !server.is_finished() {
+    while !stop.wait(wait) && !server.is_finished() && !has_ended(saver.as_ref()) {
         notify.alive();
         if hangup.swap(false, Ordering::Relaxed) {
-            notify.reloading();
             if from_terminal {
-                report::log("SIGHUP of a terminal: not reloaded; `softnet reload` does");
-            } else if let Err(failure) = reload(&loaded, &engine) {
+                let what = "SIGHUP of a terminal: not reloaded; `softnet reload` does";
+                log_at(Level::Warning, what);
+            } else if let Err(failure) = reload(&loaded, &engine, &notify) {
                 for line in failure.to_string().lines() {
-                    report::log(format_args!("not reloaded: {line}"));
+                    log_at(Level::Error, format_args!("not reloaded: {line}"));
                 }
+            } else if let Some(saver) = &saver {
+                saver.changed();
             }
-            notify.ready(&summary);
         }
         let engine = first.lock();
         for port in engine.watchdog() {
-            report::log(format_args!(
-                "port {port:?}: its driver took nothing for 5 s; restarted"
-            ));
+            let what = format_args!("port {port:?}: its driver took nothing for 5 s; restarted");
+            log_at(Level::Warning, what);
         }
         for worker in engine.hung_workers() {
-            report::log(format_args!(
+            let what = format_args!(
                 "worker {worker}: in one call of a driver for 1 s; its scheduling class is normal \
                  until it sleeps"
-            ));
+            );
+            log_at(Level::Warning, what);
         }
         look_after(&engine, &mut missing);
         helper.look();
@@ -180,14 +194,19 @@ pub(crate) fn run(
             server.waker().wake();
         }
         drop(engine);
-        saver.save_late();
     }
     notify.stopping();
     let stopped = server.stop();
     stopped.map_err(cannot("the control thread failed"))?;
-    saver.save();
-    // The server was the other one that had it.
+    let is_lost = has_ended(saver.as_ref());
+    // The server was the other one that had the engine. The saver writes once more.
     drop((first, saver));
+    if is_lost {
+        return Err(Failure::new(
+            Exit::Failure,
+            "the thread of the state failed",
+        ));
+    }
     let Some(engine) = last_of(engine) else {
         return Err(Failure::new(Exit::Failure, "the control thread failed"));
     };
@@ -224,68 +243,55 @@ fn last_of(mut engine: Arc<Mutex<Engine>>) -> Option<Engine> {
 }
 
 /// Counters for metrics as they are now; none when the daemon ends.
-fn sample(engine: &Weak<Mutex<Engine>>) -> Option<Sample> {
+fn sample(engine: &Weak<Mutex<Engine>>, classes: usize) -> Option<Sample> {
     let engine = engine.upgrade()?;
     let engine = lock(&engine);
+    let groups = engine.rate_groups().into_iter();
+    let groups = groups.map(|(name, spec)| (name, (spec, Vec::new())));
+    let mut groups: BTreeMap<_, _> = groups.collect();
+    for link in engine.links().values() {
+        let group = link
+            .options()
+            .and_then(|options| options.rate_group.as_ref());
+        if let Some((_, ports)) = group.and_then(|group| groups.get_mut(group)) {
+            ports.push(link.settings.name.clone());
+        }
+    }
     Some(Sample {
         stats: live_stats(&engine, &Selection::default()),
-        groups: engine.rate_groups(),
+        groups,
+        classes,
         version: env!("CARGO_PKG_VERSION"),
     })
 }
 
-/// Keeps the state's file up to date.
-struct Saver {
-    engine: Arc<Mutex<Engine>>,
-    loaded: Arc<Mutex<Loaded>>,
-    /// There are changes that the file lacks.
-    stale: Arc<AtomicBool>,
+/// True if there was a saver that ended by itself: nobody is answered any more.
+fn has_ended(saver: Option<&Saver>) -> bool {
+    saver.is_some_and(Saver::is_finished)
 }
 
-impl Saver {
-    /// Time between two writes while requests come without a pause: a script of thousands of
-    /// requests writes the file so often, and not after each.
-    const PAUSE: Duration = Duration::from_millis(100);
-
-    fn new(engine: &Arc<Mutex<Engine>>, loaded: &Arc<Mutex<Loaded>>) -> Saver {
-        Saver {
-            engine: engine.clone(),
-            loaded: loaded.clone(),
-            stale: Arc::default(),
-        }
+/// Starts what keeps the state's file up to date, if the configuration names one.
+fn saver(
+    loaded: &Arc<Mutex<Loaded>>,
+    first: First<PortDevices>,
+    waker: Waker,
+) -> Result<Option<Saver>, Failure> {
+    if lock(loaded).config.state.is_none() {
+        return Ok(None);
     }
-
-    /// Called after each datagram of requests that changed something, before it is answered: who
-    /// gets the answer knows that a restart will not forget the change, unless another came just
-    /// before.
-    fn on_change(&self) -> impl FnMut() + Send + use<> {
-        let saver = Saver {
-            stale: self.stale.clone(),
-            ..Saver::new(&self.engine, &self.loaded)
+    let loaded = loaded.clone();
+    let write = move || {
+        let state = {
+            let loaded = lock(&loaded);
+            loaded.state(&first.lock())
         };
-        let mut last: Option<Instant> = None;
-        move || {
-            saver.stale.store(true, Ordering::Relaxed);
-            if last.is_none_or(|last| last.elapsed() >= Saver::PAUSE) {
-                saver.save_late();
-                last = Some(Instant::now());
-            }
-        }
-    }
-
-    /// Writes what is not written.
-    fn save_late(&self) {
-        if self.stale.swap(false, Ordering::Relaxed) {
-            self.save();
-        }
-    }
-
-    fn save(&self) {
-        let loaded = lock(&self.loaded);
-        if let Err(failure) = loaded.save(&lock(&self.engine)) {
-            report::log(failure);
-        }
-    }
+        let state = state.map_err(|failure| failure.to_string())?;
+        state.write().map_err(|error| chain(&error))
+    };
+    let saver = Saver::start(write, move || waker.wake());
+    saver
+        .map(Some)
+        .map_err(|error| Failure::because(Exit::Failure, "cannot start a thread", &error))
 }
 
 /// Adds `lo`, for what is told to name it.
@@ -308,6 +314,7 @@ fn add_loopback(engine: &Engine) -> Result<(), Failure> {
 fn operations(
     engine: &Arc<Mutex<Engine>>,
     loaded: &Arc<Mutex<Loaded>>,
+    notify: Notify,
 ) -> impl FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send + use<> {
     let (engine, loaded) = (engine.clone(), loaded.clone());
     let refused = |failure: Failure| {
@@ -335,29 +342,16 @@ fn operations(
             let running = loaded.running(&engine).map_err(refused)?;
             Ok(left_out::comments(&engine) + &config::write(&running))
         }
-        Operation::Reload => reload(&loaded, &engine).map_err(refused),
+        Operation::Reload => {
+            let done = reload(&loaded, &engine, &notify);
+            audit(client, "reload", done.as_ref().err());
+            done.map_err(refused)
+        }
         Operation::Change => {
-            let change = serde_json::from_str(&words(argument));
-            let change = change.map_err(|error| invalid(error.to_string()))?;
-            let mut loaded = lock(&loaded);
-            let notes = loaded.change(&lock(&engine), &change, client.own);
-            let Change {
-                object,
-                name,
-                verb,
-                keys,
-            } = &change;
-            let result = match &notes {
-                Ok(_) => String::new(),
-                Err(failure) => format!(": refused: {failure}"),
-            };
-            let keys = keys.iter().map(|(key, value)| format!(" {key}={value}"));
-            report::log(format_args!(
-                "user {}: {} {verb} {name}{}{result}",
-                client.uid,
-                object.words(),
-                keys.collect::<String>(),
-            ));
+            let change: Change = serde_json::from_str(&words(argument))
+                .map_err(|error| invalid(error.to_string()))?;
+            let notes = lock(&loaded).change(&lock(&engine), &change, client.own);
+            audit(client, change.to_string(), notes.as_ref().err());
             notes.map_err(refused)
         }
         Operation::Show => {
@@ -369,7 +363,25 @@ fn operations(
             let (loaded, engine) = (lock(&loaded), lock(&engine));
             loaded.difference(&engine).map_err(refused)
         }
+        Operation::Log => {
+            let level = words(argument);
+            if !level.is_empty() {
+                let level: Level = level.parse().map_err(invalid)?;
+                // Also told if the new level hides it.
+                audit(client, format_args!("log {level}"), None);
+                level.set();
+            }
+            Ok(format!("{}\n", Level::current()))
+        }
     }
+}
+
+/// Logs who changed what, and why it was refused.
+fn audit(client: &Client, what: impl Display, refused: Option<&Failure>) {
+    let uid = client.uid;
+    let refused = refused.map(|failure| format!(": refused: {failure}"));
+    let refused = refused.unwrap_or_default();
+    log_at(Level::Notice, format_args!("user {uid}: {what}{refused}"));
 }
 
 /// The argument of an operation. Messages are padded.
@@ -378,20 +390,28 @@ fn words(argument: &[u8]) -> String {
     words.trim_end_matches('\0').to_owned()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Applies the file anew. What is to be warned of in it is logged, and returned as lines.
-fn reload(loaded: &Mutex<Loaded>, engine: &Mutex<Engine>) -> Result<String, Failure> {
+fn reload(
+    loaded: &Mutex<Loaded>,
+    engine: &Mutex<Engine>,
+    notify: &Notify,
+) -> Result<String, Failure> {
     let mut loaded = lock(loaded);
-    loaded.reload(&lock(engine))?;
+    notify.reloading();
+    let reloaded = loaded.reload(&lock(engine));
+    let summary = loaded.config.summary();
+    notify.ready(&summary);
+    let warnings = loaded.warnings.iter().map(ToString::to_string);
     let mut lines = String::new();
-    for warning in &loaded.warnings {
-        report::log(warning);
-        lines += &format!("{warning}\n");
+    for line in warnings.chain(reloaded?) {
+        log_at(Level::Warning, &line);
+        lines += &format!("{line}\n");
     }
-    report::log(format_args!("reloaded: {}", loaded.config.summary()));
+    log(format_args!("reloaded: {summary}"));
     Ok(lines)
 }
 
@@ -400,7 +420,7 @@ fn reload(loaded: &Mutex<Loaded>, engine: &Mutex<Engine>) -> Result<String, Fail
 fn live_stats(engine: &Engine, selection: &Selection) -> EngineStats {
     let mut stats = engine.stats();
     for port in &mut stats.ports {
-        if selection.has(&port.name)
+        if selection.has_classes(&port.name)
             && let Ok(link) = engine.link_named(&port.name)
         {
             port.classes = engine.classes(link.index);
@@ -493,14 +513,18 @@ fn look_after(engine: &Engine, missing: &mut Missing) {
                 let status = stats.and_then(|stats| stats.status);
                 let status = status.map(|status| format!(": {status}"));
                 let (mtu, status) = (mtu.unwrap_or_default(), status.unwrap_or_default());
-                report::log(format_args!("port {name:?}: link {up}{mtu}{status}"));
+                log(format_args!("port {name:?}: link {up}{mtu}{status}"));
             }
             PortEvent::Gone(_) if missing.contains_key(&index) => {}
             PortEvent::Gone(_) => {
-                report::log(format_args!("port {name:?}: its device is gone"));
+                log_at(
+                    Level::Warning,
+                    format_args!("port {name:?}: its device is gone"),
+                );
                 missing.insert(index, Gone::Now);
                 if let Err(error) = engine.close_device(index) {
-                    report::log(format_args!("port {name:?}: {}", chain(&error)));
+                    let what = format_args!("port {name:?}: {}", chain(&error));
+                    log_at(Level::Warning, what);
                 }
             }
         }
@@ -516,13 +540,14 @@ fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
     let name = link.settings.name.clone();
     let error = match engine.reopen_device(index) {
         Ok(()) => {
-            report::log(format_args!("port {name:?}: open again"));
+            log(format_args!("port {name:?}: open again"));
             return true;
         }
         Err(error) => reason(error),
     };
     if !matches!(gone, Gone::Because(reported) if *reported == error) {
-        report::log(format_args!("port {name:?}: cannot be opened yet: {error}"));
+        let what = format_args!("port {name:?}: cannot be opened yet: {error}");
+        log_at(Level::Warning, what);
         *gone = Gone::Because(error);
     }
     false

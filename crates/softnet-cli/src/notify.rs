@@ -6,12 +6,13 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A connection to whoever started the daemon; it does nothing where nobody listens.
 #[derive(Debug, Default)]
 pub(crate) struct Notify {
-    socket: Option<UnixDatagram>,
+    socket: Option<Arc<UnixDatagram>>,
     /// Interval at which the watchdog is told of, and when it was last.
     watchdog: Option<(Duration, Instant)>,
 }
@@ -26,10 +27,18 @@ impl Notify {
         let micros = env::var("WATCHDOG_USEC").ok();
         let micros = micros.and_then(|micros| micros.parse().ok());
         Notify {
-            socket: connected(&path).ok(),
+            socket: connected(&path).ok().map(Arc::new),
             // Twice in the time, as sd_watchdog_enabled(3) asks for.
             watchdog: micros
                 .map(|micros: u64| (Duration::from_micros(micros / 2), Instant::now())),
+        }
+    }
+
+    /// Another one, which leaves the watchdog to this one.
+    pub(crate) fn without_watchdog(&self) -> Notify {
+        Notify {
+            socket: self.socket.clone(),
+            watchdog: None,
         }
     }
 

@@ -14,9 +14,9 @@ use signal_hook::flag;
 use softnet_io::rights::{self, Serve, Subject};
 use softnet_io::{Allowed, become_root_in_userns};
 
-use crate::config;
+use crate::config::{self, Allow, Watch};
 use crate::failure::{Exit, Failure, chain};
-use crate::report;
+use crate::log::{Level, log, log_at};
 
 /// Name of the command that the helper is.
 pub(crate) const COMMAND: &str = "helper";
@@ -42,10 +42,13 @@ impl Helper {
         if let Some(ended) = rights::helper_is_gone()
             && !self.reported.swap(true, Ordering::Relaxed)
         {
-            report::log(format_args!(
-                "the privileged helper has ended ({ended}): packets flow on, but no device, \
+            log_at(
+                Level::Error,
+                format_args!(
+                    "the privileged helper has ended ({ended}): packets flow on, but no device, \
                  namespace or socket can be opened; restart the daemon"
-            ));
+                ),
+            );
         }
     }
 }
@@ -73,7 +76,7 @@ pub(crate) fn give_up(
 ) -> Result<Helper, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(Exit::Failure, chain(error));
     for error in rights::raise_limits() {
-        report::log(chain(&error));
+        log(chain(&error));
     }
     // Those that have tried scheduling classes have ended.
     rights::wait_for_threads().map_err(|error| failed(&error))?;
@@ -92,7 +95,7 @@ pub(crate) fn give_up(
     }
     match rights::confine(scheduling) {
         // What this system has not is no reason to forward nothing.
-        Err(error @ rights::RightsError::Seccomp(_)) => report::log(chain(&error)),
+        Err(error @ rights::RightsError::Seccomp(_)) => log(chain(&error)),
         confined => confined.map_err(|error| failed(&error))?,
     }
     Ok(helper)
@@ -115,25 +118,46 @@ pub(crate) fn serve(enter: bool, config: Option<&Path>) -> Result<(), Failure> {
         enter,
         again: command,
     };
-    let mut known = subjects(config);
+    let mut known = Known::default();
+    known.read(config);
     rights::serve(socket, serve, &mut |subject| {
-        if !known.contains(subject) {
-            // It may have been changed, and be applied at this moment.
-            known = subjects(config);
+        // It may have been changed, and be applied at this moment. A new file of an `include` is
+        // seen by what it has.
+        if !known.watch.holds() || !known.has(subject) {
+            known.read(config);
         }
-        known.contains(subject)
+        known.has(subject)
     })
     .map_err(cannot)
 }
 
-/// Everything that a configuration file opens of others. Nothing, if it cannot be read: the daemon
-/// says why.
-fn subjects(config: Option<&Path>) -> Vec<Subject> {
-    let loaded = config.and_then(|path| config::load(path, None).ok());
-    let Some((config, _)) = loaded else {
-        return Vec::new();
-    };
-    let ports = config.links.ports.iter();
-    let devices = ports.flat_map(|port| port.options.device.subjects());
-    devices.chain(config.state.map(Subject::File)).collect()
+/// Everything that a configuration file opens of others, or allows to be opened.
+#[derive(Debug, Default)]
+struct Known {
+    subjects: Vec<Subject>,
+    allow: Vec<Allow>,
+    watch: Watch,
+}
+
+impl Known {
+    /// Reads the file. One that cannot be read says nothing: what the last one said holds, so that
+    /// the running state is written while the file is edited. The daemon says why.
+    fn read(&mut self, path: Option<&Path>) {
+        let loaded = path.and_then(|path| config::load_watched(path).ok());
+        let Some((config, watch)) = loaded else {
+            return;
+        };
+        let ports = config.links.ports.iter();
+        let devices = ports.flat_map(|port| port.options.device.subjects());
+        let subjects = devices.chain(config.state.map(Subject::File));
+        *self = Known {
+            subjects: subjects.collect(),
+            allow: config.allow,
+            watch,
+        };
+    }
+
+    fn has(&self, subject: &Subject) -> bool {
+        self.subjects.contains(subject) || self.allow.iter().any(|allow| allow.has(subject))
+    }
 }

@@ -11,7 +11,7 @@ use crate::change::{self, Change, Object, Verb};
 use crate::config::{self, Config, Warning};
 use crate::failure::{Exit, Failure, chain};
 use crate::setup::Engine;
-use crate::state;
+use crate::state::{self, State};
 
 /// The file that the daemon runs.
 #[derive(Debug)]
@@ -23,8 +23,12 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// The warnings about it.
     pub(crate) warnings: Vec<Warning>,
-    /// Names of objects added while it ran, which stay over a reload.
-    pub(crate) added: Added,
+    /// Names that the state has as added at run time, until the daemon has [started](Loaded::start).
+    restored: Added,
+    /// Links added at run time, which stay over a reload, whatever they are called by then.
+    links: BTreeSet<u32>,
+    /// Names of rate groups added at run time; they have no other.
+    groups: BTreeSet<String>,
 }
 
 /// Names of what was added at run time.
@@ -34,13 +38,13 @@ pub(crate) struct Added {
     pub rate_groups: BTreeSet<String>,
 }
 
-impl Added {
-    fn of(&mut self, object: Object) -> &mut BTreeSet<String> {
-        match object {
-            Object::Port => &mut self.ports,
-            Object::RateGroup => &mut self.rate_groups,
-        }
-    }
+/// The file as it is now, with what stays.
+struct Anew {
+    config: Config,
+    warnings: Vec<Warning>,
+    added: Added,
+    /// Lines about what does not stay as it was.
+    notes: Vec<String>,
 }
 
 impl Loaded {
@@ -52,8 +56,36 @@ impl Loaded {
             socket,
             config,
             warnings,
-            added: Added::default(),
+            restored: Added::default(),
+            links: BTreeSet::new(),
+            groups: BTreeSet::new(),
         })
+    }
+
+    /// Makes the links of a new engine. See [`Engine::apply`].
+    pub(crate) fn start(&mut self, engine: &Engine, strict: bool) -> Result<Missing, Failure> {
+        let missing = apply(&self.config, engine, strict)?;
+        let added = std::mem::take(&mut self.restored);
+        self.remember(engine, added);
+        Ok(missing)
+    }
+
+    /// Names of what was added at run time, as they are now.
+    fn added(&self, engine: &Engine) -> Added {
+        let links = self.links.iter();
+        let links = links.filter_map(|&index| engine.link(index).ok());
+        Added {
+            ports: links.map(|link| link.settings.name.clone()).collect(),
+            rate_groups: self.groups.clone(),
+        }
+    }
+
+    /// Follows what was added at run time, from its names on.
+    fn remember(&mut self, engine: &Engine, added: Added) {
+        let links = added.ports.iter();
+        let links = links.filter_map(|name| engine.link_named(name).ok());
+        self.links = links.map(|link| link.index).collect();
+        self.groups = added.rate_groups;
     }
 
     /// The file.
@@ -78,25 +110,23 @@ impl Loaded {
         };
         let path = path.display().to_string();
         if saved.is_of {
-            (self.config.links, self.added) = (saved.config.links, saved.added);
+            (self.config.links, self.restored) = (saved.config.links, saved.added);
             self.config.places.clear();
             return Ok(vec![format!("state: as it was, from {path}")]);
         }
         let (config, added, lines) = state::merge(&self.config, &saved);
-        (self.config, self.added) = (config, added);
+        (self.config, self.restored) = (config, added);
         let head = format!("state: the configuration is another than that of {path}; it wins");
         let lines = lines.lines().map(|line| format!("state: {line}"));
         Ok(std::iter::once(head).chain(lines).collect())
     }
 
-    /// Writes the running state, if the configuration names a file for it.
-    pub(crate) fn save(&self, engine: &Engine) -> Result<(), Failure> {
-        let Some(path) = &self.config.state else {
-            return Ok(());
-        };
-        let running = self.running(engine)?;
-        state::write(path, &self.config.hash, &self.added, &running)
-            .map_err(|error| Failure::because(Exit::Failure, "state", &error))
+    /// The running state, to be written.
+    pub(crate) fn state(&self, engine: &Engine) -> Result<State, Failure> {
+        Ok(State {
+            added: self.added(engine),
+            running: self.running(engine)?,
+        })
     }
 
     /// The running state as a configuration.
@@ -111,12 +141,12 @@ impl Loaded {
 
     /// The file as it is now, with what was added at run time and it does not name. Added ports
     /// stay in their bridges, if those stay.
-    fn anew(&self, engine: &Engine) -> Result<(Config, Vec<Warning>, Added), Failure> {
+    fn anew(&self, engine: &Engine) -> Result<Anew, Failure> {
         // The CPUs that this process may use can be others by now; its workers are those it has.
         let workers = Some(self.config.workers);
         let (mut config, warnings) = read(&self.path, self.socket.as_deref(), workers)?;
         let running = self.running(engine)?.links;
-        let added = keep_added(&mut config, &running, &self.added);
+        let (added, notes) = keep_added(&mut config, &running, &self.added(engine));
         if config.of_engine() != self.config.of_engine() {
             let text = format!(
                 "{}: [engine] differs from what it was; that needs a restart of the daemon",
@@ -124,13 +154,18 @@ impl Loaded {
             );
             return Err(Failure::new(Exit::Config, text));
         }
-        Ok((config, warnings, added))
+        Ok(Anew {
+            config,
+            warnings,
+            added,
+            notes,
+        })
     }
 
     /// Lines with what a reload would change.
     pub(crate) fn difference(&self, engine: &Engine) -> Result<String, Failure> {
-        let (config, ..) = self.anew(engine)?;
-        Ok(change::difference(&self.running(engine)?, &config))
+        let anew = self.anew(engine)?;
+        Ok(change::difference(&self.running(engine)?, &anew.config))
     }
 
     /// Carries out a change of what runs: all of it, or nothing. `own` clients alone may have a
@@ -151,7 +186,6 @@ impl Loaded {
             let mut ports = links.ports.iter();
             ports.position(|port| port.settings.name == *name)
         };
-        let mut notes = String::new();
         match (object, verb) {
             // Not by the text: others may refer to what goes.
             (Object::Port, Verb::Del) => {
@@ -207,20 +241,29 @@ impl Loaded {
             places: Vec::new(),
             ..self.config.clone()
         };
+        let link = || engine.link_named(name).ok().map(|link| link.index);
+        let before = link();
         apply(&config, engine, true)?;
-        let added = self.added.of(*object);
-        match verb {
-            Verb::Add => _ = added.insert(name.clone()),
-            Verb::Set => {}
-            Verb::Del if added.remove(name) => {}
-            Verb::Del => {
-                notes = format!(
-                    "{} {name:?} is in the configuration file: a reload brings it back\n",
-                    object.words()
-                );
+        let was_added = match (object, verb) {
+            (_, Verb::Set) => true,
+            (Object::Port, Verb::Add) => {
+                self.links.extend(link());
+                true
             }
-        }
-        Ok(notes)
+            (Object::Port, Verb::Del) => before.is_some_and(|link| self.links.remove(&link)),
+            (Object::RateGroup, Verb::Add) => {
+                self.groups.insert(name.clone());
+                true
+            }
+            (Object::RateGroup, Verb::Del) => self.groups.remove(name),
+        };
+        Ok(match was_added {
+            true => String::new(),
+            false => format!(
+                "{} {name:?} is in the configuration file: a reload brings it back\n",
+                object.words()
+            ),
+        })
     }
 
     /// The ports, or one, with their keys and state.
@@ -239,6 +282,9 @@ impl Loaded {
             let link = engine.link_named(own);
             let stats = link.as_ref().map(|link| engine.port_stats(link.index));
             let stats = stats.ok().and_then(Result::ok).unwrap_or_default();
+            let is_added = link
+                .as_ref()
+                .is_ok_and(|link| self.links.contains(&link.index));
             shown.push(json!({
                 "name": own,
                 "driver": table["driver"],
@@ -247,7 +293,7 @@ impl Loaded {
                 "up": port.settings.up && stats.link.up,
                 "mtu": stats.link.mtu,
                 "status": stats.status,
-                "run_time": self.added.ports.contains(own),
+                "run_time": is_added,
                 "config": table,
                 "text": text,
             }));
@@ -262,17 +308,19 @@ impl Loaded {
     }
 
     /// Reads the file again, and makes the engine what it says. What differs from the running
-    /// state is changed, whoever made it so. If that fails, nothing has changed.
-    pub(crate) fn reload(&mut self, engine: &Engine) -> Result<(), Failure> {
-        let (config, warnings, added) = self.anew(engine)?;
-        apply(&config, engine, true)?;
-        (self.config, self.warnings, self.added) = (config, warnings, added);
-        Ok(())
+    /// state is changed, whoever made it so. If that fails, nothing has changed. Returned are lines
+    /// about what was added at run time and is not as it was.
+    pub(crate) fn reload(&mut self, engine: &Engine) -> Result<Vec<String>, Failure> {
+        let anew = self.anew(engine)?;
+        apply(&anew.config, engine, true)?;
+        (self.config, self.warnings) = (anew.config, anew.warnings);
+        self.remember(engine, anew.added);
+        Ok(anew.notes)
     }
 }
 
 /// Makes the engine's links what a configuration says. See [`Engine::apply`].
-pub(crate) fn apply(config: &Config, engine: &Engine, strict: bool) -> Result<Missing, Failure> {
+fn apply(config: &Config, engine: &Engine, strict: bool) -> Result<Missing, Failure> {
     engine.apply(&config.links, strict).map_err(|error| {
         let place = error.port.and_then(|port| config.places.get(port));
         let place = place.map_or_else(|| config.file.clone(), |place| place.to_string());
@@ -299,8 +347,13 @@ pub(crate) fn reason(error: EngineError) -> String {
 }
 
 /// Adds to a configuration what was added at run time and it does not name. An added port stays in
-/// its bridge and its rate group, whose rates stay with it, if the configuration lacks the group.
-pub(crate) fn keep_added(config: &mut Config, from: &Spec<DeviceSpec>, added: &Added) -> Added {
+/// its bridge and its rate group, whose rates stay with it, if the configuration lacks the group;
+/// so do the filters that its hooks share. Lines say what cannot stay.
+pub(crate) fn keep_added(
+    config: &mut Config,
+    from: &Spec<DeviceSpec>,
+    added: &Added,
+) -> (Added, Vec<String>) {
     let links = &mut config.links;
     let mut added = added.clone();
     let ports = links.ports.iter().map(|port| &port.settings.name);
@@ -327,14 +380,38 @@ pub(crate) fn keep_added(config: &mut Config, from: &Spec<DeviceSpec>, added: &A
         added
             .rate_groups
             .extend(group.filter(|name| !known.contains_key(*name)).cloned());
+        for block in config::blocks_of(&port) {
+            if let Some(list) = from.blocks.get(&block) {
+                links.blocks.entry(block).or_insert_with(|| list.clone());
+            }
+        }
         links.ports.push(port);
+    }
+    let names = links.ports.iter().map(|port| port.settings.name.clone());
+    let names: BTreeSet<String> = names.collect();
+    let mut notes = Vec::new();
+    for port in &mut links.ports {
+        let name = &port.settings.name;
+        if added.ports.contains(name) {
+            port.actions.retain(|action| {
+                let stays = names.contains(&action.to);
+                if !stays {
+                    let to = &action.to;
+                    notes.push(format!(
+                        "port {name:?}: what it mirrored or redirected to {to:?} stays: there is \
+                         no such port any more"
+                    ));
+                }
+                stays
+            });
+        }
     }
     let groups = from.rate_groups.iter();
     let groups = groups.filter(|(name, _)| added.rate_groups.contains(*name));
     links
         .rate_groups
         .extend(groups.map(|(name, &group)| (name.clone(), group)));
-    added
+    (added, notes)
 }
 
 fn read(

@@ -1,9 +1,6 @@
 //! Text for people: lines on standard output, counters as a table, drops by reason.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use softnet::stats::{Counts, DropReason, SAMPLE};
 use softnet::tx::ActionStats;
@@ -22,31 +19,6 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 pub(crate) fn note(text: impl std::fmt::Display) {
     let text = text.to_string().replace('\n', "\nsoftnet: ");
     let _ = writeln!(io::stderr().lock(), "softnet: {text}");
-}
-
-/// As [`note`], for the daemon: what would block, since nobody reads the other end, is lost, and
-/// said to be as soon as possible. Control characters, of names, are escaped.
-pub(crate) fn log(text: impl std::fmt::Display) {
-    /// Bytes that a writable pipe takes at once (`PIPE_BUF`).
-    const MOST: usize = 4096;
-    static LOST: AtomicU64 = AtomicU64::new(0);
-    let mut err = io::stderr().lock();
-    let ready = poll(
-        &mut [PollFd::new(&err, PollFlags::OUT)],
-        Some(&Timespec::default()),
-    );
-    if ready != Ok(1) {
-        LOST.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
-    let lost = match LOST.swap(0, Ordering::Relaxed) {
-        0 => String::new(),
-        lost => format!("softnet: {lost} messages were lost\n"),
-    };
-    let mut line = format!("{lost}softnet: {}", printable(&text.to_string()));
-    line.truncate(line.floor_char_boundary(MOST - 1));
-    line.push('\n');
-    let _ = err.write_all(line.as_bytes());
 }
 
 /// With control characters but ends of lines escaped.

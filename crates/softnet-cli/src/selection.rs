@@ -14,6 +14,8 @@ pub(crate) struct Selection {
     pub text: bool,
     /// The part that is shown alone.
     pub of: Option<Part>,
+    /// Ports alone, without qdiscs, classes and filters.
+    pub ports: bool,
     /// So many ports that moved the most bytes, and so many classes and filters of each.
     pub top: Option<u32>,
 }
@@ -53,6 +55,7 @@ impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
         words.extend(self.text.then(|| "text".to_owned()));
+        words.extend(self.ports.then(|| "ports".to_owned()));
         words.extend(self.of.as_ref().map(|Part { port, class }| match class {
             Some(class) => format!("of={port}:{class}"),
             None => format!("of={port}"),
@@ -70,12 +73,17 @@ impl FromStr for Selection {
         for word in text.split_ascii_whitespace() {
             match word.split_once('=') {
                 None if word == "text" => selection.text = true,
+                None if word == "ports" => selection.ports = true,
                 Some(("of", part)) => selection.of = Some(part.parse()?),
                 Some(("top", n)) => {
                     let bad = |_| format!("{n:?} is not a number");
                     selection.top = Some(n.parse().map_err(bad)?);
                 }
-                _ => return Err("counters are for text, of=PORT[:CLASS] and top=N".to_owned()),
+                _ => {
+                    return Err(
+                        "counters are for text, ports, of=PORT[:CLASS] and top=N".to_owned()
+                    );
+                }
             }
         }
         Ok(selection)
@@ -85,7 +93,12 @@ impl FromStr for Selection {
 impl Selection {
     /// True if all counters are shown.
     pub(crate) fn is_whole(&self) -> bool {
-        self.of.is_none() && self.top.is_none()
+        self.of.is_none() && self.top.is_none() && !self.ports
+    }
+
+    /// True if classes of a port may be shown.
+    pub(crate) fn has_classes(&self, port: &str) -> bool {
+        !self.ports && self.has(port)
     }
 
     /// True if something of a port may be shown.

@@ -31,6 +31,13 @@ struct Head {
     rate_groups: BTreeSet<String>,
 }
 
+/// A state to be written.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub added: Added,
+    pub running: Config,
+}
+
 /// A state that was read.
 #[derive(Debug)]
 pub(crate) struct Saved {
@@ -76,31 +83,33 @@ pub(crate) fn read(path: &Path, hash: &str, workers: usize) -> Result<Option<Sav
     }))
 }
 
-/// Replaces the file, on the disk when this returns.
-pub(crate) fn write(
-    path: &Path,
-    hash: &str,
-    added: &Added,
-    running: &Config,
-) -> Result<(), StateError> {
-    let head = Head {
-        version: VERSION,
-        configuration: hash.to_owned(),
-        ports: added.ports.clone(),
-        rate_groups: added.rate_groups.clone(),
-    };
-    let failed = |why| StateError::Write(path.to_owned(), why);
-    let head = serde_json::to_string(&head).map_err(|why| failed(why.into()))?;
-    let text = format!("{MARK}{head}\n{}", config::write(running));
-    write_file(path, text.as_bytes()).map_err(|why| failed(io::Error::other(why)))
+impl State {
+    /// Replaces the file that the configuration names, on the disk when this returns.
+    pub(crate) fn write(self) -> Result<(), StateError> {
+        let State { added, running } = self;
+        let Some(path) = &running.state else {
+            return Ok(());
+        };
+        let head = Head {
+            version: VERSION,
+            configuration: running.hash.clone(),
+            ports: added.ports,
+            rate_groups: added.rate_groups,
+        };
+        let failed = |why| StateError::Write(path.to_owned(), why);
+        let head = serde_json::to_string(&head).map_err(|why| failed(why.into()))?;
+        let text = format!("{MARK}{head}\n{}", config::write(&running));
+        write_file(path, text.as_bytes()).map_err(|why| failed(io::Error::other(why)))
+    }
 }
 
 /// State to start with after the configuration was edited: the file's objects are as the
 /// file says, what was added at run time stays. Lines say what differs from the state.
 pub(crate) fn merge(file: &Config, saved: &Saved) -> (Config, Added, String) {
     let mut config = file.clone();
-    let added = crate::reload::keep_added(&mut config, &saved.config.links, &saved.added);
-    let lines = change::difference(&saved.config, &config);
+    let (added, notes) = crate::reload::keep_added(&mut config, &saved.config.links, &saved.added);
+    let notes = notes.iter().map(|note| format!("{note}\n"));
+    let lines = change::difference(&saved.config, &config) + &notes.collect::<String>();
     (config, added, lines)
 }
 
@@ -128,7 +137,12 @@ mod tests {
             rate_groups: BTreeSet::new(),
         };
         for hash in ["1", "2"] {
-            write(&path, hash, &added, &running).expect("a directory of ours");
+            let mut state = State {
+                added: added.clone(),
+                running: running.clone(),
+            };
+            (state.running.state, state.running.hash) = (Some(path.clone()), hash.to_owned());
+            state.write().expect("a directory of ours");
             let saved = read(&path, "2", 1).expect("valid").expect("there");
             assert_eq!(
                 (saved.config.links, saved.added),

@@ -48,6 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         text: !options.json,
         of: options.of.clone(),
         top: options.top,
+        ..Selection::default()
     };
     let argument = selection.to_string();
     let counters = || daemon.ask(Operation::Stats, &argument);

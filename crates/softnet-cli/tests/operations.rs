@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use common::{Running, Scratch, has_program, softnet, text, wait_for};
 use rustix::process::Signal;
@@ -195,4 +196,136 @@ fn checks_are_told_to_programs() {
         schema["properties"]["engine"]["properties"]["workers"]["type"],
         "integer"
     );
+}
+
+/// Ends a program with the test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An address that nobody listens at.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").to_string()
+}
+
+/// Each query of the dashboard has an answer in a Prometheus that scrapes the daemon.
+#[test]
+fn the_dashboard_asks_what_prometheus_has() {
+    if !has_program("prometheus") || !has_program("promtool") {
+        return;
+    }
+    let scratch = Scratch::new("prometheus");
+    let (own, address) = (free_address(), free_address());
+    let daemon = daemon(&scratch, &format!("metrics = {own:?}\n"), |_| {});
+    let config = scratch.file(
+        "prometheus.yml",
+        &format!(
+            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: softnet\n    \
+             static_configs:\n      - targets: [\"{own}\"]\n"
+        ),
+    );
+    let mut prometheus = Command::new("prometheus");
+    prometheus
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            scratch.path("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let _prometheus = Killed(prometheus.spawn().expect("prometheus"));
+    let query = |expression: &str| {
+        let mut promtool = Command::new("promtool");
+        promtool.args(["query", "instant", &format!("http://{address}"), expression]);
+        let output = promtool.output().expect("promtool");
+        let answer = text(&output.stdout);
+        (output.status.success(), answer, text(&output.stderr))
+    };
+    wait_for("two scrapes", || {
+        query("rate(softnetd_port_transmit_bytes_total[1m])")
+            .1
+            .contains("port=\"a\"")
+    });
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let board = fs::read_to_string(format!("{root}/packaging/grafana/dashboard.json"));
+    let board: Value = serde_json::from_str(&board.expect("a dashboard")).expect("JSON");
+    for panel in board["panels"].as_array().expect("panels") {
+        let expression = panel["targets"][0]["expr"].as_str().expect("a query");
+        let (is_done, answer, error) = query(expression);
+        assert!(is_done, "{expression}: {error}");
+        // Nothing was dropped, so that there is no reason.
+        let is_empty = expression.contains("softnetd_port_drops_total");
+        assert!(
+            is_empty || !answer.trim().is_empty(),
+            "{expression}: nothing"
+        );
+    }
+    let targets = query("up{job=\"softnet\"}").1;
+    assert!(targets.contains("=> 1 @"), "{targets}");
+    daemon.signal(Signal::TERM);
+    daemon.finish();
+}
+
+/// `top` in a terminal of 80 columns and 24 lines: the ports, the classes of one, the end.
+#[test]
+fn top_draws_in_a_terminal() {
+    if !has_program("script") {
+        return;
+    }
+    let scratch = Scratch::new("top-terminal");
+    let daemon = daemon(&scratch, "", |_| {});
+    let command = format!(
+        "stty rows 24 cols 80 && exec {} top --socket {}",
+        env!("CARGO_BIN_EXE_softnet"),
+        scratch.path("socket").display()
+    );
+    let mut script = Command::new("script");
+    script
+        .args(["-qefc", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut script = Killed(script.spawn().expect("script"));
+    let mut keys = script.0.stdin.take().expect("a pipe");
+    let mut screen = script.0.stdout.take().expect("a pipe");
+    let drawn = Arc::new(Mutex::new(Vec::new()));
+    let reader = std::thread::spawn({
+        let drawn = drawn.clone();
+        move || {
+            let mut part = [0; 4096];
+            while let Ok(length @ 1..) = screen.read(&mut part) {
+                drawn.lock().expect("no panic").extend(&part[..length]);
+            }
+        }
+    });
+    let drawn = || String::from_utf8_lossy(&drawn.lock().expect("no panic")).into_owned();
+    wait_for("the ports", || drawn().contains("Enter classes"));
+    assert!(
+        drawn().contains("softnet: 3 ports, in 0bit/s, out 0bit/s"),
+        "{}",
+        drawn()
+    );
+    keys.write_all(b"\r").expect("it reads");
+    wait_for("the classes of a", || {
+        drawn().contains("softnet: a: ") && drawn().contains("1:1")
+    });
+    keys.write_all(b"q").expect("it reads");
+    assert!(script.0.wait().expect("ours").success(), "{}", drawn());
+    reader.join().expect("no panic");
+    // Each line is drawn at its row.
+    let rows = drawn();
+    let rows = rows.split("\x1b[").filter_map(|part| {
+        let (row, rest) = part.split_once(';')?;
+        rest.starts_with("1H").then(|| row.parse::<u32>().ok())?
+    });
+    assert_eq!(rows.max(), Some(24));
+    daemon.signal(Signal::TERM);
+    daemon.finish();
 }

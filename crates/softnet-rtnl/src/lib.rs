@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 #[cfg(test)]
 mod bridge_tests;
 mod fdb;
@@ -19,4 +20,4 @@ pub mod tc;
 #[cfg(test)]
 mod testing;
 
-pub use service::{First, Rtnl};
+pub use service::{First, Keep, Rtnl};

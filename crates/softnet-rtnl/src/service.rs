@@ -6,12 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use softnet_engine::{Devices, Engine};
 
 use crate::nl::{
-    Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service,
+    Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service, Settled,
 };
-use crate::{fdb, host, link, mdb, tc};
+use crate::{audit, fdb, host, link, mdb, tc};
+
+/// Makes changes last.
+pub trait Keep: Send {
+    /// Called after each datagram of requests that changed something. The answer to it goes when
+    /// the number that is returned is [`settled`](Keep::settled).
+    fn changed(&mut self) -> Option<u64>;
+
+    /// Changes that last, or never will, as the note then says.
+    fn settled(&self) -> Settled;
+}
 
 /// Does what rtnetlink has no message for: argument to text.
 type Operate = Box<dyn FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send>;
+
+/// Hears who changed what.
+type Audit = Box<dyn FnMut(&Client, &str) + Send>;
 
 /// Answers requests by an engine, which others use, too: it is locked for one request, or
 /// one part of a dump.
@@ -19,8 +32,10 @@ pub struct Rtnl<D: Devices> {
     engine: Arc<Mutex<Engine<D>>>,
     turn: Arc<Mutex<()>>,
     operate: Operate,
-    /// Called after changes, before they are answered.
-    changed: Box<dyn FnMut() + Send>,
+    /// Makes changes last before they are answered.
+    keep: Option<Box<dyn Keep>>,
+    /// Told of each request that changed something.
+    audit: Audit,
     /// Something was changed since.
     is_changed: bool,
 }
@@ -64,7 +79,8 @@ impl<D: Devices> Rtnl<D> {
             engine,
             turn: Arc::default(),
             operate: Box::new(|_, _, _| Err(Errno::EOPNOTSUPP.into())),
-            changed: Box::new(|| {}),
+            keep: None,
+            audit: Box::new(|_, _| {}),
             is_changed: false,
         }
     }
@@ -78,10 +94,15 @@ impl<D: Devices> Rtnl<D> {
         self
     }
 
-    /// Has `changed` called after each datagram of requests that changed something, before they are
-    /// answered. The engine is not locked meanwhile.
-    pub fn on_change(mut self, changed: impl FnMut() + Send + 'static) -> Rtnl<D> {
-        self.changed = Box::new(changed);
+    /// Has changes be kept before they are answered. The engine is not locked meanwhile.
+    pub fn keep(mut self, keep: impl Keep + 'static) -> Rtnl<D> {
+        self.keep = Some(Box::new(keep));
+        self
+    }
+
+    /// Has `audit` told who made each change of rtnetlink, and which: type and link.
+    pub fn audit(mut self, audit: impl FnMut(&Client, &str) + Send + 'static) -> Rtnl<D> {
+        self.audit = Box::new(audit);
         self
     }
 
@@ -111,6 +132,8 @@ impl<D: Devices> Service for Rtnl<D> {
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let engine = self.lock();
+        // Types come in fours: NEW, DEL, GET, SET. A link that goes has a name before.
+        let change = (request.kind & 3 != 2).then(|| audit::words(&engine, request));
         // Those of others, so that the rest is of the request.
         replies.without_request(|replies| publish(&engine, replies));
         let answered = match request.kind {
@@ -135,8 +158,10 @@ impl<D: Devices> Service for Rtnl<D> {
         // What was changed is told, even if the request failed.
         publish(&engine, replies);
         drop(engine);
-        // Types come in fours: NEW, DEL, GET, SET.
-        self.is_changed |= request.kind & 3 != 2;
+        self.is_changed |= change.is_some();
+        if let (Ok(()), Some(change)) = (&answered, change) {
+            (self.audit)(client, &change);
+        }
         answered
     }
 
@@ -191,11 +216,17 @@ impl<D: Devices> Service for Rtnl<D> {
         self.lock().hold();
     }
 
-    fn end_batch(&mut self) {
+    fn end_batch(&mut self) -> Option<u64> {
         self.lock().release();
-        if std::mem::take(&mut self.is_changed) {
-            (self.changed)();
+        match (std::mem::take(&mut self.is_changed), &mut self.keep) {
+            (true, Some(keep)) => keep.changed(),
+            _ => None,
         }
+    }
+
+    fn settled(&self) -> Settled {
+        let keep = self.keep.as_ref();
+        keep.map_or_else(Settled::default, |keep| keep.settled())
     }
 
     fn changes(&mut self, replies: &mut Replies) {

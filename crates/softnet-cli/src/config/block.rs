@@ -10,6 +10,7 @@ use softnet_tc::{FilterList, QdiscSpec, Side};
 use super::filter;
 use super::form::int;
 use super::key::{Key, keys, names};
+use super::port::Port;
 use super::table::Table;
 use super::write::Writer;
 use super::write_filter;
@@ -56,11 +57,17 @@ pub(super) fn read(tables: &[Table<'_>], links: &Spec<DeviceSpec>) -> BTreeMap<u
 
 /// Numbers of the blocks that hooks have.
 fn used(links: &Spec<DeviceSpec>) -> Vec<u32> {
-    let trees = links.ports.iter().filter_map(|port| match &port.qdisc {
+    links.ports.iter().flat_map(of_port).collect()
+}
+
+/// Numbers of the blocks that the hooks of a port have.
+pub(crate) fn of_port(port: &Port) -> Vec<u32> {
+    let hook = match &port.qdisc {
         QdiscSpec::Tree(tree) => tree.hook(),
         _ => None,
-    });
-    let blocks = trees.flat_map(|hook| Side::ALL.map(|side| hook.side(side).block));
+    };
+    let hook = hook.into_iter();
+    let blocks = hook.flat_map(|hook| Side::ALL.map(|side| hook.side(side).block));
     blocks.filter(|&block| block != 0).collect()
 }
 

@@ -7,6 +7,7 @@ use softnet_engine::rx::BACKLOG_LIMIT;
 use softnet_io::Scheduling;
 use softnet_tc::Unset::{Value, Words};
 
+use super::allow::ALLOW;
 use super::control::{GROUP, MODE, PATH, default_mode};
 use super::form::{List, Maybe, Number, Text, Time, Word};
 use super::key::{self, Key, keys, names};
@@ -71,10 +72,20 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// ([the running state](operations.md#the-running-state))
     "state": Words("none: a start knows the configuration alone"), "\"\""
         => Maybe(PATH), |c| Some(&mut c.state);
+    /// list of what ports that are added at run time may open of others with the privileged helper:
+    /// `interface:NAME`, `interface:NAMESPACE/NAME`, `socket:/PATH`, `file:/PATH`; `*` and `?`
+    /// stand for characters of a name
+    /// ([what the helper opens](security.md#what-the-helper-opens)). A reload may change it
+    "allow": Words("`[]`: what the ports of the file have"), "[\"eth0\"]"
+        => List(ALLOW), |c| Some(&mut c.allow);
     /// address and port, or path of a Unix socket, at which Prometheus gets counters over HTTP
     /// ([metrics](operations.md#metrics)); whoever can connect can read them
     "metrics": Words("nowhere"), "\"9090\""
         => Maybe(Text(Place::parse, Place::text)), |c| Some(&mut c.metrics);
+    /// classes of a port that have metrics of their own, those that sent most; sums over all are
+    /// there beside them
+    "metrics_classes": Value, "-1"
+        => Number(0, 1_000_000), |c| Some(&mut c.metrics_classes);
     /// path of a second socket, on which nothing can be changed; open to everybody unless there is
     /// `monitor_group`
     "monitor_socket": Words("none"), "\"\""

@@ -1,7 +1,9 @@
 //! `include`: a configuration of several files. They are read as one text, so that what one says
 //! may name what another has; places are those of the files.
 
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
@@ -19,16 +21,57 @@ pub(super) struct Text {
     pub(super) text: String,
     /// Offsets at which files start, ascending, and their names.
     pub(super) parts: Vec<(usize, String)>,
+    pub(super) watch: Watch,
+}
+
+/// Files that were read, each with device, inode, length, and the times of its last changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch(Vec<(PathBuf, [i64; 7])>);
+
+impl Watch {
+    /// True if each is still the file that was read.
+    pub(crate) fn holds(&self) -> bool {
+        let is_same = |(path, stamp): &(PathBuf, [i64; 7])| {
+            fs::metadata(path).is_ok_and(|found| self::stamp(&found) == *stamp)
+        };
+        self.0.iter().all(is_same)
+    }
+
+    /// Reads a file, from now on watched.
+    fn read(&mut self, path: &Path) -> io::Result<String> {
+        let mut file = File::open(path)?;
+        // Before it is read: a change after that is one.
+        let stamp = stamp(&file.metadata()?);
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        self.0.push((path.to_owned(), stamp));
+        Ok(text)
+    }
+}
+
+fn stamp(file: &Metadata) -> [i64; 7] {
+    [
+        file.dev().cast_signed(),
+        file.ino().cast_signed(),
+        file.size().cast_signed(),
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+    ]
 }
 
 /// Reads a file and those that it includes. An included file includes none.
 pub(super) fn gather(path: &Path) -> Result<Text, ConfigError> {
     let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|why| ConfigError::unreadable(&file, &why))?;
+    let mut watch = Watch::default();
+    let text = watch.read(path);
+    let text = text.map_err(|why| ConfigError::unreadable(&file, &why))?;
     let patterns = patterns(&text);
     let mut gathered = Text {
         text,
         parts: vec![(0, file.clone())],
+        watch: Watch::default(),
     };
     let directory = path.parent().unwrap_or_else(|| Path::new(""));
     for (at, pattern) in patterns {
@@ -51,8 +94,8 @@ pub(super) fn gather(path: &Path) -> Result<Text, ConfigError> {
         };
         for path in found(directory, &pattern).map_err(problem)? {
             let name = path.display().to_string();
-            let text =
-                fs::read_to_string(&path).map_err(|why| ConfigError::unreadable(&name, &why))?;
+            let text = watch.read(&path);
+            let text = text.map_err(|why| ConfigError::unreadable(&name, &why))?;
             if gathered.parts.len() > FILES || gathered.text.len() + text.len() > BYTES {
                 return Err(problem(format!(
                     "names more than {FILES} files, or more than {} MiB of them",
@@ -78,6 +121,7 @@ pub(super) fn gather(path: &Path) -> Result<Text, ConfigError> {
             gathered.text += text.trim_start_matches('\u{feff}');
         }
     }
+    gathered.watch = watch;
     Ok(gathered)
 }
 

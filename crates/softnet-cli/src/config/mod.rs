@@ -6,6 +6,7 @@
 //! that its value has; [`check`] reads all tables, [`model`] is the result, [`units`] tc's units.
 
 mod address;
+mod allow;
 mod block;
 mod bridge;
 mod check;
@@ -48,8 +49,11 @@ use std::path::Path;
 
 use softnet_tc::QdiscSpec;
 
+pub(crate) use allow::Allow;
+pub(crate) use block::of_port as blocks_of;
 pub(crate) use error::ConfigError;
 use include::Text;
+pub(crate) use include::Watch;
 pub(crate) use model::{Config, ControlConfig};
 pub(crate) use place::Place;
 pub(crate) use schema::{has_list, schema};
@@ -64,7 +68,22 @@ pub(crate) fn load(
     path: &Path,
     workers: Option<usize>,
 ) -> Result<(Config, Vec<Warning>), ConfigError> {
-    let Text { text, parts } = include::gather(path)?;
+    checked_text(path, include::gather(path)?, workers)
+}
+
+/// As [`load`], with a watch on the files that were read.
+pub(crate) fn load_watched(path: &Path) -> Result<(Config, Watch), ConfigError> {
+    let text = include::gather(path)?;
+    let watch = text.watch.clone();
+    checked_text(path, text, None).map(|(config, _)| (config, watch))
+}
+
+fn checked_text(
+    path: &Path,
+    text: Text,
+    workers: Option<usize>,
+) -> Result<(Config, Vec<Warning>), ConfigError> {
+    let Text { text, parts, .. } = text;
     let file = path.display().to_string();
     let read = Source::read_parts(&file, &text, &parts, |root| whole(root, workers));
     read.map(|(mut config, warnings)| {

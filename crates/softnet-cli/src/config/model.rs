@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use softnet_engine::{EngineConfig, Spec};
 use softnet_io::{DeviceSpec, Scheduling};
 
+use super::allow::Allow;
 use super::error;
 use super::expect::Expected;
 use super::place::Place;
@@ -32,8 +33,12 @@ pub(crate) struct Config {
     pub places: Vec<error::Place>,
     /// File in which the running state outlives the daemon.
     pub state: Option<PathBuf>,
+    /// Things that ports added at run time may open of others.
+    pub allow: Vec<Allow>,
     /// Place where metrics are to be had.
     pub metrics: Option<Place>,
+    /// Classes of a port that have metrics of their own.
+    pub metrics_classes: usize,
     /// Bounds that `softnet sim` holds ports' policies against.
     pub expected: Vec<Expected>,
     /// Hash of the text, if it is of files.
@@ -59,7 +64,9 @@ impl Default for Config {
             links: Spec::default(),
             places: Vec::new(),
             state: None,
+            allow: Vec::new(),
             metrics: None,
+            metrics_classes: 10_000,
             expected: Vec::new(),
             hash: String::new(),
         }
@@ -72,6 +79,7 @@ impl Config {
         Config {
             links: Spec::default(),
             places: Vec::new(),
+            allow: Vec::new(),
             expected: Vec::new(),
             hash: String::new(),
             ..self.clone()

@@ -4,6 +4,7 @@
 //! for that; [`server`] answers requests. Names begin with `softnetd_`: node_exporter has
 //! `node_softnet_` for the kernel's.
 
+mod columns;
 mod server;
 mod text;
 

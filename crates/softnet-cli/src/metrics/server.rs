@@ -17,8 +17,10 @@ use crate::config::Place;
 
 /// Bytes of a request's head.
 const HEAD: usize = 8192;
-/// Time that a client has for its request, and for each write of the answer.
+/// Time that a client has for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a client has to read the answer.
+const READING: Duration = Duration::from_secs(3);
 /// Pause after a connection that could not be accepted, as when files have run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -114,8 +116,27 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 /// Answers one request. A client that is slow or gone is left.
 fn serve(mut stream: impl Stream, metrics: &impl Fn(Format) -> String) {
     if let Ok(Some(head)) = read_head(&mut stream) {
-        let _ = stream.write_all(answer(&head, metrics).as_bytes());
+        let _ = send(&mut stream, answer(&head, metrics).as_bytes());
     }
+}
+
+/// Writes within a bound of time, however slowly the client reads.
+fn send(stream: &mut impl Stream, mut rest: &[u8]) -> io::Result<()> {
+    let until = Instant::now() + READING;
+    while !rest.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_timeout(left)?;
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => rest = rest.get(length..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The head of a request, within a bound of bytes and time; none if the client sends no such.
@@ -134,7 +155,6 @@ fn read_head(stream: &mut impl Stream) -> io::Result<Option<String>> {
         }
         head.extend_from_slice(part.get(..length).unwrap_or_default());
         if head.windows(4).any(|end| end == b"\r\n\r\n") {
-            stream.set_timeout(PATIENCE)?;
             return Ok(String::from_utf8(head).ok());
         }
     }
@@ -238,5 +258,36 @@ mod tests {
         good.read_to_string(&mut text).expect("an answer");
         assert!(text.ends_with("Text\n"), "{text}");
         drop(silent);
+    }
+
+    /// A client that reads a little at a time, for ever, does not keep the next from its answer.
+    #[test]
+    fn who_reads_slowly_is_left() {
+        let server = Server::bind(&Place::parse("127.0.0.1:0").expect("an address"));
+        let server = server.expect("a port");
+        let address = server.address().expect("TCP");
+        let body = "x".repeat(64 << 20);
+        let served = std::sync::atomic::AtomicBool::new(false);
+        let text = move |_| match served.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            false => body.clone(),
+            true => "next\n".to_owned(),
+        };
+        server.start(text).expect("a thread");
+        let request = b"GET /metrics HTTP/1.1\r\n\r\n";
+        let mut slow = TcpStream::connect(address).expect("it listens");
+        slow.write_all(request).expect("it reads");
+        let mut part = [0; 1024];
+        slow.read_exact(&mut part).expect("it is first");
+        let reads = thread::spawn(move || {
+            while slow.read(&mut part).is_ok_and(|length| length > 0) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut good = TcpStream::connect(address).expect("it listens");
+        good.write_all(request).expect("it listens");
+        let mut text = String::new();
+        good.read_to_string(&mut text).expect("an answer");
+        assert!(text.ends_with("next\n"), "{text}");
+        drop(reads);
     }
 }

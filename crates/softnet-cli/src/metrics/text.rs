@@ -1,37 +1,32 @@
-//! The metrics, each described once, and their text.
+//! The text of the metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use softnet::stats::Counts;
-use softnet_engine::rx::WorkerStats;
+use softnet::tx::QueueStats;
 use softnet_engine::{EngineStats, PortStats};
 use softnet_tc::ClassStats;
 use softnet_tc::rate::GroupSpec;
 
 use super::Format;
+use super::columns::{CLASS, Column, GROUP, GROUP_USE, POOL, PORT, QUEUE, Type, Use, WORKER};
 
-/// Classes of a port with metrics of their own: those that sent most. The port's own counters have
-/// all.
-const CLASSES: usize = 10_000;
+/// Bounds of buckets, as powers of two in nanoseconds: 1 us to 4.3 s. They are the same at each
+/// port and at all times: who sums series by `le` has to find all of each.
+const BOUNDS: std::ops::RangeInclusive<u32> = 10..=32;
 
 /// Everything that one scrape shows.
 #[derive(Debug)]
 pub(crate) struct Sample {
     /// Counters, with classes.
     pub stats: EngineStats,
-    /// Groups that share rates.
-    pub groups: BTreeMap<String, GroupSpec>,
+    /// Groups that share rates, with the names of their ports.
+    pub groups: BTreeMap<String, (GroupSpec, Vec<String>)>,
+    /// Classes of a port with metrics of their own: those that sent most.
+    pub classes: usize,
     /// Release of the program.
     pub version: &'static str,
-}
-
-/// A kind of metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Counter,
-    Gauge,
-    Histogram,
 }
 
 /// Text in the making.
@@ -55,6 +50,15 @@ impl Text {
         // A String takes whatever is written.
         let _ = writeln!(self.text, "# HELP softnetd_{family} {help}");
         let _ = writeln!(self.text, "# TYPE softnetd_{family} {of}");
+    }
+
+    /// A line with a number, most of which are whole.
+    fn number(&mut self, name: &str, labels: &str, value: f64) {
+        let whole = value as u64;
+        match whole as f64 == value {
+            true => self.line(name, labels, whole),
+            false => self.line(name, labels, value),
+        }
     }
 
     /// A line of a metric; labels are written by [`labels`].
@@ -85,204 +89,12 @@ fn labels(pairs: &[(&str, &str)]) -> String {
     text
 }
 
-/// A number of each `T`.
-type Column<T> = (&'static str, Type, &'static str, fn(&T) -> f64);
-
-const PORT: &[Column<PortStats>] = &[
-    ("port_up", Type::Gauge, "1 if the port's link is up.", |p| {
-        f64::from(u8::from(p.link.up))
-    }),
-    (
-        "port_receive_packets_total",
-        Type::Counter,
-        "Wire packets received.",
-        |p| p.device.rx_packets as f64,
-    ),
-    (
-        "port_receive_bytes_total",
-        Type::Counter,
-        "Bytes received.",
-        |p| p.device.rx_bytes as f64,
-    ),
-    (
-        "port_transmit_packets_total",
-        Type::Counter,
-        "Wire packets sent.",
-        |p| p.device.tx_packets as f64,
-    ),
-    (
-        "port_transmit_bytes_total",
-        Type::Counter,
-        "Bytes sent.",
-        |p| p.device.tx_bytes as f64,
-    ),
-    (
-        "port_queued_packets",
-        Type::Gauge,
-        "Wire packets that wait in transmit queues.",
-        |p| p.device.queued as f64,
-    ),
-    (
-        "port_transmit_timeouts_total",
-        Type::Counter,
-        "Queues restarted by the watchdog.",
-        |p| p.device.tx_timeouts as f64,
-    ),
-];
-
-const CLASS: &[Column<ClassStats>] = &[
-    (
-        "class_packets_total",
-        Type::Counter,
-        "Wire packets that left a class.",
-        |c| c.stats.packets as f64,
-    ),
-    (
-        "class_bytes_total",
-        Type::Counter,
-        "Bytes that left a class.",
-        |c| c.stats.bytes as f64,
-    ),
-    (
-        "class_drops_total",
-        Type::Counter,
-        "Frames that a class refused or dropped.",
-        |c| c.stats.drops as f64,
-    ),
-    (
-        "class_overlimits_total",
-        Type::Counter,
-        "Times that a class waited for its rate.",
-        |c| c.stats.overlimits as f64,
-    ),
-    (
-        "class_queued_packets",
-        Type::Gauge,
-        "Frames that wait in a class.",
-        |c| c.stats.qlen as f64,
-    ),
-    (
-        "class_queued_bytes",
-        Type::Gauge,
-        "Bytes that wait in a class.",
-        |c| c.stats.backlog as f64,
-    ),
-];
-
-const WORKER: &[Column<WorkerStats>] = &[
-    (
-        "worker_packets_total",
-        Type::Counter,
-        "Wire packets that a worker processed.",
-        |w| w.processed as f64,
-    ),
-    (
-        "worker_backlog_drops_total",
-        Type::Counter,
-        "Packets that found a backlog full.",
-        |w| w.dropped as f64,
-    ),
-    (
-        "worker_time_squeezes_total",
-        Type::Counter,
-        "Rounds that ended with work left.",
-        |w| w.time_squeeze as f64,
-    ),
-    (
-        "worker_backlog_packets",
-        Type::Gauge,
-        "Packets on a worker's backlog.",
-        |w| w.backlog() as f64,
-    ),
-    (
-        "worker_sleeps_total",
-        Type::Counter,
-        "Times that a worker slept.",
-        |w| w.sleeps as f64,
-    ),
-    (
-        "worker_wakes_total",
-        Type::Counter,
-        "Times that a worker was woken.",
-        |w| w.wakes as f64,
-    ),
-    (
-        "worker_wakes_sent_total",
-        Type::Counter,
-        "Wake-ups that a worker sent.",
-        |w| w.wakes_sent as f64,
-    ),
-    (
-        "worker_busy_seconds_total",
-        Type::Counter,
-        "Time in which a worker worked.",
-        |w| w.uptime.saturating_sub(w.asleep + w.polling).as_secs_f64(),
-    ),
-    (
-        "worker_polling_seconds_total",
-        Type::Counter,
-        "Time in which a worker polled.",
-        |w| w.polling.as_secs_f64(),
-    ),
-    (
-        "worker_asleep_seconds_total",
-        Type::Counter,
-        "Time in which a worker slept.",
-        |w| w.asleep.as_secs_f64(),
-    ),
-];
-
-const POOL: &[Column<softnet::mem::PoolStats>] = &[
-    ("pool_buffers", Type::Gauge, "Buffers of a pool.", |p| {
-        p.buffers as f64
-    }),
-    (
-        "pool_free_buffers",
-        Type::Gauge,
-        "Buffers of a pool that are free.",
-        |p| p.free as f64,
-    ),
-    (
-        "pool_allocations_total",
-        Type::Counter,
-        "Buffers allocated.",
-        |p| p.allocated as f64,
-    ),
-    (
-        "pool_exhausted_total",
-        Type::Counter,
-        "Allocations refused: nothing was free.",
-        |p| p.exhausted as f64,
-    ),
-    (
-        "pool_remote_frees_total",
-        Type::Counter,
-        "Buffers sent back to their owner.",
-        |p| p.remote_freed as f64,
-    ),
-];
-
-const GROUP: &[Column<GroupSpec>] = &[
-    (
-        "rate_group_bytes_per_second",
-        Type::Gauge,
-        "Rate of a group; 0: none in bytes.",
-        |g| g.bytes.map_or(0.0, |rate| rate.rate as f64),
-    ),
-    (
-        "rate_group_packets_per_second",
-        Type::Gauge,
-        "Rate of a group; 0: none in packets.",
-        |g| g.packets.map_or(0.0, |rate| rate.rate as f64),
-    ),
-];
-
 /// The lines of a table: of each column all rows, as the format wants it.
 fn table<'a, T: 'a>(text: &mut Text, columns: &[Column<T>], rows: &[(String, &'a T)]) {
     for (name, of, help, value) in columns {
         text.metric(name, *of, help);
         for (labels, row) in rows {
-            text.line(name, labels, value(row));
+            text.number(name, labels, value(row));
         }
     }
 }
@@ -292,6 +104,7 @@ pub(crate) fn render(sample: &Sample, format: Format) -> String {
     let Sample {
         stats,
         groups,
+        classes: most,
         version,
     } = sample;
     let mut text = Text {
@@ -327,8 +140,9 @@ pub(crate) fn render(sample: &Sample, format: Format) -> String {
         "Time of transmit calls.",
         |p| &p.device.distributions.call_ns,
     );
-    queues(&mut text, ports);
-    table(&mut text, CLASS, &classes(ports));
+    table(&mut text, QUEUE, &queues(ports));
+    class_sums(&mut text, ports);
+    table(&mut text, CLASS, &classes(ports, *most));
     let numbered = |name, index: usize| labels(&[(name, &index.to_string())]);
     let workers = stats.workers.iter().enumerate();
     let workers: Vec<_> = workers.map(|(i, w)| (numbered("worker", i), w)).collect();
@@ -338,11 +152,17 @@ pub(crate) fn render(sample: &Sample, format: Format) -> String {
         .enumerate();
     let pools: Vec<_> = pools.map(|(i, p)| (numbered("pool", i), p)).collect();
     table(&mut text, POOL, &pools);
-    let groups = groups.iter();
-    let groups: Vec<_> = groups
-        .map(|(name, g)| (labels(&[("group", name)]), g))
+    let specs = groups.iter();
+    let specs: Vec<_> = specs
+        .map(|(name, (spec, _))| (labels(&[("group", name)]), spec))
         .collect();
-    table(&mut text, GROUP, &groups);
+    table(&mut text, GROUP, &specs);
+    let uses = uses(ports, groups);
+    let uses: Vec<_> = uses
+        .iter()
+        .map(|(labels, of)| (labels.clone(), of))
+        .collect();
+    table(&mut text, GROUP_USE, &uses);
     if format == Format::OpenMetrics {
         text.text.push_str("# EOF\n");
     }
@@ -378,29 +198,77 @@ fn drops(text: &mut Text, ports: &[PortStats]) {
     }
 }
 
-fn queues(text: &mut Text, ports: &[PortStats]) {
-    let name = "queue_packets_total";
+/// The transmit queues of all ports.
+fn queues(ports: &[PortStats]) -> Vec<(String, &QueueStats)> {
+    let rows = ports.iter().flat_map(|port| {
+        let queues = port.device.queues.iter().enumerate();
+        queues.map(|(queue, stats)| {
+            let pairs = [("port", port.name.as_str()), ("queue", &queue.to_string())];
+            (labels(&pairs), stats)
+        })
+    });
+    rows.collect()
+}
+
+/// Use of groups by their ports, each way.
+fn uses(
+    ports: &[PortStats],
+    groups: &BTreeMap<String, (GroupSpec, Vec<String>)>,
+) -> Vec<(String, Use)> {
+    let known = ports.iter().map(|port| (port.name.as_str(), port));
+    let known: BTreeMap<&str, &PortStats> = known.collect();
+    let mut rows = Vec::new();
+    for (name, (_, members)) in groups {
+        let (mut to, mut from) = (Use::default(), Use::default());
+        for port in members.iter().filter_map(|name| known.get(name.as_str())) {
+            to.bytes += port.device.tx_bytes;
+            to.packets += port.device.tx_packets;
+            from.bytes += port.device.rx_bytes;
+            from.packets += port.device.rx_packets;
+        }
+        for (direction, of) in [("to", to), ("from", from)] {
+            rows.push((labels(&[("group", name), ("direction", direction)]), of));
+        }
+    }
+    rows
+}
+
+/// Sums over the classes of each port that no class is below, whichever have metrics of their own.
+fn class_sums(text: &mut Text, ports: &[PortStats]) {
+    let ports = ports.iter().filter(|port| !port.classes.is_empty());
+    let leaves = ports.map(|port| {
+        let parents: BTreeSet<_> = port.classes.iter().map(|class| class.parent).collect();
+        let classes = port.classes.iter();
+        let leaves = classes.filter(|class| !parents.contains(&class.class));
+        let leaves: Vec<_> = leaves.collect();
+        (labels(&[("port", &port.name)]), leaves)
+    });
+    let leaves: Vec<_> = leaves.collect();
     text.metric(
-        name,
-        Type::Counter,
-        "Wire packets sent by a transmit queue.",
+        "port_leaf_classes",
+        Type::Gauge,
+        "Classes without others below.",
     );
-    for port in ports {
-        for (queue, stats) in port.device.queues.iter().enumerate() {
-            let labels = labels(&[("port", &port.name), ("queue", &queue.to_string())]);
-            text.line(name, &labels, stats.tx_packets);
+    for (labels, leaves) in &leaves {
+        text.line("port_leaf_classes", labels, leaves.len());
+    }
+    for (name, of, help, value) in CLASS {
+        let name = format!("port_leaf_{name}");
+        text.metric(&name, *of, &format!("All leaf classes of a port: {help}"));
+        for (labels, leaves) in &leaves {
+            text.number(&name, labels, leaves.iter().map(|class| value(class)).sum());
         }
     }
 }
 
 /// The classes of all ports, of each the busiest.
-fn classes(ports: &[PortStats]) -> Vec<(String, &ClassStats)> {
+fn classes(ports: &[PortStats], most: usize) -> Vec<(String, &ClassStats)> {
     let mut rows = Vec::new();
     for port in ports {
         let mut busiest: Vec<&ClassStats> = port.classes.iter().collect();
-        if busiest.len() > CLASSES {
-            busiest.select_nth_unstable_by_key(CLASSES, |c| std::cmp::Reverse(c.stats.bytes));
-            busiest.truncate(CLASSES);
+        if busiest.len() > most {
+            busiest.select_nth_unstable_by_key(most, |c| std::cmp::Reverse(c.stats.bytes));
+            busiest.truncate(most);
         }
         rows.extend(busiest.into_iter().map(|class| {
             let name = class.class.to_string();
@@ -411,8 +279,7 @@ fn classes(ports: &[PortStats]) -> Vec<(String, &ClassStats)> {
     rows
 }
 
-/// A distribution of times. Bounds are those of its buckets; the sum takes each value for the
-/// middle of its bucket.
+/// A distribution of times. The sum takes each value for the middle of its bucket.
 fn histogram(
     text: &mut Text,
     ports: &[(String, &PortStats)],
@@ -424,15 +291,21 @@ fn histogram(
     for (labels, port) in ports {
         let counts = of(port);
         let (mut below, mut sum) = (0, 0.0);
-        for (from, width, count) in counts.rows() {
-            below += count;
-            sum += count as f64 * (from as f64 + (width - 1) as f64 / 2.0);
-            let bound = (from + (width - 1)) as f64 / 1e9;
+        let mut rows = counts.rows().peekable();
+        for power in BOUNDS {
+            let bound = (1_u64 << power) - 1;
+            while let Some((.., count)) = rows.next_if(|(from, ..)| *from <= bound) {
+                below += count;
+            }
+            let bound = bound as f64 / 1e9;
             text.line(
                 &format!("{name}_bucket"),
                 &format!("{labels},le=\"{bound}\""),
                 below,
             );
+        }
+        for (from, width, count) in counts.rows() {
+            sum += count as f64 * (from as f64 + (width - 1) as f64 / 2.0);
         }
         let all = counts.total();
         text.line(
@@ -447,9 +320,8 @@ fn histogram(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use softnet::stats::DropReason;
+    use softnet_engine::rx::WorkerStats;
 
     use super::*;
 
@@ -459,6 +331,10 @@ mod tests {
             ..PortStats::default()
         };
         port.device.tx_packets = 7;
+        port.device.queues = vec![QueueStats {
+            tx_bytes: 9,
+            ..QueueStats::default()
+        }];
         port.device.drops = vec![(DropReason::QdiscLimit, 3)];
         for ns in [100, 100, 5000] {
             port.device.distributions.sojourn_ns.record(ns);
@@ -485,7 +361,17 @@ mod tests {
                 workers: vec![WorkerStats::default()],
                 ..EngineStats::default()
             },
-            groups: BTreeMap::new(),
+            groups: BTreeMap::from([(
+                "g".to_owned(),
+                (
+                    GroupSpec {
+                        bytes: None,
+                        packets: None,
+                    },
+                    vec!["we\"b".to_owned(), "gone".to_owned()],
+                ),
+            )]),
+            classes: 10_000,
             version: "1.2.3",
         }
     }
@@ -520,11 +406,19 @@ mod tests {
             "softnetd_port_sojourn_seconds_bucket{port=\"we\\\"b\",le=\"+Inf\"} 3",
             "softnetd_port_sojourn_seconds_count{port=\"we\\\"b\"} 3",
             "softnetd_class_bytes_total{port=\"we\\\"b\",class=\"1:2711\",kind=\"fq\"} 10001",
+            "softnetd_port_sojourn_seconds_bucket{port=\"we\\\"b\",le=\"0.000001023\"} 2",
+            "softnetd_port_sojourn_seconds_bucket{port=\"we\\\"b\",le=\"0.000004095\"} 2",
+            "softnetd_port_sojourn_seconds_bucket{port=\"we\\\"b\",le=\"0.000008191\"} 3",
+            "softnetd_port_call_seconds_bucket{port=\"we\\\"b\",le=\"4.294967295\"} 0",
+            "softnetd_port_leaf_classes{port=\"we\\\"b\"} 10001",
+            "softnetd_port_leaf_class_bytes_total{port=\"we\\\"b\"} 50015001",
+            "softnetd_rate_group_packets_total{group=\"g\",direction=\"to\"} 7",
+            "softnetd_queue_bytes_total{port=\"we\\\"b\",queue=\"0\"} 9",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}");
         }
         let classes = text.matches("softnetd_class_bytes_total{").count();
-        assert_eq!(classes, CLASSES, "the one that sent least is left out");
+        assert_eq!(classes, 10_000, "the one that sent least is left out");
         assert!(!text.contains("class=\"1:1\""));
         let open = render(&sample(), Format::OpenMetrics);
         assert!(open.contains("# TYPE softnetd_port_transmit_packets counter\n"));

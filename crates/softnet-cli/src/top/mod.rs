@@ -17,7 +17,7 @@ use softnet_rtnl::nl::Operation;
 use crate::client::{Daemon, Reach};
 use crate::failure::{Exit, Failure};
 use crate::report;
-use crate::selection::Selection;
+use crate::selection::{Part, Selection};
 use model::{Sample, Sort, rows};
 use screen::{State, lines};
 
@@ -57,8 +57,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     shown
 }
 
-fn sample(daemon: &Daemon) -> Result<Sample, Failure> {
-    let text = daemon.ask(Operation::Stats, &Selection::default().to_string())?;
+/// Counters that are shown: of the ports, or of one with its classes.
+fn view(port: Option<&str>) -> Selection {
+    Selection {
+        ports: port.is_none(),
+        of: port.map(|port| Part {
+            port: port.to_owned(),
+            class: None,
+        }),
+        ..Selection::default()
+    }
+}
+
+fn sample(daemon: &Daemon, selection: &Selection) -> Result<Sample, Failure> {
+    let text = daemon.ask(Operation::Stats, &selection.to_string())?;
     let counters: Value = serde_json::from_str(&text).map_err(|error| {
         let what = "the daemon's answer is not understood";
         Failure::because(Exit::Failure, what, &error)
@@ -71,9 +83,13 @@ fn sample(daemon: &Daemon) -> Result<Sample, Failure> {
 
 /// One interval, printed.
 fn once(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
-    let before = sample(daemon)?;
+    let selection = match options.json {
+        true => Selection::default(),
+        false => view(None),
+    };
+    let before = sample(daemon, &selection)?;
     std::thread::sleep(PERIOD);
-    let now = sample(daemon)?;
+    let now = sample(daemon, &selection)?;
     let mut state = State {
         sort: options.sort,
         ..State::default()
@@ -130,8 +146,9 @@ fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
         sort: options.sort,
         ..State::default()
     };
-    let mut before = sample(daemon)?;
-    let mut now = sample(daemon)?;
+    // Until there is another there are no rates.
+    let mut now = sample(daemon, &view(None))?;
+    let mut before = now.clone();
     let mut due = Instant::now() + PERIOD;
     loop {
         let (width, height) = terminal::size().map_err(cannot)?;
@@ -146,16 +163,37 @@ fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
         draw(&lines, state.cursor_line()).map_err(cannot)?;
         let left = due.saturating_duration_since(Instant::now());
         if event::poll(left).map_err(cannot)? {
+            let shown = state.port.clone();
             if let Event::Key(key) = event::read().map_err(cannot)?
                 && is_pressed(&key)
                 && !press(&key, &mut state, &rows)
             {
                 return Ok(());
             }
+            if state.port == shown {
+                continue;
+            }
+            now = next(daemon, &mut state)?;
+            before = now.clone();
         } else {
-            before = std::mem::replace(&mut now, sample(daemon)?);
-            due = Instant::now() + PERIOD;
+            let shown = state.port.clone();
+            before = std::mem::replace(&mut now, next(daemon, &mut state)?);
+            if state.port != shown {
+                before = now.clone();
+            }
         }
+        due = Instant::now() + PERIOD;
+    }
+}
+
+/// Counters of what is shown; of all ports if the one whose classes were shown is gone.
+fn next(daemon: &Daemon, state: &mut State) -> Result<Sample, Failure> {
+    match sample(daemon, &view(state.port.as_deref())) {
+        Err(failure) if failure.exit == Exit::Config && state.port.is_some() => {
+            state.ascend();
+            sample(daemon, &view(None))
+        }
+        sampled => sampled,
     }
 }
 

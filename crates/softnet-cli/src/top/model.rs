@@ -1,13 +1,13 @@
 //! Rows of `softnet top`: rates of ports, or of the classes of one port, from two samples.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 /// The daemon's counters at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub at: Instant,
     pub counters: Value,
@@ -21,7 +21,7 @@ pub(crate) enum Sort {
     Rate,
     /// Packets dropped per second.
     Drops,
-    /// Time of packets, or of classes bytes that wait.
+    /// Time of packets; among classes that measure none, bytes that wait.
     Delay,
     /// Name.
     Name,
@@ -62,7 +62,8 @@ pub(crate) struct Row {
     pub queued: u64,
     /// Bytes that wait, of a class.
     pub backlog: Option<u64>,
-    /// Time that 99 of 100 packets do not exceed since the start, in nanoseconds, of a port.
+    /// Nanoseconds: of a port, time that 99 of 100 packets did not exceed since the start; of a
+    /// class, what its qdisc has measured, if it measures.
     pub delay: Option<f64>,
 }
 
@@ -78,7 +79,7 @@ impl Row {
             "drops_per_second": self.drops,
             "queued_packets": self.queued,
             "backlog_bytes": self.backlog,
-            "sojourn_p99_ns": self.delay,
+            "delay_ns": self.delay,
         })
     }
 
@@ -86,9 +87,7 @@ impl Row {
         match sort {
             Sort::Rate => self.tx_bits + self.rx_bits,
             Sort::Drops => self.drops,
-            Sort::Delay => self
-                .delay
-                .unwrap_or_else(|| self.backlog.unwrap_or(0) as f64),
+            Sort::Delay => self.delay.unwrap_or(0.0),
             Sort::Name => 0.0,
         }
     }
@@ -161,6 +160,7 @@ pub(crate) fn rows(
                     drops: rate(&of("drops")),
                     queued: object["qlen"].as_u64().unwrap_or(0),
                     backlog: object["backlog"].as_u64(),
+                    delay: delay(&object["xstats"]),
                     ..Row::default()
                 },
             }
@@ -168,9 +168,21 @@ pub(crate) fn rows(
         .collect();
     rows.sort_by(|a, b| {
         let weights = b.weight(sort).total_cmp(&a.weight(sort));
-        weights.then_with(|| Reverse(&b.name).cmp(&Reverse(&a.name)))
+        let backlog = match sort {
+            Sort::Delay => b.backlog.cmp(&a.backlog),
+            _ => Ordering::Equal,
+        };
+        let names = || Reverse(&b.name).cmp(&Reverse(&a.name));
+        weights.then(backlog).then_with(names)
     });
     rows
+}
+
+/// The time of packets in a qdisc that measures it, in nanoseconds, by what its kind calls it.
+fn delay(xstats: &Value) -> Option<f64> {
+    const NAMES: [&str; 5] = ["avg_delay", "delay", "ldelay", "delay_c", "delay_l"];
+    let delays = NAMES.iter().filter_map(|name| xstats[name].as_f64());
+    delays.reduce(f64::max)
 }
 
 #[cfg(test)]
@@ -187,9 +199,11 @@ mod tests {
                   "sojourn_ns": { "p99": 5000.0 },
                   "classes": [
                     { "class": "1:1", "kind": "fq", "bytes": n, "packets": n, "drops": 0,
-                      "qlen": 1, "backlog": 9 },
+                      "qlen": 1, "backlog": 9, "xstats": {} },
                     { "class": "1:2", "kind": "fq", "bytes": 2 * n, "packets": n, "drops": n,
-                      "qlen": 1, "backlog": 8 },
+                      "qlen": 1, "backlog": 8, "xstats": {} },
+                    { "class": "1:3", "kind": "codel", "bytes": 0, "packets": 0, "drops": 0,
+                      "qlen": 0, "backlog": 0, "xstats": { "ldelay": 7000, "count": 9 } },
                   ] },
                 { "name": "b", "rx_bytes": 9 * n, "rx_packets": n, "tx_bytes": 0, "tx_packets": 0,
                   "queued": 0, "drops": {}, "link": { "up": false }, "sojourn_ns": { "p99": null },
@@ -229,10 +243,17 @@ mod tests {
         assert_eq!(rows(&before, &now, None, Sort::Rate, "a").len(), 1);
         let classes = rows(&before, &now, Some("a"), Sort::Rate, "");
         let names: Vec<&str> = classes.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["1:2", "1:1"]);
+        assert_eq!(names, ["1:2", "1:1", "1:3"]);
+        let by_delay = rows(&before, &now, Some("a"), Sort::Delay, "");
+        let names: Vec<&str> = by_delay.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(
-            rows(&before, &now, Some("a"), Sort::Delay, "")[0].name,
-            "1:1"
+            (names, by_delay[0].delay),
+            (vec!["1:3", "1:1", "1:2"], Some(7000.0))
+        );
+        let first = rows(&now, &now, None, Sort::Rate, "");
+        assert!(
+            first.iter().all(|row| row.rx_bits == 0.0),
+            "one sample has no rate"
         );
         assert!(rows(&before, &now, Some("none"), Sort::Rate, "").is_empty());
     }

@@ -99,8 +99,8 @@ pub(crate) fn lines(rows: &[Row], state: &mut State, width: usize, height: usize
             "port", "link", "in bit/s", "in p/s", "out b/s", "out p/s", "drop/s", "queued", "p99"
         ),
         Some(_) => format!(
-            "{:name$} {:>10} {:>8} {:>8} {:>7} {:>7} {:>8}",
-            "class", "kind", "bit/s", "p/s", "drop/s", "queued", "bytes"
+            "{:name$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7}",
+            "class", "kind", "bit/s", "p/s", "drop/s", "queued", "bytes", "delay"
         ),
     };
     let line = |row: &Row| {
@@ -118,13 +118,14 @@ pub(crate) fn lines(rows: &[Row], state: &mut State, width: usize, height: usize
                 row.delay.map_or_else(|| "-".to_owned(), time),
             ),
             Some(_) => format!(
-                "{label:name$} {:>10} {:>8} {:>8} {:>7} {:>7} {:>8}",
+                "{label:name$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8} {:>7}",
                 row.what,
                 short(row.tx_bits),
                 short(row.tx_packets),
                 short(row.drops),
                 short(row.queued as f64),
                 short(row.backlog.unwrap_or(0) as f64),
+                row.delay.map_or_else(|| "-".to_owned(), time),
             ),
         }
     };

@@ -10,6 +10,7 @@ mod life;
 mod ports;
 mod rates;
 mod run_time;
+mod state;
 
 use std::fs;
 use std::io::Write;

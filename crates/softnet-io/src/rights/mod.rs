@@ -85,6 +85,27 @@ pub enum Subject {
     Interface(Option<NetnsSpec>, String),
 }
 
+impl Subject {
+    /// Kind and name, as a configuration allows it: `socket:/run/x`, `interface:eth0`,
+    /// `interface:NAMESPACE/eth0`. `None`: it is no text.
+    pub fn words(&self) -> Option<String> {
+        Some(match self {
+            Subject::Socket(path) => format!("socket:{}", path.to_str()?),
+            Subject::File(path) => format!("file:{}", path.to_str()?),
+            Subject::Interface(None, name) => format!("interface:{name}"),
+            Subject::Interface(Some(NetnsSpec::Name(netns)), name) => {
+                format!("interface:{netns}/{name}")
+            }
+            Subject::Interface(Some(NetnsSpec::Path(path)), name) => {
+                format!("interface:{}/{name}", path.to_str()?)
+            }
+            Subject::Interface(Some(NetnsSpec::Pid(pid)), name) => {
+                format!("interface:/proc/{pid}/ns/net/{name}")
+            }
+        })
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

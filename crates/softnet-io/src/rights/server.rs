@@ -91,7 +91,8 @@ impl Privileged for Home {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} is not in the configuration file, and the privileged helper opens no other: add it there \
-     and reload"
+     and reload, or let ports added at run time open it with `allow = [{words:?}]` in [engine]",
+    words = .0.words().unwrap_or_default()
 )]
 struct NotConfigured(Subject);
 

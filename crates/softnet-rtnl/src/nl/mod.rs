@@ -29,7 +29,9 @@ pub use attrs::{Attr, AttrIter, Attrs, MAX_DEPTH};
 pub use error::{Errno, Error};
 pub use policy::{Policy, Rule, Validation};
 pub use request::{Request, Requests};
-pub use service::{Chunk, Client, Event, Operation, Position, Progress, Replies, Service};
+pub use service::{
+    Chunk, Client, Event, Operation, Position, Progress, Replies, Service, Settled,
+};
 pub use write::{Full, Head, Message, Messages};
 
 pub use netlink_packet_core::{

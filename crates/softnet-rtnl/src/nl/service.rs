@@ -88,11 +88,28 @@ pub trait Service {
     /// [`end_batch`](Service::end_batch).
     fn begin_batch(&mut self) {}
 
-    /// The end of the batch: its changes are in effect when this returns.
-    fn end_batch(&mut self) {}
+    /// The end of the batch: its changes are in effect when this returns. If a number is returned,
+    /// the client is answered when [`settled`](Service::settled) has reached it.
+    fn end_batch(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// The state of what answers wait for. The server asks when it was woken up.
+    fn settled(&self) -> Settled {
+        Settled::default()
+    }
 
     /// Publishes what has changed without a request. The server asks when it was woken up for it.
     fn changes(&mut self, replies: &mut Replies);
+}
+
+/// Batches whose answers wait for nothing more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// The last one, by the number that [`end_batch`](Service::end_batch) returned.
+    pub upto: u64,
+    /// A warning that goes along with the answers to their changes.
+    pub note: Option<String>,
 }
 
 /// A request to the daemon beside rtnetlink.
@@ -110,8 +127,12 @@ pub enum Operation {
     Change = 4,
     /// The ports with their keys.
     Show = 5,
-    /// Differences that a reload would make.
+    /// Differences that a reload would make; only for those who may change something: the file has
+    /// what is not applied yet.
     DryRun = 6,
+    /// Level of the log: `error`, `warning`, `notice`, `info`; only for those who may change
+    /// something.
+    Log = 7,
 }
 
 impl Operation {
@@ -124,6 +145,7 @@ impl Operation {
             Operation::Change,
             Operation::Show,
             Operation::DryRun,
+            Operation::Log,
         ];
         all.into_iter()
             .find(|operation| *operation as u32 == number)
@@ -132,6 +154,11 @@ impl Operation {
     /// True if it changes something.
     pub fn is_change(self) -> bool {
         matches!(self, Operation::Reload | Operation::Change)
+    }
+
+    /// True if only those who may change something may ask for it.
+    pub fn is_reserved(self) -> bool {
+        self.is_change() || matches!(self, Operation::DryRun | Operation::Log)
     }
 }
 

@@ -43,6 +43,21 @@ pub(super) fn acknowledge(
     )
 }
 
+/// The acknowledgment of a request with this header, with a warning or not.
+pub(super) fn done_with(
+    message: [u8; NLMSG_HDRLEN],
+    port: u32,
+    warning: Option<&str>,
+) -> Messages {
+    let header: NlMsgHdr = zerocopy::transmute!(message);
+    let head = Head {
+        seq: header.seq,
+        pid: port,
+        ..Head::default()
+    };
+    error_message(message, head, None, warning)
+}
+
 /// The answer to a client that is not let in.
 pub(super) fn refuse(error: &Error) -> Messages {
     error_message([0; NLMSG_HDRLEN], Head::default(), Some(error), None)

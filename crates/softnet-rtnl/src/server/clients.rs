@@ -11,7 +11,7 @@ use super::dump::Dump;
 use super::{OPERATION, OPTION, answer};
 use crate::nl::{
     Client, Errno, Error, Event, NLM_F_ACK, NLM_F_BULK, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_MIN_TYPE,
-    Operation, Progress, Replies, Request, Requests, Service,
+    Operation, Progress, Replies, Request, Requests, Service, Settled,
 };
 
 /// `RTM_MAX`: types above are none of rtnetlink.
@@ -190,14 +190,13 @@ impl Clients {
     /// True if the client sends no more and has got all it asked for.
     pub fn is_done(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
-        connection.is_none_or(|connection| connection.ended) && !self.has_output(key)
+        connection.is_none_or(|connection| connection.ended && !connection.is_owed())
     }
 
-    /// True if there is anything for the client.
+    /// True if there is anything for the client that waits for nothing.
     pub fn has_output(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
-        connection
-            .is_some_and(|connection| connection.front().is_some() || connection.dump.is_some())
+        connection.is_some_and(|connection| connection.is_owed() && !connection.is_held())
     }
 
     /// Answers the requests of a datagram; those that come after too many answers wait.
@@ -219,7 +218,12 @@ impl Clients {
             };
             self.handle(key, &request, service);
         }
-        service.end_batch();
+        let number = service.end_batch();
+        if let Some(number) = number
+            && let Some(connection) = self.connections.get_mut(&key)
+        {
+            connection.hold(number);
+        }
     }
 
     /// Refuses a datagram that is too long to be read whole.
@@ -241,6 +245,9 @@ impl Clients {
     /// The datagram that the client gets next, until [`sent`](Clients::sent).
     pub fn output(&mut self, key: u64, service: &mut impl Service) -> Option<Arc<[u8]>> {
         let connection = self.connections.get_mut(&key)?;
+        if connection.is_held() {
+            return None;
+        }
         if connection.front().is_none() {
             // An error was told with the first chunk.
             let _ = connection.advance(service);
@@ -265,6 +272,12 @@ impl Clients {
             let input = std::mem::take(&mut connection.input);
             self.receive(key, &input, service);
         }
+    }
+
+    /// Lets answers go that wait for nothing more.
+    pub fn settle(&mut self, settled: &Settled) {
+        let connections = self.connections.values_mut();
+        connections.for_each(|connection| connection.settle(settled));
     }
 
     /// Tells members of groups what has changed without a request.
@@ -335,6 +348,9 @@ impl Clients {
             Ok(Answered::Done) => None,
             Err(error) => Some(error),
         };
+        if error.is_none() && is_change(request) {
+            return connection.push_done(request, warning);
+        }
         connection.push(answer::acknowledge(
             request,
             connection.client.port,
@@ -367,7 +383,7 @@ impl Clients {
                 u32::read_from_prefix(request.payload()).map_err(|_| Error::new(Errno::EINVAL))?;
             let operation =
                 Operation::from_number(operation).ok_or(Error::new(Errno::EOPNOTSUPP))?;
-            if operation.is_change() && !client.may_change {
+            if operation.is_reserved() && !client.may_change {
                 return Err(not_permitted());
             }
             connection.may_dump(request)?;
@@ -390,8 +406,7 @@ impl Clients {
         if request.payload().is_empty() {
             return Ok(Answered::Done);
         }
-        // Types come in fours: NEW, DEL, GET, SET.
-        let get = request.kind & 3 == 2;
+        let get = !is_change(request);
         if !get && !client.may_change {
             return Err(not_permitted());
         }
@@ -488,6 +503,11 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Types come in fours: NEW, DEL, GET, SET.
+fn is_change(request: &Request<'_>) -> bool {
+    request.kind >= NLMSG_MIN_TYPE && request.kind & 3 != 2
 }
 
 fn group_bit(group: u32) -> Option<u64> {

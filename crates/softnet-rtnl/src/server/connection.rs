@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::answer;
-use crate::nl::{Client, Messages};
+use crate::nl::{Client, Messages, NLMSG_HDRLEN, Request, Settled};
 
 use super::dump::Dump;
 
@@ -31,7 +31,9 @@ pub(super) struct Connection {
     pub(super) input: Vec<u8>,
     /// It sends no more.
     pub(super) ended: bool,
-    queue: VecDeque<Arc<[u8]>>,
+    queue: VecDeque<Owed>,
+    /// Nothing of the queue goes before the batch of this number is settled.
+    held: Option<u64>,
     /// The cost of the queue.
     queued: usize,
     /// The highest cost of the queue.
@@ -40,6 +42,21 @@ pub(super) struct Connection {
     congested: bool,
     /// It does not read any more.
     deaf: bool,
+}
+
+/// A datagram of the queue.
+#[derive(Debug)]
+struct Owed {
+    datagram: Arc<[u8]>,
+    /// The change that it acknowledges, until that is settled.
+    done: Option<Done>,
+}
+
+/// A change that was made: the header of its request, and the warning about it.
+#[derive(Debug)]
+struct Done {
+    request: [u8; NLMSG_HDRLEN],
+    warning: Option<String>,
 }
 
 fn cost(datagram: &[u8]) -> usize {
@@ -57,6 +74,7 @@ impl Connection {
             input: Vec::new(),
             ended: false,
             queue: VecDeque::new(),
+            held: None,
             queued: 0,
             limit: match client.may_change {
                 true => QUEUE,
@@ -84,6 +102,53 @@ impl Connection {
         }
     }
 
+    /// Owes it the acknowledgment of a change.
+    pub(super) fn push_done(&mut self, request: &Request<'_>, warning: Option<String>) {
+        let request = request.message().first_chunk().copied().unwrap_or_default();
+        self.push(answer::done_with(
+            request,
+            self.client.port,
+            warning.as_deref(),
+        ));
+        if let Some(owed) = self.queue.back_mut() {
+            owed.done = Some(Done { request, warning });
+        }
+    }
+
+    /// Keeps what it is owed until the batch of this number is settled.
+    pub(super) fn hold(&mut self, number: u64) {
+        if !self.deaf {
+            self.held = Some(number);
+        }
+    }
+
+    /// True if what it is owed is kept.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Lets go what waits for nothing more.
+    pub(super) fn settle(&mut self, settled: &Settled) {
+        if self.held.is_none_or(|held| held > settled.upto) {
+            return;
+        }
+        self.held = None;
+        for owed in &mut self.queue {
+            let Some((done, note)) = owed.done.take().zip(settled.note.as_deref()) else {
+                continue;
+            };
+            let texts = done.warning.as_deref().into_iter().chain([note]);
+            let warning = texts.collect::<Vec<_>>().join("; ");
+            let told = answer::done_with(done.request, self.client.port, Some(&warning));
+            self.queued -= cost(&owed.datagram);
+            owed.datagram = told.into_bytes().into();
+            self.queued += cost(&owed.datagram);
+        }
+        if let (Some(dump), Some(note)) = (&mut self.dump, &settled.note) {
+            dump.note(note);
+        }
+    }
+
     /// Owes it an event, if there is capacity for it.
     pub(super) fn push_event(&mut self, event: &Arc<[u8]>) {
         // One that is longer than the limit comes alone.
@@ -108,19 +173,27 @@ impl Connection {
     fn push_bytes(&mut self, datagram: Arc<[u8]>) {
         if !self.deaf {
             self.queued += cost(&datagram);
-            self.queue.push_back(datagram);
+            self.queue.push_back(Owed {
+                datagram,
+                done: None,
+            });
         }
     }
 
     /// The datagram that it gets next.
     pub(super) fn front(&self) -> Option<&Arc<[u8]>> {
-        self.queue.front()
+        self.queue.front().map(|owed| &owed.datagram)
+    }
+
+    /// True if there is anything for it.
+    pub(super) fn is_owed(&self) -> bool {
+        !self.queue.is_empty() || self.dump.is_some()
     }
 
     /// It has got that.
     pub(super) fn pop(&mut self) {
-        if let Some(datagram) = self.queue.pop_front() {
-            self.queued -= cost(&datagram);
+        if let Some(owed) = self.queue.pop_front() {
+            self.queued -= cost(&owed.datagram);
         }
         self.congested &= !self.queue.is_empty();
     }
@@ -133,6 +206,7 @@ impl Connection {
     /// It gets nothing more.
     pub(super) fn deafen(&mut self) {
         self.deaf = true;
+        self.held = None;
         self.queue.clear();
         self.queued = 0;
         self.dump = None;

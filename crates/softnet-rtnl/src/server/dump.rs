@@ -2,8 +2,8 @@
 
 use super::{OPERATION, answer};
 use crate::nl::{
-    Chunk, Client, Errno, Error, Head, Messages, NLM_F_DUMP_INTR, NLM_F_MULTI, Position, Progress,
-    Request, Service,
+    Chunk, Client, Errno, Error, Head, Messages, NLM_F_DUMP_INTR, NLM_F_MULTI, Operation,
+    Position, Progress, Request, Service,
 };
 
 /// Text in one message.
@@ -40,6 +40,21 @@ impl Dump {
         Dump {
             request: request.message().to_vec(),
             source: Source::Text(text, 0),
+        }
+    }
+
+    /// Appends a line to the answer to a change.
+    pub(super) fn note(&mut self, note: &str) {
+        let request = Request::read(&self.request);
+        let number = request.and_then(|request| request.header::<u32>().ok());
+        let is_change = number
+            .and_then(Operation::from_number)
+            .is_some_and(Operation::is_change);
+        if let Source::Text(text, 0) = &mut self.source
+            && is_change
+        {
+            *text += note;
+            text.push('\n');
         }
     }
 

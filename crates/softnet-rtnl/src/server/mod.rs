@@ -97,7 +97,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Tells the server that the service has changes to publish.
+/// Tells the server that the service has changes to publish, or has settled some.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
@@ -183,12 +183,17 @@ impl Server {
         })
     }
 
+    /// A handle that wakes it up once it answers.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.waker))
+    }
+
     /// Answers on a thread of its own.
     ///
     /// # Errors
     /// If the thread cannot be made.
     pub fn start(self, service: impl Service + Send + 'static) -> io::Result<Running> {
-        let waker = Waker(Arc::clone(&self.waker));
+        let waker = self.waker();
         let builder = std::thread::Builder::new().name("control".into());
         let thread = builder.spawn(move || self.run(service))?;
         Ok(Running {
@@ -214,6 +219,7 @@ impl Server {
                     return Ok(());
                 }
                 self.clients.publish_changes(&mut service);
+                self.clients.settle(&service.settled());
             }
             // Before clients are read: one may name the port id of another that connected earlier.
             let listeners = [(own.listener, false), (own.monitor, true)];

@@ -289,7 +289,7 @@ fn operations_answer_with_text() {
     }
     for (message, errno) in [
         (operation(0, b"", 5), Errno::EOPNOTSUPP),
-        (operation(7, b"", 5), Errno::EOPNOTSUPP),
+        (operation(8, b"", 5), Errno::EOPNOTSUPP),
         (operation(99, b"", 5), Errno::EOPNOTSUPP),
         (
             request(OPERATION, NLM_F_REQUEST, 5, &[1, 0, 0]),

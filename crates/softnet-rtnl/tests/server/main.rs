@@ -5,6 +5,7 @@ mod descriptors;
 mod dialogue;
 mod files;
 mod hostile;
+mod kept;
 mod members;
 mod sockets;
 
