@@ -22,6 +22,7 @@ mod notify;
 mod port;
 mod privileges;
 mod reload;
+mod replace;
 mod report;
 mod selection;
 mod setup;
@@ -30,6 +31,7 @@ mod sim;
 mod socket;
 mod state;
 mod stats;
+mod store;
 mod top;
 mod workers;
 

@@ -60,20 +60,42 @@ pub(crate) fn read(path: &Path, hash: &str, workers: usize) -> Result<Option<Sav
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(StateError::Read(path.to_owned(), why)),
     };
+    parse(path, &text, hash, workers).map(Some)
+}
+
+/// The state in a text, which is from `path`.
+pub(crate) fn parse(
+    path: &Path,
+    text: &str,
+    hash: &str,
+    workers: usize,
+) -> Result<Saved, StateError> {
     let head = text.lines().next().and_then(|line| line.strip_prefix(MARK));
     let head: Option<Head> = head.and_then(|head| serde_json::from_str(head).ok());
     let head = head.filter(|head| head.version == VERSION);
     let head = head.ok_or_else(|| StateError::Head(path.to_owned()))?;
     let file = path.display().to_string();
-    let (config, _) = config::checked(&file, &text, Some(workers))?;
-    Ok(Some(Saved {
+    let (config, _) = config::checked(&file, text, Some(workers))?;
+    Ok(Saved {
         config,
         added: Added {
             ports: head.ports,
             rate_groups: head.rate_groups,
         },
         is_of: head.configuration == hash,
-    }))
+    })
+}
+
+/// The text of a state.
+pub(crate) fn text(hash: &str, added: &Added, running: &Config) -> serde_json::Result<String> {
+    let head = Head {
+        version: VERSION,
+        configuration: hash.to_owned(),
+        ports: added.ports.clone(),
+        rate_groups: added.rate_groups.clone(),
+    };
+    let head = serde_json::to_string(&head)?;
+    Ok(format!("{MARK}{head}\n{}", config::write(running)))
 }
 
 /// Replaces the file, on the disk when this returns.
@@ -83,15 +105,8 @@ pub(crate) fn write(
     added: &Added,
     running: &Config,
 ) -> Result<(), StateError> {
-    let head = Head {
-        version: VERSION,
-        configuration: hash.to_owned(),
-        ports: added.ports.clone(),
-        rate_groups: added.rate_groups.clone(),
-    };
     let failed = |why| StateError::Write(path.to_owned(), why);
-    let head = serde_json::to_string(&head).map_err(|why| failed(why.into()))?;
-    let text = format!("{MARK}{head}\n{}", config::write(running));
+    let text = text(hash, added, running).map_err(|why| failed(why.into()))?;
     write_file(path, text.as_bytes()).map_err(|why| failed(io::Error::other(why)))
 }
 

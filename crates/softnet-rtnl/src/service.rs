@@ -1,6 +1,7 @@
 //! Every request to the module that answers its type.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softnet_engine::{Devices, Engine};
@@ -21,6 +22,7 @@ pub struct Rtnl<D: Devices> {
     operate: Operate,
     /// Called after changes, before they are answered.
     changed: Box<dyn FnMut() + Send>,
+    released: Box<dyn FnMut(OwnedFd) + Send>,
     /// Something was changed since.
     is_changed: bool,
 }
@@ -65,6 +67,7 @@ impl<D: Devices> Rtnl<D> {
             turn: Arc::default(),
             operate: Box::new(|_, _, _| Err(Errno::EOPNOTSUPP.into())),
             changed: Box::new(|| {}),
+            released: Box::new(drop),
             is_changed: false,
         }
     }
@@ -82,6 +85,12 @@ impl<D: Devices> Rtnl<D> {
     /// answered. The engine is not locked meanwhile.
     pub fn on_change(mut self, changed: impl FnMut() + Send + 'static) -> Rtnl<D> {
         self.changed = Box::new(changed);
+        self
+    }
+
+    /// Has `released` called with connections as [`Service::release`] says.
+    pub fn on_release(mut self, released: impl FnMut(OwnedFd) + Send + 'static) -> Rtnl<D> {
+        self.released = Box::new(released);
         self
     }
 
@@ -185,6 +194,10 @@ impl<D: Devices> Service for Rtnl<D> {
         self.is_changed |= operation.is_change() && text.is_ok();
         self.changes(replies);
         text
+    }
+
+    fn release(&mut self, connection: OwnedFd) {
+        (self.released)(connection);
     }
 
     fn begin_batch(&mut self) {

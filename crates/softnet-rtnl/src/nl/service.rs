@@ -1,5 +1,7 @@
 //! The service that answers requests, and the buffers for its answers.
 
+use std::os::fd::OwnedFd;
+
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Errno, Error, Full, Head, Message, Messages, NLM_F_MULTI, Request};
@@ -93,6 +95,12 @@ pub trait Service {
 
     /// Publishes what has changed without a request. The server asks when it was woken up for it.
     fn changes(&mut self, replies: &mut Replies);
+
+    /// Gets the connection of a client that has asked for [`Operation::Replace`], and has got the
+    /// text.
+    fn release(&mut self, connection: OwnedFd) {
+        drop(connection);
+    }
 }
 
 /// A request to the daemon beside rtnetlink.
@@ -112,6 +120,9 @@ pub enum Operation {
     Show = 5,
     /// Differences that a reload would make.
     DryRun = 6,
+    /// Another daemon takes over: the running state. The connection is released then, for what the
+    /// two have to say.
+    Replace = 32,
 }
 
 impl Operation {
@@ -124,6 +135,7 @@ impl Operation {
             Operation::Change,
             Operation::Show,
             Operation::DryRun,
+            Operation::Replace,
         ];
         all.into_iter()
             .find(|operation| *operation as u32 == number)
@@ -131,7 +143,10 @@ impl Operation {
 
     /// True if it changes something.
     pub fn is_change(self) -> bool {
-        matches!(self, Operation::Reload | Operation::Change)
+        matches!(
+            self,
+            Operation::Reload | Operation::Change | Operation::Replace
+        )
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Connection {
     pub(super) input: Vec<u8>,
     /// It sends no more.
     pub(super) ended: bool,
+    /// Its connection goes to the service when it has got what it asked for.
+    pub(super) released: bool,
     queue: VecDeque<Arc<[u8]>>,
     /// The cost of the queue.
     queued: usize,
@@ -56,6 +58,7 @@ impl Connection {
             dump: None,
             input: Vec::new(),
             ended: false,
+            released: false,
             queue: VecDeque::new(),
             queued: 0,
             limit: match client.may_change {
