@@ -88,10 +88,7 @@ pub(crate) struct Start {
 
 /// Runs until SIGINT or SIGTERM, or another takes over; then prints the counters: all on a terminal,
 /// as one JSON object if `json`, else their sum.
-pub(crate) fn run(
-    mut loaded: Loaded,
-    how: &Start,
-) -> Result<(), Failure> {
+pub(crate) fn run(mut loaded: Loaded, how: &Start) -> Result<(), Failure> {
     let (mut store, mut stored) = Store::open();
     let path = control_socket(&loaded.config.control)?;
     let mut predecessor = match how.replace {
@@ -474,7 +471,9 @@ fn operations(
         }
         Operation::Replace => {
             let uid = client.uid;
-            report::log(format_args!("user {uid}: another daemon is to replace this one"));
+            report::log(format_args!(
+                "user {uid}: another daemon is to replace this one"
+            ));
             lock(&loaded).state(&lock(&engine)).map_err(refused)
         }
     }

@@ -56,7 +56,10 @@ impl Predecessor {
     /// Has it stop, and takes what it has. If it dies meanwhile, that is what came until then.
     pub(crate) fn take(&self) -> Result<Taken, Failure> {
         let pid = std::process::id();
-        match self.channel.send(&Message::Go { pid }, &[], SendFlags::empty()) {
+        match self
+            .channel
+            .send(&Message::Go { pid }, &[], SendFlags::empty())
+        {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(|error| lost(&error))?,
         }
@@ -105,7 +108,9 @@ impl Predecessor {
     /// Tells it that this daemon runs, and waits until it ends.
     pub(crate) fn running(&self) -> Result<(), Failure> {
         // If it has refused or died, that is to be read.
-        let _ = self.channel.send(&Message::Running, &[], SendFlags::empty());
+        let _ = self
+            .channel
+            .send(&Message::Running, &[], SendFlags::empty());
         match receive(&self.channel, || {}) {
             Ok(Some((Message::Refused(why), _))) => Err(refused(&why)),
             Ok(Some((Message::Yours, _))) => Ok(()),

@@ -94,12 +94,12 @@ impl Successor {
         let devices = named(&engine);
         let closed = engine.suspend(DRAIN);
         let closed = closed.map_err(|error| Failure::new(Exit::Failure, chain(&error)))?;
-        let sent = self
-            .send(&state, &devices, parts)
-            .and_then(|()| match receive(&self.channel, || notify.alive())? {
+        let sent = self.send(&state, &devices, parts).and_then(|()| {
+            match receive(&self.channel, || notify.alive())? {
                 Some((Message::Running, _)) => Ok(()),
                 _ => Err(io::Error::other("the successor failed")),
-            });
+            }
+        });
         let Err(error) = sent else {
             return Ok(());
         };

@@ -439,7 +439,10 @@ impl<D: Devices> State<D> {
     }
 
     /// Has workers receive by these in place of what the ports had: all or none.
-    pub(super) fn receive(&mut self, mut ports: Vec<Receiving<D>>) -> Result<(), (u16, EngineError)> {
+    pub(super) fn receive(
+        &mut self,
+        mut ports: Vec<Receiving<D>>,
+    ) -> Result<(), (u16, EngineError)> {
         let quiet = |state: &Self, to: &Receiving<D>| {
             to.napis.is_empty() && state.slot(to.number).napis.is_empty()
         };

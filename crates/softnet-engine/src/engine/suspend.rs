@@ -39,7 +39,9 @@ impl<D: Devices> Engine<D> {
         while !is_dry() && self.clock.now() < end {
             std::thread::sleep(LOOK);
         }
-        let none = numbers.iter().map(|&number| state.receiving(number, None, Vec::new()));
+        let none = numbers
+            .iter()
+            .map(|&number| state.receiving(number, None, Vec::new()));
         let none = none.collect::<Result<Vec<_>, _>>()?;
         state.receive(none).map_err(|(_, error)| error)?;
         let mut rings = Vec::new();

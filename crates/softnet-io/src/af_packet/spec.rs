@@ -58,10 +58,7 @@ impl Driver for AfPacketSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    fn continued(
-        &self,
-        opened: &Opened<AfPacketRx, AfPacketTx>,
-    ) -> Option<Weak<dyn Continued>> {
+    fn continued(&self, opened: &Opened<AfPacketRx, AfPacketTx>) -> Option<Weak<dyn Continued>> {
         let link: Arc<dyn Continued> = opened.tx.first()?.link().clone();
         Some(Arc::downgrade(&link))
     }

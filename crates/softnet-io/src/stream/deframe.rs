@@ -39,7 +39,6 @@ impl Deframer {
         &self.bytes[self.filled.clone()]
     }
 
-
     /// Room for what is received next, never empty when all whole frames were taken.
     pub fn room(&mut self) -> &mut [u8] {
         self.bytes.resize(CAPACITY, 0);

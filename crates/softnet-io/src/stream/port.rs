@@ -9,8 +9,8 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use softnet::tx::RingWaker;
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
-use crate::handover::{Continued, Handover};
 use crate::Listener;
+use crate::handover::{Continued, Handover};
 
 /// Events of a port, and who is connected.
 #[derive(Debug)]
@@ -222,7 +222,13 @@ impl From<Handover> for Handed {
             return Handed::default();
         };
         let mut files = handed.files.into_iter();
-        let mut file = |flag| if flags & flag != 0 { files.next() } else { None };
+        let mut file = |flag| {
+            if flags & flag != 0 {
+                files.next()
+            } else {
+                None
+            }
+        };
         Handed {
             listener: file(LISTENS),
             connection: file(CONNECTED),

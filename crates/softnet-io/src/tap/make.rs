@@ -107,7 +107,10 @@ impl Privileged for Make {
     fn perform(self, files: Vec<OwnedFd>, ledger: &Ledger) -> Performed<Made, OpenError> {
         let source = self.source;
         let Device { made, files } = self.device(files)?;
-        if matches!(source, TapSource::Make | TapSource::Handed { own: true, .. }) {
+        if matches!(
+            source,
+            TapSource::Make | TapSource::Handed { own: true, .. }
+        ) {
             ledger.note_interface(rights::here()?, made.index);
         }
         let mut all = vec![files.links.into(), files.events.into()];
@@ -305,7 +308,9 @@ impl Parts {
         for file in files {
             let (name, flags) = sys::get_iff(file.as_fd()).map_err(|_| other())?;
             let netns = sys::get_netns(file.as_fd()).map(Netns::from);
-            let is_here = netns.and_then(|netns| netns.id()).is_ok_and(|id| id == here);
+            let is_here = netns
+                .and_then(|netns| netns.id())
+                .is_ok_and(|id| id == here);
             let is_other = named && name != make.name || flags & needed != needed;
             if is_other || named && !is_here {
                 return Err(other());

@@ -254,7 +254,9 @@ impl Server {
         let monitor = config.monitor.as_ref();
         Ok(Server {
             listener: bind(&config.listen, sockets.listener)?,
-            monitor: monitor.map(|listen| bind(listen, sockets.monitor)).transpose()?,
+            monitor: monitor
+                .map(|listen| bind(listen, sockets.monitor))
+                .transpose()?,
             group: config.listen.group,
             clients: Clients::new(config.clients),
             sockets: BTreeMap::new(),
@@ -325,7 +327,9 @@ impl Server {
                 {
                     let socket = self.sockets.remove(&port);
                     if self.clients.is_released(port) {
-                        socket.into_iter().for_each(|socket| service.release(socket));
+                        socket
+                            .into_iter()
+                            .for_each(|socket| service.release(socket));
                     }
                     self.clients.disconnect(port);
                 }
