@@ -88,7 +88,7 @@ pub(crate) struct Start {
 
 /// Runs until SIGINT or SIGTERM, or another takes over; then prints the counters: all on a terminal,
 /// as one JSON object if `json`, else their sum.
-pub(crate) fn run(mut loaded: Loaded, how: &Start) -> Result<(), Failure> {
+pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Failure> {
     let (mut store, mut stored) = Store::open();
     let path = control_socket(&loaded.config.control)?;
     let mut predecessor = match how.replace {
