@@ -297,7 +297,8 @@ impl Default for DeviceSpec {
 /// Devices of every driver of this crate.
 #[derive(Debug)]
 pub struct PortDevices {
-    buffers: Buffers,
+    /// Pools that received frames go to.
+    pub buffers: Buffers,
     handovers: Handovers,
 }
 

@@ -22,8 +22,11 @@ pub struct Handover {
 }
 
 /// A device of which a driver can say how another process goes on with it.
-pub(crate) trait Continued: Debug + Send + Sync {
+pub trait Continued: Debug + Send + Sync {
     /// Its files and state. Called once the device is closed, so that nobody moves packets.
+    ///
+    /// # Errors
+    /// If no file descriptors are left.
     fn hand_over(&self) -> io::Result<Handover>;
 
     /// What is removed with the device stays: another process has it.

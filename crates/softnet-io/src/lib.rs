@@ -66,7 +66,7 @@ pub use confine::{ConfineError, confine};
 pub use dgram::{Dgram, DgramSpec};
 pub use driver::{Driver, ETHERNET_MTUS};
 pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
-pub use handover::{Handover, OpenDevice};
+pub use handover::{Continued, Handover, OpenDevice};
 pub use inherited::inherited_files;
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use listener::{Descriptors, Listen, ListenError, Listener, SocketKind, group_id};

@@ -115,7 +115,7 @@ impl Driver for TapSpec {
                 let interface = self.interface.clone();
                 vec![Subject::Interface(self.netns.clone(), interface)]
             }
-            TapSource::Make | TapSource::File(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 

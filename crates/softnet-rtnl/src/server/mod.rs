@@ -249,7 +249,7 @@ impl Server {
                 Some(socket) => Listener::take(listen, socket),
                 None => Listener::bind(listen, kind, BACKLOG, refused)?,
             };
-            Ok(Arc::new(listener))
+            Ok::<_, ListenError>(Arc::new(listener))
         };
         let monitor = config.monitor.as_ref();
         Ok(Server {
