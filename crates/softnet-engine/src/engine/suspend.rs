@@ -44,8 +44,6 @@ impl<D: Devices> Engine<D> {
             .map(|&number| state.receiving(number, None, Vec::new()));
         let none = none.collect::<Result<Vec<_>, _>>()?;
         state.receive(none).map_err(|(_, error)| error)?;
-        // No worker holds a queue by an older view.
-        state.sync();
         let mut rings = Vec::new();
         for &number in &numbers {
             let port = state.slot_mut(number);
