@@ -75,8 +75,8 @@ enum Command {
         no_helper: bool,
         /// Take over from the daemon that runs at the same control socket, if one does
         ///
-        /// Its state goes on as it is, or as this configuration says where it is another, and so do
-        /// its devices: no carrier drops, and connections go on. If this one cannot run, that one
+        /// The state goes on as it is, or as this configuration says where that is another, and so
+        /// do devices: no carrier drops, and connections go on. If this one cannot run, that one
         /// does. Takes root, or the user that it runs as.
         #[arg(long)]
         replace: bool,

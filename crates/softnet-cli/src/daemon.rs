@@ -86,8 +86,8 @@ pub(crate) struct Start {
     pub separation: Separation,
 }
 
-/// Runs until SIGINT or SIGTERM, or another takes over; then prints the counters: all on a terminal,
-/// as one JSON object if `json`, else their sum.
+/// Runs until SIGINT or SIGTERM, or another takes over; then prints the counters: all on a
+/// terminal, as one JSON object if `json`, else their sum.
 pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Failure> {
     let (mut store, mut stored) = Store::open();
     let path = control_socket(&loaded.config.control)?;

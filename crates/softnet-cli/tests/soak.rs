@@ -1,5 +1,5 @@
-//! An operator's days in a few seconds: ports and policies come and go, metrics are read, the daemon
-//! is replaced, and killed; and no tenant has more than its rate, or another's packets.
+//! An operator's days in a few seconds: ports and policies come and go, metrics are read, the
+//! daemon is replaced, and killed; and no tenant has more than its rate, or another's packets.
 //!
 //! `SOFTNET_SOAK_SECONDS` says how long it takes.
 

@@ -1,7 +1,7 @@
 //! Devices that go on in another process: the files that keep them as they are.
 //!
-//! A process that is replaced closes its devices, and hands over copies of their files ([`OpenDevice`]).
-//! The successor's [`PortDevices`](crate::PortDevices) are given them before it opens its ports, and
+//! A process that is replaced closes its devices, and hands over copies of their files
+//! ([`OpenDevice`]). The successor's [`PortDevices`](crate::PortDevices) are given them first, and
 //! open a port from them if it has the same device; a driver that cannot go on opens it anew. A
 //! process whose successor failed gives itself back what it handed over.
 
@@ -23,16 +23,16 @@ pub struct Handover {
 
 /// A device of which a driver can say how another process goes on with it.
 pub trait Continued: Debug + Send + Sync {
-    /// Its files and state. Called once the device is closed, so that nobody moves packets.
+    /// Files and state. Called once the device is closed, so that nobody moves packets.
     ///
     /// # Errors
     /// If no file descriptors are left.
     fn hand_over(&self) -> io::Result<Handover>;
 
-    /// What is removed with the device stays: another process has it.
+    /// Another process has the device: a socket's file stays when it is closed here.
     fn keep(&self) {}
 
-    /// What is removed with the device is this process's again, or from now on.
+    /// This process alone has the device: a socket's file goes with it.
     fn own(&self) {}
 }
 
@@ -141,7 +141,7 @@ impl Handovers {
         open.collect()
     }
 
-    /// What is removed with devices is this process's.
+    /// This process alone has the devices.
     pub(crate) fn own(&self) {
         self.open().iter().for_each(|open| open.device.own());
     }
@@ -151,14 +151,14 @@ impl Handovers {
         self.known().handed.push((spec, handed));
     }
 
-    /// What the device is to be opened from.
+    /// Parts that the device is to be opened from.
     pub(crate) fn take(&self, spec: &DeviceSpec) -> Option<Handover> {
         let handed = &mut self.known().handed;
         let place = handed.iter().position(|(known, _)| known == spec)?;
         Some(handed.swap_remove(place).1)
     }
 
-    /// What nobody took.
+    /// Closes everything that nobody took.
     pub(crate) fn clear(&self) {
         drop(std::mem::take(&mut self.known().handed));
     }

@@ -19,14 +19,14 @@ use crate::report;
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     channel: Channel,
-    /// Its running state when it was asked.
+    /// The running state when it was asked.
     pub state: String,
 }
 
 /// Things that came from it.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// Its last state; none if it died before.
+    /// The last state; none if it died before.
     pub state: Option<String>,
     /// Devices by the names of their ports.
     pub devices: Vec<(String, Handover)>,

@@ -1,4 +1,4 @@
-//! What two daemons say to each other.
+//! Messages of two daemons.
 
 use super::*;
 

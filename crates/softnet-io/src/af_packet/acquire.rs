@@ -115,8 +115,8 @@ pub enum AfPacketError {
     },
 }
 
-/// Opens the sockets of a port in a namespace (ours if `None`), or takes `handed` ones. They receive
-/// from then on.
+/// Opens the sockets of a port in a namespace (ours if `None`), or takes `handed` ones. They
+/// receive from then on.
 pub(crate) fn acquire(
     netns: Option<&NetnsSpec>,
     open: Open,

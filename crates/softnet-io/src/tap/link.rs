@@ -59,7 +59,7 @@ impl TapLink {
         }
     }
 
-    /// What the interface has dropped so far is none of this port's.
+    /// Drops so far are none of this port's.
     pub(super) fn count_from_now(&self) {
         let lock = self.counters.lock();
         let mut counters = lock.unwrap_or_else(PoisonError::into_inner);

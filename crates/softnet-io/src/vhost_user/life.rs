@@ -94,7 +94,7 @@ enum Ended {
     /// The front end asked for something impossible.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// What another process left.
+    /// Another process left what cannot be.
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// The answer was not taken.

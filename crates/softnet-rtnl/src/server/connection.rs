@@ -31,7 +31,7 @@ pub(super) struct Connection {
     pub(super) input: Vec<u8>,
     /// It sends no more.
     pub(super) ended: bool,
-    /// Its connection goes to the service when it has got what it asked for.
+    /// The connection goes to the service when the client has got what it asked for.
     pub(super) released: bool,
     queue: VecDeque<Arc<[u8]>>,
     /// The cost of the queue.

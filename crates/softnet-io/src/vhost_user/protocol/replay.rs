@@ -36,7 +36,7 @@ pub enum ReplayError {
     /// A message that is not possible.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// Its end is missing.
+    /// The end is missing.
     #[error("what the process before this one left of the connection is cut")]
     Cut,
 }
