@@ -13,10 +13,11 @@ use softnet_rtnl::nl::Operation;
 
 use crate::client::{self, Daemon};
 use crate::config::Warning;
+use crate::daemon::{self, Start};
 use crate::failure::{Exit, Failure};
 use crate::privileges::{self, Separation};
 use crate::reload::Loaded;
-use crate::{config, daemon, demo, documents, exec, import, port, report, sim, stats, top};
+use crate::{config, demo, documents, exec, import, port, report, sim, stats, top};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -72,6 +73,13 @@ enum Command {
         /// rights
         #[arg(long)]
         no_helper: bool,
+        /// Take over from the daemon that runs at the same control socket, if one does
+        ///
+        /// The state goes on as it is, or as this configuration says where that is another, and so
+        /// do devices: no carrier drops, and connections go on. If this one cannot run, that one
+        /// does. Takes root, or the user that it runs as.
+        #[arg(long)]
+        replace: bool,
         /// Make devices in a user and network namespace of its own, without being root
         ///
         /// `nsenter -t PID -U -n --preserve-credentials` leads there. Ports with `netns` reach
@@ -242,11 +250,15 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             socket,
             strict,
             no_helper,
+            replace,
             userns,
         } => {
-            let rights = Separation { no_helper, userns };
-            Loaded::load(&config, socket.or(at))
-                .and_then(|loaded| daemon::run(loaded, json, strict, rights))
+            let how = Start {
+                strict,
+                replace,
+                separation: Separation { no_helper, userns },
+            };
+            Loaded::load(&config, socket.or(at)).and_then(|loaded| daemon::run(loaded, json, &how))
         }
         Command::Helper { enter, config } => privileges::serve(enter, config.as_deref()),
         Command::Check {

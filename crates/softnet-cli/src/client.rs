@@ -74,6 +74,11 @@ impl Daemon {
         }
     }
 
+    /// The connection, after an operation for which the daemon has released it.
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
     /// Asks for an operation, and waits for its text. A refusal of `EINVAL` is of what was asked
     /// for, as the exit code says.
     pub(crate) fn ask(&self, operation: Operation, argument: &str) -> Result<String, Failure> {

@@ -10,14 +10,14 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
 use softnet_engine::{EngineStats, PortEvent, PortSpec, Virtual};
-use softnet_io::{Allowed, LOOPBACK_MTU, PortDevices, Scheduling, VirtualSpec, rights};
+use softnet_io::{Allowed, Handover, LOOPBACK_MTU, PortDevices, Scheduling, VirtualSpec, rights};
 use softnet_rtnl::nl::{Client, Errno, Error, Operation};
-use softnet_rtnl::server::{self, Listen, Server, Waker, group_id};
+use softnet_rtnl::server::{self, Listen, Server, Sockets, Waker, group_id};
 use softnet_rtnl::{First, Rtnl};
 
 use crate::change::Change;
@@ -30,15 +30,21 @@ use crate::metrics::{self, Sample, render};
 use crate::notify::Notify;
 use crate::privileges::{self, Separation};
 use crate::reload::{Loaded, reason};
+use crate::replace::{Parts, Predecessor, Successor};
 use crate::report;
 use crate::saver::Saver;
 use crate::selection::Selection;
 use crate::setup::{self, Engine};
 use crate::signals::{self, Stop};
 use crate::socket;
+use crate::store::Store;
 
 /// Interval at which ports are looked after.
 const LOOK: Duration = Duration::from_millis(250);
+/// The same while a successor gets ready.
+const LOOK_SUCCESSOR: Duration = Duration::from_millis(10);
+/// Origin of the state that a successor starts with.
+const BEFORE: &str = "the daemon before this one";
 /// Time in which queued packets may still leave when the daemon stops.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -73,16 +79,30 @@ fn choose_scheduling(wanted: Option<Scheduling>) -> (Allowed, String) {
     )
 }
 
-/// Runs until SIGINT or SIGTERM, then prints the counters: all on a terminal, as one JSON object if
-/// `json`, else their sum. A port that cannot be opened ends it if `strict`; else it is opened as
-/// soon as that is possible.
-pub(crate) fn run(
-    mut loaded: Loaded,
-    json: bool,
-    strict: bool,
-    separation: Separation,
-) -> Result<(), Failure> {
-    loaded.restore()?.iter().for_each(log);
+/// Ways in which the daemon starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    /// A port that cannot be opened ends it; else it is opened as soon as that is possible.
+    pub strict: bool,
+    /// It takes over from the daemon that runs, if there is one.
+    pub replace: bool,
+    pub separation: Separation,
+}
+
+/// Runs until SIGINT or SIGTERM, or another takes over; then prints the counters: all on a
+/// terminal, as one JSON object if `json`, else their sum.
+pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Failure> {
+    let (mut store, mut stored) = Store::open();
+    let path = control_socket(&loaded.config.control)?;
+    let mut predecessor = match how.replace {
+        true => Predecessor::ask(&path)?,
+        false => None,
+    };
+    match &predecessor {
+        // It is refused before anything stops; what counts is the state at the end.
+        Some(before) => drop((loaded.saved(BEFORE, &before.state)?, stored.drain(..))),
+        None => loaded.restore()?.iter().for_each(log),
+    }
     let warn = |warning| log_at(Level::Warning, warning);
     loaded.warnings.iter().for_each(warn);
     let config = &loaded.config;
@@ -93,19 +113,23 @@ pub(crate) fn run(
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
     let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
     let (scheduling, said) = choose_scheduling(config.scheduling);
-    let path = control_socket(&config.control)?;
     let metrics = config.metrics.as_ref().map(|place| {
         let what = format!(
             "cannot offer metrics at {}",
             place.text().unwrap_or_default()
         );
-        let server = metrics::Server::bind(place);
-        server.map_err(|error| Failure::because(Exit::Config, what, &error))
+        match metrics::Server::bind(place) {
+            // The daemon before this one listens there.
+            Err(error) if predecessor.is_some() && is_in_use(&error) => Ok(None),
+            server => server
+                .map(Some)
+                .map_err(|error| Failure::because(Exit::Config, what, &error)),
+        }
     });
-    let metrics = metrics.transpose()?;
+    let mut metrics = metrics.transpose()?;
     let classes = config.metrics_classes;
     // Ends after everything that it looks after.
-    let helper = privileges::give_up(loaded.path(), scheduling, separation)?;
+    let helper = privileges::give_up(loaded.path(), scheduling, how.separation)?;
     let engine = setup::start(
         config.workers,
         &config.cpus,
@@ -115,9 +139,34 @@ pub(crate) fn run(
     )
     .map_err(|error| Failure::because(Exit::Failure, &config.file, &error))?;
     rights::forgo_rest();
-    let server = listen(&config.control, &path)?;
+    let mut sockets = Sockets::default();
+    if let Some(before) = &predecessor {
+        let mut taken = before.take()?;
+        let state = taken.state.take();
+        let saved = loaded.saved(BEFORE, state.as_ref().unwrap_or(&before.state))?;
+        if saved.config.control.monitor == loaded.config.control.monitor {
+            sockets.monitor = taken.control.monitor;
+        }
+        sockets.listener = taken.control.listener;
+        if let (Some(place), Some(None)) = (&loaded.config.metrics, &metrics) {
+            let socket = taken.metrics.take();
+            let socket = socket.filter(|_| saved.config.metrics.as_ref() == Some(place));
+            metrics = Some(socket.map(|socket| metrics::Server::take(place, socket)));
+        }
+        let lines = loaded.become_saved(saved, BEFORE);
+        lines.iter().for_each(log);
+        give(&engine, &loaded, taken.devices);
+    } else {
+        give(&engine, &loaded, stored);
+    }
+    if let Some(None) = metrics {
+        let text = "cannot offer metrics: another program does so there";
+        return Err(Failure::new(Exit::Config, text));
+    }
+    let config = &loaded.config;
+    let server = listen(&config.control, &path, sockets)?;
     let mut missing = Missing::new();
-    for (index, why) in loaded.start(&engine, strict)? {
+    for (index, why) in loaded.start(&engine, how.strict)? {
         let why = reason(why);
         if let Ok(link) = engine.link(index) {
             let name = &link.settings.name;
@@ -131,16 +180,20 @@ pub(crate) fn run(
     let engine = Arc::new(Mutex::new(engine));
     let loaded = Arc::new(Mutex::new(loaded));
     let teller = notify.without_watchdog();
+    let (released, successors) = mpsc::channel();
     let rtnl = Rtnl::new(engine.clone())
         .on_operation(operations(&engine, &loaded, teller))
-        .audit(|client, what| audit(client, what, None));
+        .audit(|client, what| audit(client, what, None))
+        .on_release(move |socket| _ = released.send(socket));
     let first = rtnl.first();
     let saver = saver(&loaded, rtnl.first(), server.waker())?;
     let rtnl = match &saver {
         Some(saver) => rtnl.keep(saver.clients()),
         None => rtnl,
     };
-    if let Some(metrics) = metrics {
+    let mut metrics_socket = None;
+    if let Some(metrics) = metrics.flatten() {
+        metrics_socket = metrics.socket().ok();
         let engine = Arc::downgrade(&engine);
         let text = move |format| {
             sample(&engine, classes).map_or_else(String::new, |s| render(&s, format))
@@ -152,11 +205,23 @@ pub(crate) fn run(
     let server = server
         .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
+    if let Some(before) = &predecessor {
+        before.running()?;
+        server.own().map_err(|error| cannot_listen(&path, &error))?;
+    }
+    first.lock().devices().own();
+    let is_successor = predecessor.take().is_some();
     log(said);
     log(format_args!("control socket: {}", path.display()));
     log(format_args!("running: {summary}; Ctrl-C stops"));
     notify.ready(&summary);
+    let stores = lock(&loaded).config.state.is_some();
+    if let Some(saver) = saver.as_ref().filter(|_| is_successor) {
+        saver.changed();
+    }
     let mut wait = LOOK;
+    let mut successor: Option<Successor> = None;
+    let mut is_replaced = false;
     // A terminal that closes sends SIGHUP, too.
     let from_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
     // `stop` below says why it has ended.
@@ -188,17 +253,53 @@ pub(crate) fn run(
         }
         look_after(&engine, &mut missing);
         helper.look();
+        if stores {
+            store.follow(&engine, &notify);
+        }
         let due = engine.sample_rates();
         wait = due.map_or(LOOK, |due| due.min(LOOK));
         if engine.has_changes() {
             server.waker().wake();
         }
         drop(engine);
+        if let Some(socket) = successors.try_iter().last() {
+            successor = Successor::new(socket).ok();
+        }
+        if successor.is_some() {
+            wait = wait.min(LOOK_SUCCESSOR);
+        }
+        if let Some(next) = successor.take_if(|next| next.is_due()) {
+            let parts = Parts {
+                first: &first,
+                loaded: &loaded,
+                server: &server,
+                metrics: metrics_socket.as_ref(),
+            };
+            // The file is the successor's from then on.
+            let held = saver.as_ref().map(Saver::hold);
+            match next.replace(&parts, &mut notify) {
+                Ok(()) => {
+                    is_replaced = true;
+                    if let Some(saver) = &saver {
+                        saver.abandon();
+                    }
+                    break;
+                }
+                Err(failure) => {
+                    log_at(Level::Error, format_args!("not replaced: {failure}"));
+                }
+            }
+            drop(held);
+        }
     }
-    notify.stopping();
+    if is_replaced {
+        log("replaced by another daemon");
+    } else {
+        notify.stopping();
+    }
     let stopped = server.stop();
     stopped.map_err(cannot("the control thread failed"))?;
-    let is_lost = has_ended(saver.as_ref());
+    let is_lost = !is_replaced && has_ended(saver.as_ref());
     // The server was the other one that had the engine. The saver writes once more.
     drop((first, saver));
     if is_lost {
@@ -373,6 +474,18 @@ fn operations(
             }
             Ok(format!("{}\n", Level::current()))
         }
+        // It gets all files.
+        Operation::Replace if !client.own => {
+            let text = "only root and the daemon's own user may replace it";
+            Err(Error::new(Errno::EPERM).text(text))
+        }
+        Operation::Replace => {
+            audit(client, "replace by another daemon", None);
+            let (loaded, engine) = (lock(&loaded), lock(&engine));
+            let state = loaded.state(&engine).map_err(refused)?;
+            let failed = |error| Failure::because(Exit::Failure, "state", &error);
+            state.text().map_err(|error| refused(failed(error)))
+        }
     }
 }
 
@@ -457,13 +570,13 @@ fn cannot_listen(path: &Path, error: &dyn std::error::Error) -> Failure {
 }
 
 /// Listens for requests; they are answered when the ports are there.
-fn listen(config: &ControlConfig, path: &Path) -> Result<Server, Failure> {
+fn listen(config: &ControlConfig, path: &Path, had: Sockets) -> Result<Server, Failure> {
     let cannot = |error: &dyn std::error::Error| cannot_listen(path, error);
     let group = config.group.as_deref().map(group_id).transpose();
     let group = group.map_err(|error| cannot(&error))?;
     let monitor_group = config.monitor_group.as_deref().map(group_id).transpose();
     let monitor_group = monitor_group.map_err(|error| cannot(&error))?;
-    let server = Server::bind(&server::Config {
+    let config = server::Config {
         listen: Listen {
             path: path.to_owned(),
             mode: config.mode,
@@ -479,8 +592,23 @@ fn listen(config: &ControlConfig, path: &Path) -> Result<Server, Failure> {
             group: monitor_group,
         }),
         clients: server::Config::CLIENTS,
-    });
-    server.map_err(|error| cannot(&error))
+    };
+    Server::take(&config, had).map_err(|error| cannot(&error))
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+/// Has ports be opened from what the daemon before this one had of them.
+fn give(engine: &Engine, loaded: &Loaded, devices: Vec<(String, Handover)>) {
+    for (name, handed) in devices {
+        let mut before = loaded.before.iter();
+        // Of another device it is of no use.
+        if let Some(port) = before.find(|port| port.settings.name == name) {
+            engine.devices().give(port.options.device.clone(), handed);
+        }
+    }
 }
 
 /// Notices devices that are gone, and opens them again; tells of links that change.

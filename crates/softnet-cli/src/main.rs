@@ -23,6 +23,7 @@ mod notify;
 mod port;
 mod privileges;
 mod reload;
+mod replace;
 mod report;
 mod saver;
 mod selection;
@@ -32,6 +33,7 @@ mod sim;
 mod socket;
 mod state;
 mod stats;
+mod store;
 mod top;
 mod workers;
 

@@ -2,12 +2,17 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use softnet_io::rights::FILES;
 
 /// A connection to whoever started the daemon; it does nothing where nobody listens.
 #[derive(Debug, Default)]
@@ -52,6 +57,11 @@ impl Notify {
         self.tell("RELOADING=1");
     }
 
+    /// Another process is the daemon from now on.
+    pub(crate) fn main_pid(&self, pid: u32) {
+        self.tell(&format!("MAINPID={pid}"));
+    }
+
     /// The daemon ends.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1");
@@ -65,6 +75,32 @@ impl Notify {
             *last = Instant::now();
             self.tell("WATCHDOG=1");
         }
+    }
+
+    /// Somebody listens.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Has files of a name be kept for the next start. False: they were not taken.
+    pub(crate) fn store(&self, name: &str, files: &[OwnedFd]) -> bool {
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let text = format!("FDSTORE=1\nFDNAME={name}");
+        files.chunks(FILES).all(|files| {
+            let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fits = control.push(SendAncillaryMessage::ScmRights(&files));
+            let text = [IoSlice::new(text.as_bytes())];
+            fits && sendmsg(socket, &text, &mut control, SendFlags::NOSIGNAL).is_ok()
+        })
+    }
+
+    /// Has the files of a name be closed.
+    pub(crate) fn forget(&self, name: &str) {
+        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
     }
 
     fn tell(&self, state: &str) {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use softnet_engine::{ApplyError, EngineError, MemberSpec, Missing, Spec};
+use softnet_engine::{ApplyError, EngineError, MemberSpec, Missing, PortSpec, Spec};
 use softnet_io::{DeviceSpec, NullSpec};
 
 use crate::change::{self, Change, Object, Verb};
 use crate::config::{self, Config, Warning};
 use crate::failure::{Exit, Failure, chain};
 use crate::setup::Engine;
-use crate::state::{self, State};
+use crate::state::{self, Saved, State};
 
 /// The file that the daemon runs.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(crate) struct Loaded {
     links: BTreeSet<u32>,
     /// Names of rate groups added at run time; they have no other.
     groups: BTreeSet<String>,
+    /// Ports as the daemon before this one had them.
+    pub(crate) before: Vec<PortSpec<DeviceSpec>>,
 }
 
 /// Names of what was added at run time.
@@ -59,6 +61,7 @@ impl Loaded {
             restored: Added::default(),
             links: BTreeSet::new(),
             groups: BTreeSet::new(),
+            before: Vec::new(),
         })
     }
 
@@ -99,29 +102,47 @@ impl Loaded {
         let Some(path) = &self.config.state else {
             return Ok(Vec::new());
         };
-        let saved = state::read(path, &self.config.hash, self.config.workers);
+        let path = path.clone();
+        let saved = state::read(&path, &self.config.hash, self.config.workers);
         // Tenants' limits may be in it: not to be lost unnoticed.
         let saved = saved.map_err(|error| {
             let text = format!("{}; mend or remove it", chain(&error));
             Failure::new(Exit::Config, text)
         })?;
-        let Some(saved) = saved else {
-            return Ok(Vec::new());
-        };
-        let path = path.display().to_string();
+        let saved = saved.map(|saved| self.become_saved(saved, &path.display().to_string()));
+        Ok(saved.unwrap_or_default())
+    }
+
+    /// Has a state be what is started. Returned are lines about it for the log.
+    pub(crate) fn become_saved(&mut self, saved: Saved, from: &str) -> Vec<String> {
+        self.before.clone_from(&saved.config.links.ports);
         if saved.is_of {
             (self.config.links, self.restored) = (saved.config.links, saved.added);
             self.config.places.clear();
-            return Ok(vec![format!("state: as it was, from {path}")]);
+            return vec![format!("state: as it was, from {from}")];
         }
         let (config, added, lines) = state::merge(&self.config, &saved);
         (self.config, self.restored) = (config, added);
-        let head = format!("state: the configuration is another than that of {path}; it wins");
+        for port in &mut self.config.links.ports {
+            let settings = &mut port.settings;
+            let mut known = self.before.iter().map(|before| &before.settings);
+            let known = known.find(|known| known.name == settings.name);
+            // Without a key a port keeps the address that it has.
+            settings.address = settings.address.or(known.and_then(|known| known.address));
+        }
+        let head = format!("state: the configuration is another than that of {from}; it wins");
         let lines = lines.lines().map(|line| format!("state: {line}"));
-        Ok(std::iter::once(head).chain(lines).collect())
+        std::iter::once(head).chain(lines).collect()
     }
 
-    /// The running state, to be written.
+    /// Reads the running state of another daemon.
+    pub(crate) fn saved(&self, from: &str, text: &str) -> Result<Saved, Failure> {
+        let Config { hash, workers, .. } = &self.config;
+        let saved = state::parse(Path::new(from), text, hash, *workers);
+        saved.map_err(|error| Failure::new(Exit::Config, chain(&error)))
+    }
+
+    /// The running state, to be written, or for a successor.
     pub(crate) fn state(&self, engine: &Engine) -> Result<State, Failure> {
         Ok(State {
             added: self.added(engine),

@@ -2,7 +2,7 @@
 //! that change nothing wait for the disk. One write answers all changes that came before it.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(crate) struct Saver {
 struct Shared {
     progress: Mutex<Progress>,
     wake: Condvar,
+    /// Held while the file is written, and while it is not to be.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +37,8 @@ struct Progress {
     /// Changes that the last write had, and the note if it failed.
     settled: Settled,
     stop: bool,
+    /// The file is another daemon's.
+    abandoned: bool,
 }
 
 impl Progress {
@@ -95,6 +99,16 @@ impl Saver {
         self.shared.changed();
     }
 
+    /// Nothing is written while the guard is there.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.shared.turn)
+    }
+
+    /// Has nothing be written any more: another daemon does so now.
+    pub(crate) fn abandon(&self) {
+        lock(&self.shared.progress).abandoned = true;
+    }
+
     /// True if the thread has ended by itself.
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -127,7 +141,12 @@ fn run(shared: &Shared, mut write: impl FnMut() -> Result<(), String>, settled: 
         // What comes from now on is for the next write.
         let (upto, stop) = (progress.changes, progress.stop);
         drop(progress);
+        let turn = lock(&shared.turn);
+        if lock(&shared.progress).abandoned {
+            return;
+        }
         let error = write().err();
+        drop(turn);
         match &error {
             Some(error) if failed.as_ref() != Some(error) => {
                 log_at(Level::Error, format_args!("state: not written: {error}"));
@@ -196,6 +215,17 @@ mod tests {
         drop(results);
         drop(saver);
         assert_eq!(began.iter().count(), 2, "and once at the end");
+    }
+
+    #[test]
+    fn what_is_abandoned_is_not_written() {
+        let (saver, _results, began, _ended) = saver();
+        let turn = saver.hold();
+        saver.changed();
+        saver.abandon();
+        drop(turn);
+        drop(saver);
+        assert_eq!(began.iter().count(), 0);
     }
 
     #[test]

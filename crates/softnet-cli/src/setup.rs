@@ -80,7 +80,7 @@ pub(crate) fn start(
         small,
         large: Some(large),
     };
-    let devices = PortDevices { buffers };
+    let devices = PortDevices::new(buffers);
     let engine = Engine::with_config(pollers, pool, Clock::monotonic(), settings, devices);
     Ok(engine?)
 }

@@ -67,39 +67,54 @@ pub(crate) fn read(path: &Path, hash: &str, workers: usize) -> Result<Option<Sav
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(StateError::Read(path.to_owned(), why)),
     };
+    parse(path, &text, hash, workers).map(Some)
+}
+
+/// The state in a text, which is from `path`.
+pub(crate) fn parse(
+    path: &Path,
+    text: &str,
+    hash: &str,
+    workers: usize,
+) -> Result<Saved, StateError> {
     let head = text.lines().next().and_then(|line| line.strip_prefix(MARK));
     let head: Option<Head> = head.and_then(|head| serde_json::from_str(head).ok());
     let head = head.filter(|head| head.version == VERSION);
     let head = head.ok_or_else(|| StateError::Head(path.to_owned()))?;
     let file = path.display().to_string();
-    let (config, _) = config::checked(&file, &text, Some(workers))?;
-    Ok(Some(Saved {
+    let (config, _) = config::checked(&file, text, Some(workers))?;
+    Ok(Saved {
         config,
         added: Added {
             ports: head.ports,
             rate_groups: head.rate_groups,
         },
         is_of: head.configuration == hash,
-    }))
+    })
 }
 
 impl State {
-    /// Replaces the file that the configuration names, on the disk when this returns.
-    pub(crate) fn write(self) -> Result<(), StateError> {
+    /// Text of the state.
+    pub(crate) fn text(self) -> Result<String, serde_json::Error> {
         let State { added, running } = self;
-        let Some(path) = &running.state else {
-            return Ok(());
-        };
         let head = Head {
             version: VERSION,
             configuration: running.hash.clone(),
             ports: added.ports,
             rate_groups: added.rate_groups,
         };
-        let failed = |why| StateError::Write(path.to_owned(), why);
-        let head = serde_json::to_string(&head).map_err(|why| failed(why.into()))?;
-        let text = format!("{MARK}{head}\n{}", config::write(&running));
-        write_file(path, text.as_bytes()).map_err(|why| failed(io::Error::other(why)))
+        let head = serde_json::to_string(&head)?;
+        Ok(format!("{MARK}{head}\n{}", config::write(&running)))
+    }
+
+    /// Replaces the file that the configuration names, on the disk when this returns.
+    pub(crate) fn write(self) -> Result<(), StateError> {
+        let Some(path) = self.running.state.clone() else {
+            return Ok(());
+        };
+        let failed = |why| StateError::Write(path.clone(), why);
+        let text = self.text().map_err(|why| failed(why.into()))?;
+        write_file(&path, text.as_bytes()).map_err(|why| failed(io::Error::other(why)))
     }
 }
 

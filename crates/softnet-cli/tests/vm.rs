@@ -321,3 +321,44 @@ fn machines_at_a_switch_that_is_changed() {
     // A front end's socket is not ours to remove.
     assert!(scratch.path("vm2.sock").exists() && !scratch.path("vm1.sock").exists());
 }
+
+/// The front end keeps its connection, and the rings go on where they were.
+#[test]
+fn machines_go_on_while_the_daemon_is_replaced() {
+    let scratch = Scratch::new("vm-replace");
+    let ports = ["vm1", "vm2"].map(|name| port(&scratch, name, ""));
+    let mut daemon = Daemon::start(&scratch, &config(&ports, &["vm1", "vm2"]));
+    let mut machines = ["vm1", "vm2"].map(|name| Machine::at(&scratch, name, 1));
+    let is_up = |daemon: &Daemon<'_>| {
+        for name in ["vm1", "vm2"] {
+            wait_for("the link", || daemon.link(name)["up"] == json!(true));
+        }
+    };
+    is_up(&daemon);
+    for mark in 0..100 {
+        let [one, two] = &mut machines;
+        two.offer();
+        one.send(mark);
+        if mark % 33 == 32 {
+            // It has to come, by whichever daemon.
+            let mut command = softnet();
+            command.arg("run").arg(scratch.path("vm.toml"));
+            command.args(["--replace", "--socket"]);
+            let next = Running::start(command.arg(scratch.path("control")));
+            let output = daemon.running.finish();
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            daemon = Daemon {
+                running: next,
+                scratch: &scratch,
+            };
+            wait_for("the daemon", || daemon.ask("stats").status.success());
+            is_up(&daemon);
+        }
+        two.receive(mark);
+        assert!(!one.front_end.is_closed() && !two.front_end.is_closed());
+    }
+    daemon.stop();
+    for name in ["vm1.sock", "vm2.sock", "control"] {
+        assert!(!scratch.path(name).exists(), "{name}");
+    }
+}

@@ -2,12 +2,14 @@
 
 use std::error::Error;
 use std::fmt::Debug;
+use std::sync::Weak;
 
 use softnet::tx::TxRing;
 use softnet_engine::rx::RxQueue;
 use softnet_engine::{Opened, Settings, Virtual};
 
 use crate::Buffers;
+use crate::handover::{Continued, Handover};
 use crate::rights::Subject;
 
 /// Smallest and largest MTU of an Ethernet device: the longest IP packet of a frame of 65,535
@@ -50,6 +52,26 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<Self::Rx, Self::Tx>, Self::Error>;
+
+    /// An open device, if another process can go on with it.
+    fn continued(&self, _opened: &Opened<Self::Rx, Self::Tx>) -> Option<Weak<dyn Continued>> {
+        None
+    }
+
+    /// As [`open`](Driver::open), from what another process handed over.
+    ///
+    /// # Errors
+    /// If these are not the device's; `handed` is closed then.
+    fn resume(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Opened<Self::Rx, Self::Tx>, Self::Error> {
+        drop(handed);
+        self.open(settings, queues, buffers)
+    }
 
     /// Has an open device follow the settings of its link, as far as it has such settings.
     ///

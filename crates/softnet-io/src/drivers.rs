@@ -18,6 +18,7 @@ use crate::Buffers;
 use crate::af_packet::{AfPacketRx, AfPacketSpec, AfPacketTx};
 use crate::dgram::{DgramRx, DgramSpec, DgramTx};
 use crate::driver::Driver;
+use crate::handover::{Handover, Handovers, OpenDevice};
 use crate::null::{NullRx, NullSpec, NullTx};
 use crate::pcap::{PcapRx, PcapSpec, PcapTx};
 use crate::rights::Subject;
@@ -173,10 +174,21 @@ macro_rules! drivers {
                 settings: &Settings,
                 queues: usize,
             ) -> Result<Opened<PortRx, PortTx>, DeviceError> {
+                let handed = self.handovers.take(spec);
                 match spec {
-                    $(DeviceSpec::$driver(spec) => {
-                        let opened = spec.open(settings, queues, &self.buffers);
-                        opened.map(any).map_err(DeviceError::$driver)
+                    $(DeviceSpec::$driver(own) => {
+                        let resumed = handed.and_then(|handed| {
+                            own.resume(settings, queues, &self.buffers, handed).ok()
+                        });
+                        let opened = match resumed {
+                            Some(resumed) => Ok(resumed),
+                            None => own.open(settings, queues, &self.buffers),
+                        };
+                        let opened = opened.map_err(DeviceError::$driver)?;
+                        if let Some(device) = own.continued(&opened) {
+                            self.handovers.note(&settings.name, spec, device);
+                        }
+                        Ok(any(opened))
                     })*
                 }
             }
@@ -287,6 +299,40 @@ impl Default for DeviceSpec {
 pub struct PortDevices {
     /// Pools that received frames go to.
     pub buffers: Buffers,
+    handovers: Handovers,
+}
+
+impl PortDevices {
+    /// Devices that receive into these pools.
+    pub fn new(buffers: Buffers) -> PortDevices {
+        PortDevices {
+            buffers,
+            handovers: Handovers::default(),
+        }
+    }
+
+    /// The open devices with which another process can go on.
+    pub fn open_devices(&self) -> Vec<OpenDevice> {
+        self.handovers.open()
+    }
+
+    /// Devices opened so far, and those that are open, with which another process could go on: none
+    /// of both changes while none comes or goes.
+    pub fn openings(&self) -> (u64, usize) {
+        self.handovers.openings()
+    }
+
+    /// Has a device be opened from what was handed over, when it is opened next.
+    pub fn give(&self, spec: DeviceSpec, handed: Handover) {
+        self.handovers.give(spec, handed);
+    }
+
+    /// The other process is gone, or has failed: closes what was given and not opened; files of
+    /// sockets go with their devices from now on.
+    pub fn own(&self) {
+        self.handovers.clear();
+        self.handovers.own();
+    }
 }
 
 /// Threads that close devices at once, each with as much stack.

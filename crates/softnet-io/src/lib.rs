@@ -16,7 +16,7 @@
 //! use softnet_io::{Buffers, Poller, PortDevices, TapSpec};
 //!
 //! let pool = Pool::new(PoolConfig { buffers: 65_536, buffer_size: 2048 })?;
-//! let devices = PortDevices { buffers: Buffers { small: pool.clone(), large: None } };
+//! let devices = PortDevices::new(Buffers { small: pool.clone(), large: None });
 //! let engine = Engine::start(vec![Poller::new()?], pool, Clock::monotonic(), devices)?;
 //! let mut port = PortSpec::new("tap0");
 //! port.options.device = TapSpec {
@@ -39,6 +39,8 @@ pub mod dgram;
 mod driver;
 mod drivers;
 mod fresh;
+mod handover;
+mod inherited;
 mod link;
 mod listener;
 mod memory;
@@ -64,6 +66,8 @@ pub use confine::{ConfineError, confine};
 pub use dgram::{Dgram, DgramSpec};
 pub use driver::{Driver, ETHERNET_MTUS};
 pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
+pub use handover::{Continued, Handover, OpenDevice};
+pub use inherited::inherited_files;
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use listener::{Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
 pub use memory::SharedMemory;

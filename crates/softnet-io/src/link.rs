@@ -350,6 +350,16 @@ impl Links {
         })
     }
 
+    /// The Ethernet address of an interface.
+    pub(crate) fn mac(&mut self, index: u32) -> Result<Option<[u8; 6]>, LinkError> {
+        let link = self.get(index, "read the interface's address")?;
+        let mut attributes = link.attributes.iter();
+        Ok(attributes.find_map(|attribute| match attribute {
+            LinkAttribute::Address(address) => address.as_slice().try_into().ok(),
+            _ => None,
+        }))
+    }
+
     fn get(&mut self, index: u32, what: &str) -> Result<LinkMessage, LinkError> {
         let refused = |source| LinkError::Refused {
             what: what.to_owned(),

@@ -6,12 +6,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, chownat, fchmod, flock, open};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen,
+    socket_with,
 };
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -107,8 +109,9 @@ pub enum Descriptors {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
-    /// Number under which its file is noted.
-    number: u64,
+    listen: Listen,
+    /// Number under which its file is noted; 0 while another process has the file.
+    number: AtomicU64,
 }
 
 fn unix(kind: SocketType) -> rustix::io::Result<OwnedFd> {
@@ -147,11 +150,19 @@ pub struct Bind {
     descriptors: Descriptors,
 }
 
-/// Removes the file of a listening socket, by its number.
+/// Removes the file of a listening socket, by its number, unless another process has it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Forget {
     number: u64,
+    keep: bool,
+}
+
+/// Takes over a socket that another process made, with its file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adopt {
+    listen: Listen,
 }
 
 /// Connects to a listening socket.
@@ -186,7 +197,47 @@ impl Listener {
             what: "get the socket",
             source: io::ErrorKind::InvalidData.into(),
         })?;
-        Ok(Listener { socket, number })
+        Ok(Listener {
+            socket,
+            listen: config.clone(),
+            number: number.into(),
+        })
+    }
+
+    /// Listens with a socket that another process made there, and which has the file until
+    /// [`own`](Listener::own) is called.
+    pub fn take(config: &Listen, socket: OwnedFd) -> Listener {
+        Listener {
+            socket,
+            listen: config.clone(),
+            number: AtomicU64::new(0),
+        }
+    }
+
+    /// Has the socket's file go with this value, if another process has it, and gives it the mode
+    /// and the group.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn own(&self) -> Result<(), ListenError> {
+        if self.number.load(Ordering::Relaxed) == 0 {
+            let listen = self.listen.clone();
+            let (number, _) = rights::ask(None, Adopt { listen }, &[self.socket.as_fd()])?;
+            self.number.store(number, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Leaves the socket's file to another process, however this one ends.
+    pub fn keep(&self) {
+        self.forget(true);
+    }
+
+    fn forget(&self, keep: bool) {
+        let number = self.number.swap(0, Ordering::Relaxed);
+        if number != 0 {
+            rights::tell(Forget { number, keep });
+        }
     }
 }
 
@@ -214,9 +265,79 @@ impl Privileged for Forget {
     type Error = ListenError;
 
     fn perform(self, _: Vec<OwnedFd>, ledger: &Ledger) -> Performed<(), ListenError> {
-        drop(ledger.forget_socket(self.number));
+        let file = ledger.forget_socket(self.number);
+        if self.keep {
+            file.map(SocketFile::keep);
+        }
         Ok(((), Vec::new()))
     }
+}
+
+impl Privileged for Adopt {
+    const OF_NETWORK: bool = false;
+    type Answer = u64;
+    type Error = ListenError;
+
+    fn perform(self, files: Vec<OwnedFd>, ledger: &Ledger) -> Performed<u64, ListenError> {
+        let path = &self.listen.path;
+        let replaced = || ListenError::Replaced(path.clone());
+        let socket = files.first().ok_or_else(replaced)?;
+        let name = getsockname(socket).ok();
+        let name = name.and_then(|name| SocketAddrUnix::try_from(name).ok());
+        let address = SocketAddrUnix::new(path.as_path()).map_err(|_| replaced())?;
+        if name != Some(address) {
+            return Err(replaced());
+        }
+        let file = take_file(&self.listen, |_| true)?;
+        let number = ledger.note_socket(file);
+        let number = number.ok_or_else(|| ListenError::Io {
+            path: path.clone(),
+            what: "have so many sockets",
+            source: Errno::MFILE.into(),
+        })?;
+        Ok((number, Vec::new()))
+    }
+}
+
+/// The file of a socket of ours, with its mode and group.
+fn take_file(
+    config: &Listen,
+    is_ours: impl FnOnce(&fs::Metadata) -> bool,
+) -> Result<SocketFile, ListenError> {
+    let path = &config.path;
+    let io = |what| {
+        move |source: io::Error| ListenError::Io {
+            path: path.clone(),
+            what,
+            source,
+        }
+    };
+    let errno = |what| move |errno: Errno| io(what)(errno.into());
+    // Whoever may write in the directory may have put something else there by now, so what was
+    // found is changed, not what has the name.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(errno("find the socket"))?;
+    let found = fs::File::from(file.try_clone().map_err(io("find the socket"))?);
+    let found = found.metadata().map_err(io("find the socket"))?;
+    let is_own = found.file_type().is_socket() && found.uid() == geteuid().as_raw();
+    if !is_own || !is_ours(&found) {
+        return Err(ListenError::Replaced(path.clone()));
+    }
+    let taken = SocketFile {
+        path: path.clone(),
+        file: (found.dev(), found.ino()),
+    };
+    let set = || {
+        if let Some(group) = config.group {
+            let group = Some(Gid::from_raw(group));
+            chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
+                .map_err(errno("set the group"))?;
+        }
+        let mode = fs::Permissions::from_mode(config.mode & 0o777);
+        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        fs::set_permissions(file, mode).map_err(io("set the mode"))
+    };
+    set().map(|()| taken)
 }
 
 impl Privileged for Connect {
@@ -330,30 +451,7 @@ impl Bind {
         // group.
         fchmod(&socket, Mode::empty()).map_err(errno("set the mode"))?;
         bind(&socket, &address).map_err(errno("bind"))?;
-        // Whoever may write in the directory may have put something else there by now, so what was
-        // found is changed, not what has the name.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = open(path, flags, Mode::empty()).map_err(errno("find the socket"))?;
-        let found = fs::File::from(file.try_clone().map_err(io("find the socket"))?);
-        let found = found.metadata().map_err(io("find the socket"))?;
-        let is_ours = found.file_type().is_socket()
-            && found.uid() == geteuid().as_raw()
-            && found.mode() & 0o777 == 0;
-        if !is_ours {
-            return Err(ListenError::Replaced(path.clone()));
-        }
-        let made = SocketFile {
-            path: path.clone(),
-            file: (found.dev(), found.ino()),
-        };
-        if let Some(group) = config.group {
-            let group = Some(Gid::from_raw(group));
-            chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
-                .map_err(errno("set the group"))?;
-        }
-        let mode = fs::Permissions::from_mode(config.mode & 0o777);
-        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
-        fs::set_permissions(file, mode).map_err(io("set the mode"))?;
+        let made = take_file(config, |found| found.mode() & 0o777 == 0)?;
         if self.kind != SocketKind::Datagram {
             listen(&socket, self.backlog).map_err(errno("listen"))?;
         }
@@ -370,9 +468,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        rights::tell(Forget {
-            number: self.number,
-        });
+        self.forget(false);
     }
 }
 

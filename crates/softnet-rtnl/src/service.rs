@@ -1,6 +1,7 @@
 //! Every request to the module that answers its type.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softnet_engine::{Devices, Engine};
@@ -36,6 +37,7 @@ pub struct Rtnl<D: Devices> {
     keep: Option<Box<dyn Keep>>,
     /// Told of each request that changed something.
     audit: Audit,
+    released: Box<dyn FnMut(OwnedFd) + Send>,
     /// Something was changed since.
     is_changed: bool,
 }
@@ -81,6 +83,7 @@ impl<D: Devices> Rtnl<D> {
             operate: Box::new(|_, _, _| Err(Errno::EOPNOTSUPP.into())),
             keep: None,
             audit: Box::new(|_, _| {}),
+            released: Box::new(drop),
             is_changed: false,
         }
     }
@@ -103,6 +106,12 @@ impl<D: Devices> Rtnl<D> {
     /// Has `audit` told who made each change of rtnetlink, and which: type and link.
     pub fn audit(mut self, audit: impl FnMut(&Client, &str) + Send + 'static) -> Rtnl<D> {
         self.audit = Box::new(audit);
+        self
+    }
+
+    /// Has `released` called with connections as [`Service::release`] says.
+    pub fn on_release(mut self, released: impl FnMut(OwnedFd) + Send + 'static) -> Rtnl<D> {
+        self.released = Box::new(released);
         self
     }
 
@@ -210,6 +219,10 @@ impl<D: Devices> Service for Rtnl<D> {
         self.is_changed |= operation.is_change() && text.is_ok();
         self.changes(replies);
         text
+    }
+
+    fn release(&mut self, connection: OwnedFd) {
+        (self.released)(connection);
     }
 
     fn begin_batch(&mut self) {

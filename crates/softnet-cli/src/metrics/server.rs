@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 #[cfg(test)]
 use std::net::SocketAddr;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -67,6 +68,24 @@ impl Server {
                 }
             },
         })
+    }
+
+    /// Goes on with the socket of another daemon.
+    pub(crate) fn take(place: &Place, socket: OwnedFd) -> Server {
+        Server {
+            listener: match place {
+                Place::Tcp(_) => Listener::Tcp(socket.into()),
+                Place::Unix(_) => Listener::Unix(socket.into()),
+            },
+        }
+    }
+
+    /// A copy of the socket, for another daemon.
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Listener::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        }
     }
 
     /// The address, if it is one: with its port, also where 0 was asked for.

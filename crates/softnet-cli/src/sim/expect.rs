@@ -469,8 +469,8 @@ impl fmt::Display for Outcome<'_> {
             Some(broken) => write!(
                 f,
                 "first broken from {} to {} ({})",
-                super::output::time(broken.from.0),
-                super::output::time(broken.until.0),
+                super::shown::time(broken.from.0),
+                super::shown::time(broken.until.0),
                 figure.text(broken.measured)
             ),
             None => write!(f, "no window of 100 ms breaks it alone"),

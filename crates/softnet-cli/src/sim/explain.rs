@@ -8,7 +8,7 @@ use softnet::wire::{self, L4};
 use softnet_tc::Handle;
 use softnet_tc::sim::{Fate, Look, Story};
 
-use super::output::time;
+use super::shown::time;
 
 fn class(class: Handle) -> String {
     match class == Handle::ROOT {

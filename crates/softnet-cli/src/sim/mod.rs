@@ -10,8 +10,8 @@ mod generate;
 mod output;
 mod outside;
 mod script;
-mod shown;
 mod series;
+mod shown;
 mod svg;
 mod watch;
 

@@ -50,7 +50,7 @@ type Retired<R> = (Vec<DeviceStats>, Vec<R>);
 
 /// Receive queues of a port, and what goes with them: made before workers know them, or kept from
 /// before.
-struct Receiving<D: Devices> {
+pub(super) struct Receiving<D: Devices> {
     /// The port.
     number: u16,
     napis: Vec<Arc<Napi<D::Rx, D::Tx>>>,
@@ -395,7 +395,7 @@ impl<D: Devices> State<D> {
     }
 
     /// Receive queues for a port, which no worker knows yet.
-    fn receiving(
+    pub(super) fn receiving(
         &mut self,
         number: u16,
         device: Option<&Arc<Device<D::Tx>>>,
@@ -440,7 +440,10 @@ impl<D: Devices> State<D> {
     }
 
     /// Has workers receive by these in place of what the ports had: all or none.
-    fn receive(&mut self, mut ports: Vec<Receiving<D>>) -> Result<(), (u16, EngineError)> {
+    pub(super) fn receive(
+        &mut self,
+        mut ports: Vec<Receiving<D>>,
+    ) -> Result<(), (u16, EngineError)> {
         let quiet = |state: &Self, to: &Receiving<D>| {
             to.napis.is_empty() && state.slot(to.number).napis.is_empty()
         };

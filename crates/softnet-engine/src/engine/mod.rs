@@ -27,6 +27,7 @@ mod ring_files;
 mod spec;
 mod state;
 mod stats;
+mod suspend;
 mod trees;
 mod vlans;
 

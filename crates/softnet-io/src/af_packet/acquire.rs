@@ -2,7 +2,7 @@
 //! namespace).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netdevice;
@@ -24,6 +24,8 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 pub struct Open {
     pub(super) interface: String,
     pub(super) queues: usize,
+    /// The sockets are there: another process handed them over.
+    pub(super) handed: bool,
 }
 
 /// An interface that was opened.
@@ -57,7 +59,7 @@ impl Privileged for Open {
         Some(Subject::Interface(place.cloned(), interface))
     }
 
-    fn perform(self, _: Vec<OwnedFd>, _: &Ledger) -> Performed<Opened, AfPacketError> {
+    fn perform(self, handed: Vec<OwnedFd>, _: &Ledger) -> Performed<Opened, AfPacketError> {
         if !(1..=MAX_QUEUES).contains(&self.queues) {
             return Err(AfPacketError::BadQueues(self.queues));
         }
@@ -66,7 +68,10 @@ impl Privileged for Open {
             events,
             index,
             udp_segmentation,
-        } = here(&self)?;
+        } = match self.handed {
+            true => taken(&self, handed)?,
+            false => here(&self)?,
+        };
         let mut files = vec![OwnedFd::from(events)];
         files.extend(sockets);
         let opened = Opened {
@@ -95,6 +100,9 @@ pub enum AfPacketError {
          namespace"
     )]
     NotAllowed(String),
+    /// Sockets that were handed over are others.
+    #[error("the sockets that were handed over are not those of the interface '{0}'")]
+    OtherSockets(String),
     /// The kernel refused a step.
     #[error("cannot use the interface '{interface}': {what} was refused")]
     Refused {
@@ -107,10 +115,12 @@ pub enum AfPacketError {
     },
 }
 
-/// Opens the sockets of a port in a namespace (ours if `None`). They receive from then on.
+/// Opens the sockets of a port in a namespace (ours if `None`), or takes `handed` ones. They
+/// receive from then on.
 pub(crate) fn acquire(
     netns: Option<&NetnsSpec>,
     open: Open,
+    handed: &[BorrowedFd<'_>],
 ) -> Result<Files, AskError<AfPacketError>> {
     let (
         Opened {
@@ -118,12 +128,37 @@ pub(crate) fn acquire(
             udp_segmentation,
         },
         files,
-    ) = rights::ask(netns, open, &[])?;
+    ) = rights::ask(netns, open, handed)?;
     let mut files = files.into_iter();
     let missing = || AskError::Channel(io::ErrorKind::InvalidData.into());
     Ok(Files {
         events: files.next().ok_or_else(missing)?.into(),
         sockets: files.collect(),
+        index,
+        udp_segmentation,
+    })
+}
+
+/// Sockets that another process opened at the interface, which is in the calling thread's
+/// namespace.
+fn taken(request: &Open, sockets: Vec<OwnedFd>) -> Result<Files, AfPacketError> {
+    let other = || AfPacketError::OtherSockets(request.interface.clone());
+    let index = Links::open()?.index(&request.interface)?;
+    let events = LinkEvents::open(index)?;
+    let mut udp_segmentation = false;
+    for socket in &sockets {
+        let bound = sys::bound_to(socket.as_fd()).map_err(|_| other())?;
+        if bound != Some(index) {
+            return Err(other());
+        }
+        udp_segmentation = sys::set_vnet_header(socket.as_fd()).map_err(|_| other())?;
+    }
+    if sockets.len() != request.queues {
+        return Err(other());
+    }
+    Ok(Files {
+        sockets,
+        events,
         index,
         udp_segmentation,
     })

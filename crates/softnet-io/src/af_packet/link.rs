@@ -1,6 +1,7 @@
 //! The interface behind a port: whether it is up and has a carrier, its MTU, and what the sockets
 //! had to drop.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use super::sys;
+use crate::handover::{Continued, Handover, copies};
 use crate::link::LinkEvents;
 
 /// The interface of a port.
@@ -41,6 +43,15 @@ impl AfPacketLink {
 
     pub(super) fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
+    }
+}
+
+impl Continued for AfPacketLink {
+    fn hand_over(&self) -> io::Result<Handover> {
+        Ok(Handover {
+            files: copies(&self.sockets)?,
+            rest: Vec::new(),
+        })
     }
 }
 

@@ -20,6 +20,7 @@ mod spec;
 mod sys;
 mod tx;
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use softnet::tx::Features;
@@ -31,8 +32,8 @@ pub use spec::AfPacketSpec;
 pub use tx::AfPacketTx;
 
 use self::acquire::{Files, acquire};
-use crate::Buffers;
 use crate::rights::AskError;
+use crate::{Buffers, Handover};
 
 /// The most queues: members of a fanout group.
 pub const MAX_QUEUES: usize = 256;
@@ -63,11 +64,24 @@ impl AfPacket {
         mtu: u32,
         buffers: &Buffers,
     ) -> Result<AfPacket, AskError<AfPacketError>> {
+        AfPacket::with(spec, queues, mtu, buffers, &Handover::default())
+    }
+
+    /// As [`open`](AfPacket::open), by the sockets of another process if it has handed over some.
+    pub(crate) fn with(
+        spec: &AfPacketSpec,
+        queues: usize,
+        mtu: u32,
+        buffers: &Buffers,
+        handed: &Handover,
+    ) -> Result<AfPacket, AskError<AfPacketError>> {
         let open = Open {
             interface: spec.interface.clone(),
             queues,
+            handed: !handed.files.is_empty(),
         };
-        let files = acquire(spec.netns.as_ref(), open)?;
+        let sockets: Vec<_> = handed.files.iter().map(AsFd::as_fd).collect();
+        let files = acquire(spec.netns.as_ref(), open, &sockets)?;
         Ok(AfPacket::from_files(files, mtu, buffers))
     }
 

@@ -1,9 +1,12 @@
 //! The driver `af_packet` in an engine.
 
+use std::sync::{Arc, Weak};
+
 use softnet_engine::{Opened, Settings};
 
 use super::{AfPacket, AfPacketError, AfPacketRx, AfPacketTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::handover::{Continued, Handover};
 use crate::rights::{AskError, Subject};
 use crate::{Buffers, NetnsSpec};
 
@@ -52,6 +55,24 @@ impl Driver for AfPacketSpec {
         let AfPacket {
             rx, tx, features, ..
         } = AfPacket::open(self, queues, settings.mtu, buffers)?;
+        Ok(Opened { rx, tx, features })
+    }
+
+    fn continued(&self, opened: &Opened<AfPacketRx, AfPacketTx>) -> Option<Weak<dyn Continued>> {
+        let link: Arc<dyn Continued> = opened.tx.first()?.link().clone();
+        Some(Arc::downgrade(&link))
+    }
+
+    fn resume(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Opened<AfPacketRx, AfPacketTx>, AskError<AfPacketError>> {
+        let AfPacket {
+            rx, tx, features, ..
+        } = AfPacket::with(self, queues, settings.mtu, buffers, &handed)?;
         Ok(Opened { rx, tx, features })
     }
 

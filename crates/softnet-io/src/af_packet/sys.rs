@@ -144,6 +144,35 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// The index of the interface that a socket is bound to; none if that is gone.
+pub(super) fn bound_to(socket: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
+    let mut address = libc::sockaddr_ll {
+        sll_family: 0,
+        sll_protocol: 0,
+        sll_ifindex: -1,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let mut length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to the address, which has as many, of any
+    // values that integers have.
+    let done = unsafe {
+        libc::getsockname(
+            socket.as_raw_fd(),
+            (&raw mut address).cast(),
+            &raw mut length,
+        )
+    };
+    if done != 0 {
+        return Err(last_error());
+    }
+    let is_one = i32::from(address.sll_family) == libc::AF_PACKET;
+    let index = u32::try_from(address.sll_ifindex).ok();
+    Ok(index.filter(|&index| is_one && index > 0))
+}
+
 /// Drops all frames from now on (`SO_ATTACH_FILTER`).
 pub(super) fn receive_nothing(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut program = [libc::sock_filter {

@@ -47,6 +47,10 @@ impl AfPacketTx {
             frames: 4,
         }
     }
+
+    pub(super) fn link(&self) -> &Arc<AfPacketLink> {
+        &self.link
+    }
 }
 
 impl TxRing for AfPacketTx {

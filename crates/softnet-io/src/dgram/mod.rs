@@ -14,6 +14,7 @@ mod rx;
 mod spec;
 mod tx;
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ pub use rx::DgramRx;
 pub use spec::{DgramError, DgramSpec};
 pub use tx::DgramTx;
 
+use crate::handover::{Continued, Handover};
 use crate::listener::datagram_socket;
 use crate::{Buffers, Descriptors, Listen, Listener, SocketKind, group_id};
 
@@ -78,12 +80,66 @@ impl Socket {
     }
 }
 
+impl Continued for Socket {
+    fn hand_over(&self) -> io::Result<Handover> {
+        let peer = self.peer();
+        let rest = peer.and_then(|peer| {
+            let path = peer.path_bytes().map(|path| (PATH, path.to_owned()));
+            let name = || peer.abstract_name().map(|name| (NAME, name.to_owned()));
+            let (kind, bytes) = path.or_else(name)?;
+            Some([&[kind][..], &bytes].concat())
+        });
+        Ok(Handover {
+            files: vec![self.fd().try_clone_to_owned()?],
+            rest: rest.unwrap_or_default(),
+        })
+    }
+
+    fn keep(&self) {
+        if let File::Bound(listener) = &self.file {
+            listener.keep();
+        }
+    }
+
+    fn own(&self) {
+        if let File::Bound(listener) = &self.file {
+            // One that somebody else has replaced is theirs.
+            let _ = listener.own();
+        }
+    }
+}
+
+/// Kinds of addresses that are handed over.
+const PATH: u8 = 0;
+const NAME: u8 = 1;
+
+/// The address of a peer that was handed over.
+fn address_of(rest: &[u8]) -> Option<SocketAddrUnix> {
+    let (&kind, bytes) = rest.split_first()?;
+    match kind {
+        PATH => SocketAddrUnix::new(bytes).ok(),
+        NAME => SocketAddrUnix::new_abstract_name(bytes).ok(),
+        _ => None,
+    }
+}
+
 impl Dgram {
     /// Makes the socket. `mtu`: longest IP packet in bytes.
     ///
     /// # Errors
     /// [`DgramError`].
     pub fn open(spec: &DgramSpec, mtu: u32, buffers: &Buffers) -> Result<Dgram, DgramError> {
+        Dgram::resume(spec, mtu, buffers, Handover::default())
+    }
+
+    /// As [`open`](Dgram::open), with the socket and the peer that another process had.
+    fn resume(
+        spec: &DgramSpec,
+        mtu: u32,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Dgram, DgramError> {
+        let had = handed.files.into_iter().next();
         let path = spec.socket.path.clone();
         let (file, peer) = if spec.socket.server {
             let group = spec.socket.group.as_deref().map(group_id).transpose()?;
@@ -92,20 +148,26 @@ impl Dgram {
                 mode: spec.socket.mode,
                 group,
             };
-            let bound = Listener::bind(&listen, SocketKind::Datagram, 0, Descriptors::Refused)?;
-            (File::Bound(bound), None)
+            let bound = match had {
+                Some(socket) => Listener::take(&listen, socket),
+                None => Listener::bind(&listen, SocketKind::Datagram, 0, Descriptors::Refused)?,
+            };
+            (File::Bound(bound), address_of(&handed.rest))
         } else {
             let address = SocketAddrUnix::new(path.as_path());
             let address = address.map_err(|error| DgramError::BadPath {
                 path,
                 source: error.into(),
             })?;
-            let socket = datagram_socket()?;
+            let socket = match had {
+                Some(socket) => socket,
+                None => datagram_socket()?,
+            };
             (File::Anonymous(socket), Some(address))
         };
         let socket = Arc::new(Socket {
             file,
-            is_client: peer.is_some(),
+            is_client: !spec.socket.server,
             peer: Mutex::new(peer),
             serial: AtomicU64::new(0),
         });

@@ -45,6 +45,10 @@ impl DgramRx {
         }
     }
 
+    pub(super) fn socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
     /// Receives a frame, or says why it was dropped. `None`: there is none.
     fn receive(&mut self, left: usize) -> Option<Result<Packet, DropReason>> {
         let mut posted = self.posted.take().or_else(|| self.fresh.small(left));

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 
 use softnet_engine::{Opened, Settings};
 
 use super::{Dgram, DgramRx, DgramTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::handover::{Continued, Handover};
 use crate::vhost_user::SocketSpec;
 use crate::{Buffers, ListenError};
 
@@ -59,6 +61,29 @@ impl Driver for DgramSpec {
             return Err(DgramError::BadQueues(queues));
         }
         let Dgram { rx, tx, features } = Dgram::open(self, settings.mtu, buffers)?;
+        Ok(Opened {
+            rx: vec![rx],
+            tx: vec![tx],
+            features,
+        })
+    }
+
+    fn continued(&self, opened: &Opened<DgramRx, DgramTx>) -> Option<Weak<dyn Continued>> {
+        let socket: Arc<dyn Continued> = opened.rx.first()?.socket().clone();
+        Some(Arc::downgrade(&socket))
+    }
+
+    fn resume(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Opened<DgramRx, DgramTx>, DgramError> {
+        if queues != 1 {
+            return Err(DgramError::BadQueues(queues));
+        }
+        let Dgram { rx, tx, features } = Dgram::resume(self, settings.mtu, buffers, handed)?;
         Ok(Opened {
             rx: vec![rx],
             tx: vec![tx],

@@ -56,9 +56,9 @@ impl Writer {
             std::thread::Builder::new()
                 .name("pcap write".to_owned())
                 .spawn(move || {
-                rights::port_thread();
-                write(&from, file, &shared);
-            })?
+                    rights::port_thread();
+                    write(&from, file, &shared);
+                })?
         };
         Ok(Writer {
             to: Some(to),

@@ -16,11 +16,18 @@ use serde::de::DeserializeOwned;
 /// Longest message, in bytes.
 const LONGEST: usize = 64 * 1024;
 /// Files with one message (the kernel's limit is 253).
-pub(super) const FILES: usize = 250;
+pub const FILES: usize = 250;
 
 /// One end.
 #[derive(Debug)]
-pub(super) struct Channel(pub(super) OwnedFd);
+pub struct Channel(pub(super) OwnedFd);
+
+impl From<OwnedFd> for Channel {
+    /// A connected socket of that type.
+    fn from(socket: OwnedFd) -> Channel {
+        Channel(socket)
+    }
+}
 
 impl Channel {
     /// Both ends.
@@ -31,7 +38,10 @@ impl Channel {
     }
 
     /// Sends one message. Waits for room unless `flags` say otherwise.
-    pub(super) fn send(
+    ///
+    /// # Errors
+    /// If it is too long, has more than [`FILES`] files, or the connection is at its end.
+    pub fn send(
         &self,
         message: &impl Serialize,
         files: &[BorrowedFd<'_>],
@@ -53,7 +63,10 @@ impl Channel {
     }
 
     /// The next message; `None` at the end of the connection.
-    pub(super) fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    ///
+    /// # Errors
+    /// If it is no such message, no file descriptors are left, or the connection fails.
+    pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         let Some((bytes, files)) = self.receive_bytes()? else {
             return Ok(None);
         };

@@ -72,6 +72,14 @@ pub(crate) struct SocketFile {
     pub(crate) file: (u64, u64),
 }
 
+impl SocketFile {
+    /// Leaves the file where it is.
+    pub(crate) fn keep(mut self) {
+        // No file has it.
+        self.file = (0, 0);
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         use std::os::unix::fs::MetadataExt;

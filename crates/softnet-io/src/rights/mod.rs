@@ -35,6 +35,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{NetnsError, NetnsSpec};
 
+pub use channel::{Channel, FILES};
 pub use client::{HelperError, helper_is_gone, make_devices_here, start_helper, stop_helper};
 pub use confine::{RightsError, confine, forgo_rest, raise_limits, wait_for_threads};
 pub(crate) use interface::here;

@@ -133,7 +133,10 @@ impl Passt {
     /// Reads what it says, and keeps the last of it. Blocks until it says something, or ends.
     pub(crate) fn listen(&mut self) {
         let mut some = [0; WORDS];
-        let read = self.words.as_ref().map(|file| rustix::io::read(file, &mut some));
+        let read = self
+            .words
+            .as_ref()
+            .map(|file| rustix::io::read(file, &mut some));
         match read {
             Some(Err(rustix::io::Errno::INTR)) => {}
             Some(Ok(length)) if length > 0 => {

@@ -63,6 +63,8 @@ requests! {
     Listen(crate::listener::Bind),
     /// Removes the file of such a socket.
     Forget(crate::listener::Forget),
+    /// Takes over such a socket of another process.
+    Adopt(crate::listener::Adopt),
     /// Connects to a Unix socket.
     Connect(crate::listener::Connect),
     /// Replaces a file.

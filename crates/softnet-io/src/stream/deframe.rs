@@ -22,7 +22,23 @@ pub struct Deframer {
     filled: Range<usize>,
 }
 
+impl From<Vec<u8>> for Deframer {
+    /// With bytes that were received before: at most as many as ever wait.
+    fn from(mut bytes: Vec<u8>) -> Deframer {
+        bytes.truncate(LENGTH + MAX_FRAME);
+        Deframer {
+            filled: 0..bytes.len(),
+            bytes,
+        }
+    }
+}
+
 impl Deframer {
+    /// Bytes that were not taken.
+    pub fn waiting(&self) -> &[u8] {
+        &self.bytes[self.filled.clone()]
+    }
+
     /// Room for what is received next, never empty when all whole frames were taken.
     pub fn room(&mut self) -> &mut [u8] {
         self.bytes.resize(CAPACITY, 0);

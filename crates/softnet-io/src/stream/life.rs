@@ -12,7 +12,7 @@ use rustix::time::Timespec;
 use super::port::{Port, drain, notify};
 use super::uplink::Starts;
 use crate::rights::Passt;
-use crate::{Listener, PeerCredentials, rights};
+use crate::{PeerCredentials, rights};
 
 /// Time between two tries to connect, and between the end of a connection and the next.
 const AGAIN: Timespec = Timespec {
@@ -36,15 +36,13 @@ pub(super) struct Life {
     pub(super) port: Arc<Port>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// Removes the socket's file.
-    _listener: Option<Listener>,
 }
 
 impl Life {
     pub(super) fn start(
         port: Arc<Port>,
         mut place: Place,
-        listener: Option<Listener>,
+        mut connection: Option<OwnedFd>,
     ) -> io::Result<Life> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let thread = {
@@ -53,14 +51,13 @@ impl Life {
                 .name("stream".to_owned())
                 .spawn(move || {
                     rights::port_thread();
-                    while serve(&port, &mut place, &stop).is_some() {}
+                    while serve(&port, connection.take(), &mut place, &stop).is_some() {}
                 })?
         };
         Ok(Life {
             port,
             stop,
             thread: Some(thread),
-            _listener: listener,
         })
     }
 }
@@ -75,16 +72,23 @@ impl Drop for Life {
     }
 }
 
-/// Serves one connection, from before it is made to its end. `None`: the port is closed.
-fn serve(port: &Port, place: &mut Place, stop: &OwnedFd) -> Option<()> {
-    let made = match place {
-        Place::Listen(listener) => {
+/// Serves one connection, the one that there is or from before it is made, to its end. `None`: the
+/// port is closed.
+fn serve(
+    port: &Port,
+    connection: Option<OwnedFd>,
+    place: &mut Place,
+    stop: &OwnedFd,
+) -> Option<()> {
+    let made = match (connection, &mut *place) {
+        (Some(connection), _) => Ok(connection),
+        (None, Place::Listen(listener)) => {
             wait(&[stop, listener], None)?;
             accept_with(&*listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
                 .map_err(io::Error::from)
         }
-        Place::Make(make) => make(),
-        Place::Start(starts) => starts.next(),
+        (None, Place::Make(make)) => make(),
+        (None, Place::Start(starts)) => starts.next(),
     };
     // A queue that lost the last connection may have told so twice.
     drain(&port.lost);

@@ -35,7 +35,7 @@ pub use tx::StreamTx;
 pub use uplink::Uplink;
 
 use self::life::{Life, Place};
-use self::port::Port;
+use self::port::{Handed, Parts, Port};
 use self::uplink::Starts;
 use crate::listener::connect_unix;
 use crate::{Buffers, Descriptors, Listen, Listener, SocketKind, group_id};
@@ -58,8 +58,24 @@ impl Stream {
     /// # Errors
     /// [`StreamError`].
     pub fn open(spec: &StreamSpec, mtu: u32, buffers: &Buffers) -> Result<Stream, StreamError> {
+        Stream::resume(spec, mtu, buffers, Handed::default())
+    }
+
+    /// As [`open`](Stream::open), with what another process had of it.
+    fn resume(
+        spec: &StreamSpec,
+        mtu: u32,
+        buffers: &Buffers,
+        handed: Handed,
+    ) -> Result<Stream, StreamError> {
+        let Handed {
+            listener,
+            connection,
+            parts,
+        } = handed;
         if spec.uplink == Some(Uplink::Passt) {
-            return Stream::at(Place::Start(Starts::new(mtu)), None, mtu, buffers);
+            let port = Port::new(None, Parts::default())?;
+            return Stream::at(Place::Start(Starts::new(mtu)), port, None, mtu, buffers);
         }
         let path = spec.socket.path.clone();
         if spec.socket.server {
@@ -69,9 +85,13 @@ impl Stream {
                 mode: spec.socket.mode,
                 group,
             };
-            let listener = Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Refused)?;
+            let listener = match listener {
+                Some(socket) => Listener::take(&listen, socket),
+                None => Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Refused)?,
+            };
             let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
-            return Stream::at(place, Some(listener), mtu, buffers);
+            let port = Port::new(Some(listener), parts)?;
+            return Stream::at(place, port, connection, mtu, buffers);
         }
         let bad_path = |error: Errno| StreamError::BadPath {
             path: path.clone(),
@@ -79,7 +99,9 @@ impl Stream {
         };
         SocketAddrUnix::new(path.as_path()).map_err(bad_path)?;
         let connect = move || connect_unix(&path, SocketKind::Stream).map_err(io::Error::other);
-        Stream::at(Place::Make(Box::new(connect)), None, mtu, buffers)
+        let port = Port::new(None, parts)?;
+        let place = Place::Make(Box::new(connect));
+        Stream::at(place, port, connection, mtu, buffers)
     }
 
     /// A port with the connections that `make` makes: the next one when one is lost, again after a
@@ -92,16 +114,18 @@ impl Stream {
         mtu: u32,
         buffers: &Buffers,
     ) -> Result<Stream, StreamError> {
-        Stream::at(Place::Make(Box::new(make)), None, mtu, buffers)
+        let port = Port::new(None, Parts::default())?;
+        Stream::at(Place::Make(Box::new(make)), port, None, mtu, buffers)
     }
 
     fn at(
         place: Place,
-        listener: Option<Listener>,
+        port: Port,
+        connection: Option<OwnedFd>,
         mtu: u32,
         buffers: &Buffers,
     ) -> Result<Stream, StreamError> {
-        let life = Arc::new(Life::start(Arc::new(Port::new()?), place, listener)?);
+        let life = Arc::new(Life::start(Arc::new(port), place, connection)?);
         Ok(Stream {
             rx: StreamRx::new(life.clone(), buffers),
             tx: StreamTx::new(life),

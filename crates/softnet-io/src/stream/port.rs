@@ -9,6 +9,9 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use softnet::tx::RingWaker;
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
+use crate::Listener;
+use crate::handover::{Continued, Handover};
+
 /// Events of a port, and who is connected.
 #[derive(Debug)]
 pub(super) struct Port {
@@ -25,6 +28,19 @@ pub(super) struct Port {
     pub(super) lost: OwnedFd,
     /// Tells a worker that the link changed.
     changed: OwnedFd,
+    /// Removes the socket's file.
+    listener: Option<Listener>,
+    /// Parts of frames of a connection that another process had, or has from now on.
+    parts: Mutex<Parts>,
+}
+
+/// Parts of frames, of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Received: the start of a frame.
+    pub(super) received: Vec<u8>,
+    /// To be sent: the end of a frame.
+    pub(super) unsent: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -41,7 +57,7 @@ pub(super) struct Seen {
 }
 
 impl Port {
-    pub(super) fn new() -> io::Result<Port> {
+    pub(super) fn new(listener: Option<Listener>, parts: Parts) -> io::Result<Port> {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         Ok(Port {
             readable: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -54,7 +70,23 @@ impl Port {
             waker: OnceLock::new(),
             lost: event()?,
             changed: event()?,
+            listener,
+            parts: Mutex::new(parts),
         })
+    }
+
+    /// Parts of frames of the connection.
+    pub(super) fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The port still has the connection that a queue sees.
+    pub(super) fn has(&self, seen: &Seen) -> bool {
+        let state = self.state();
+        match (&state.connection, &seen.connection) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,6 +127,7 @@ impl Port {
         let _ = epoll::delete(&self.readable, connection);
         let _ = epoll::delete(&self.writable, connection);
         let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+        *self.parts() = Parts::default();
         self.set(None, reason);
         notify(&self.lost);
     }
@@ -130,6 +163,79 @@ pub(super) fn notify(event: &OwnedFd) {
 /// Makes an event file readable no longer.
 pub(super) fn drain(event: &OwnedFd) {
     let _ = rustix::io::read(event, &mut [0; 8]);
+}
+
+/// State beside the files: which there are, and parts of frames.
+const LISTENS: u8 = 1;
+const CONNECTED: u8 = 2;
+
+impl Continued for Port {
+    fn hand_over(&self) -> io::Result<Handover> {
+        let (mut files, mut flags) = (Vec::new(), 0);
+        if let Some(listener) = &self.listener {
+            flags |= LISTENS;
+            files.push(listener.as_fd().try_clone_to_owned()?);
+        }
+        if let Some(connection) = &self.state().connection {
+            flags |= CONNECTED;
+            files.push(connection.try_clone()?);
+        }
+        let parts = self.parts();
+        let length = (parts.received.len() as u32).to_le_bytes();
+        let rest = [&[flags][..], &length, &parts.received, &parts.unsent].concat();
+        Ok(Handover { files, rest })
+    }
+
+    fn keep(&self) {
+        self.listener.iter().for_each(Listener::keep);
+    }
+
+    fn own(&self) {
+        if let Some(listener) = &self.listener {
+            // One that somebody else has replaced is theirs.
+            let _ = listener.own();
+        }
+    }
+}
+
+/// A port that another process had.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    pub(super) listener: Option<OwnedFd>,
+    pub(super) connection: Option<OwnedFd>,
+    pub(super) parts: Parts,
+}
+
+impl From<Handover> for Handed {
+    /// Nothing, if it is none of a stream.
+    fn from(handed: Handover) -> Handed {
+        let read = || {
+            let (&[flags, a, b, c, d], rest) = handed.rest.split_first_chunk()?;
+            let length = u32::from_le_bytes([a, b, c, d]) as usize;
+            let (received, unsent) = rest.split_at_checked(length)?;
+            let parts = Parts {
+                received: received.to_owned(),
+                unsent: unsent.to_owned(),
+            };
+            Some((flags, parts))
+        };
+        let Some((flags, parts)) = read() else {
+            return Handed::default();
+        };
+        let mut files = handed.files.into_iter();
+        let mut file = |flag| {
+            if flags & flag != 0 {
+                files.next()
+            } else {
+                None
+            }
+        };
+        Handed {
+            listener: file(LISTENS),
+            connection: file(CONNECTED),
+            parts,
+        }
+    }
 }
 
 impl Link for Port {

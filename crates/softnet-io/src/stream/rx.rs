@@ -12,7 +12,7 @@ use softnet_engine::rx::{Polled, Receive, RxQueue};
 
 use super::Deframer;
 use super::life::Life;
-use super::port::Seen;
+use super::port::{Port, Seen};
 use crate::Buffers;
 use crate::fresh::{Fresh, cost};
 
@@ -37,12 +37,27 @@ impl StreamRx {
             fresh: Fresh::new(buffers.clone()),
         }
     }
+
+    pub(super) fn port(&self) -> &Arc<Port> {
+        &self.life.port
+    }
+}
+
+impl Drop for StreamRx {
+    fn drop(&mut self) {
+        // For who goes on with the connection.
+        let port = &self.life.port;
+        if port.has(&self.seen) {
+            port.parts().received = self.input.waiting().to_owned();
+        }
+    }
 }
 
 impl RxQueue for StreamRx {
     fn poll(&mut self, rx: &mut Receive<'_>) -> Polled {
         if self.life.port.follow(&mut self.seen) {
-            self.input = Deframer::default();
+            let received = std::mem::take(&mut self.life.port.parts().received);
+            self.input = Deframer::from(received);
         }
         let Some(connection) = self.seen.connection.clone() else {
             return Polled::default();

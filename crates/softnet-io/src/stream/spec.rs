@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 
 use softnet_engine::{Opened, Settings};
 
 use super::{Stream, StreamRx, StreamTx, Uplink};
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::handover::{Continued, Handover};
 use crate::rights::Subject;
 use crate::vhost_user::SocketSpec;
 use crate::{Buffers, ListenError};
@@ -69,6 +71,34 @@ impl Driver for StreamSpec {
             return Err(StreamError::BadQueues(queues));
         }
         let Stream { rx, tx, features } = Stream::open(self, settings.mtu, buffers)?;
+        Ok(Opened {
+            rx: vec![rx],
+            tx: vec![tx],
+            features,
+        })
+    }
+
+    fn continued(&self, opened: &Opened<StreamRx, StreamTx>) -> Option<Weak<dyn Continued>> {
+        if self.uplink.is_some() {
+            // The program ends with the process that started it.
+            return None;
+        }
+        let port: Arc<dyn Continued> = opened.rx.first()?.port().clone();
+        Some(Arc::downgrade(&port))
+    }
+
+    fn resume(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Opened<StreamRx, StreamTx>, StreamError> {
+        if queues != 1 {
+            return Err(StreamError::BadQueues(queues));
+        }
+        let Stream { rx, tx, features } =
+            Stream::resume(self, settings.mtu, buffers, handed.into())?;
         Ok(Opened {
             rx: vec![rx],
             tx: vec![tx],

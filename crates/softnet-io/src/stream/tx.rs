@@ -47,6 +47,7 @@ impl StreamTx {
     fn connection(&mut self) -> Option<Arc<OwnedFd>> {
         if self.life.port.follow(&mut self.seen) {
             self.forget();
+            self.rest = std::mem::take(&mut self.life.port.parts().unsent);
         }
         self.seen.connection.clone()
     }
@@ -101,6 +102,16 @@ impl StreamTx {
         self.rest.extend((packet.len() as u32).to_be_bytes());
         self.rest.extend(packet.segments().flatten());
         self.at = at;
+    }
+}
+
+impl Drop for StreamTx {
+    fn drop(&mut self) {
+        // For who goes on with the connection.
+        let port = &self.life.port;
+        if port.has(&self.seen) {
+            port.parts().unsent = self.rest.split_off(self.at.min(self.rest.len()));
+        }
     }
 }
 

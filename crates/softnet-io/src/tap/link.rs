@@ -4,13 +4,15 @@
 //! of the port's first queue watches. An interface that is moved to another namespace is no longer
 //! followed until it comes back: it counts as up, and a write tells if it is not.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use crate::Links;
+use crate::handover::{Continued, Handover, copies};
 use crate::link::LinkEvents;
 
 /// The interface of a TAP device, in whatever namespace it is.
@@ -21,6 +23,7 @@ pub struct TapLink {
     /// about other memory, so access is Relaxed.
     up: AtomicBool,
     events: LinkEvents,
+    queues: Vec<Arc<OwnedFd>>,
     counters: Mutex<Counters>,
 }
 
@@ -31,24 +34,51 @@ struct Counters {
     /// The links of the device's namespace.
     links: Links,
     dropped: DeviceDrops,
+    /// Dropped while another process had the device.
+    before: DeviceDrops,
 }
 
 impl TapLink {
     /// An interface of a namespace in which the sockets were opened.
-    pub(super) fn new(links: Links, events: LinkEvents, index: u32, up: bool) -> TapLink {
+    pub(super) fn new(
+        (links, events): (Links, LinkEvents),
+        index: u32,
+        up: bool,
+        queues: Vec<Arc<OwnedFd>>,
+    ) -> TapLink {
         TapLink {
             index,
             up: AtomicBool::new(up),
             events,
+            queues,
             counters: Mutex::new(Counters {
                 links,
                 dropped: DeviceDrops::default(),
+                before: DeviceDrops::default(),
             }),
+        }
+    }
+
+    /// Drops so far are none of this port's.
+    pub(super) fn count_from_now(&self) {
+        let lock = self.counters.lock();
+        let mut counters = lock.unwrap_or_else(PoisonError::into_inner);
+        if let Ok((rx, tx)) = counters.links.dropped(self.index) {
+            counters.before = DeviceDrops { rx: tx, tx: rx };
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
+    }
+}
+
+impl Continued for TapLink {
+    fn hand_over(&self) -> io::Result<Handover> {
+        Ok(Handover {
+            files: copies(&self.queues)?,
+            rest: Vec::new(),
+        })
     }
 }
 
@@ -60,7 +90,10 @@ impl Link for TapLink {
         let mut counters = lock.unwrap_or_else(PoisonError::into_inner);
         if let Ok((rx, tx)) = counters.links.dropped(self.index) {
             // What the interface receives is what is sent here, and the other way round.
-            counters.dropped = DeviceDrops { rx: tx, tx: rx };
+            counters.dropped = DeviceDrops {
+                rx: tx.saturating_sub(counters.before.rx),
+                tx: rx.saturating_sub(counters.before.tx),
+            };
         }
         counters.dropped
     }

@@ -11,7 +11,7 @@ use super::{MAX_QUEUES, OpenError, TapConfig, TapSource, sys};
 use crate::link::LinkEvents;
 use crate::rights::{self, Ledger, Performed, Privileged, Subject};
 use crate::userns::tun_hint;
-use crate::{InterfaceAddress, InterfaceRoute, LinkError, Links, NetnsSpec};
+use crate::{InterfaceAddress, InterfaceRoute, LinkError, Links, Netns, NetnsSpec};
 
 /// An Ethernet header with two VLAN tags.
 const ETHERNET: usize = 22;
@@ -104,10 +104,13 @@ impl Privileged for Make {
         attach.then(|| Subject::Interface(place.cloned(), self.name.clone()))
     }
 
-    fn perform(self, _: Vec<OwnedFd>, ledger: &Ledger) -> Performed<Made, OpenError> {
+    fn perform(self, files: Vec<OwnedFd>, ledger: &Ledger) -> Performed<Made, OpenError> {
         let source = self.source;
-        let Device { made, files } = self.device()?;
-        if source == TapSource::Make {
+        let Device { made, files } = self.device(files)?;
+        if matches!(
+            source,
+            TapSource::Make | TapSource::Handed { own: true, .. }
+        ) {
             ledger.note_interface(rights::here()?, made.index);
         }
         let mut all = vec![files.links.into(), files.events.into()];
@@ -166,8 +169,9 @@ impl Make {
         Ok(())
     }
 
-    /// In the calling thread's namespace.
-    pub(super) fn device(&self) -> Result<Device, OpenError> {
+    /// In the calling thread's namespace. `handed` are the queues of a device that another process
+    /// had.
+    pub(super) fn device(&self, handed: Vec<OwnedFd>) -> Result<Device, OpenError> {
         self.check()?;
         let mut parts = Parts {
             name: self.name.clone(),
@@ -182,6 +186,7 @@ impl Make {
             }
             TapSource::Attach => parts.attach(self)?,
             TapSource::File(number) => parts.take_file(self, number)?,
+            TapSource::Handed { named, .. } => parts.take_handed(self, named, handed)?,
         }
         let configured = parts.configure(self);
         let (made, links, events) = configured.map_err(|source| OpenError::Configure {
@@ -284,6 +289,38 @@ impl Parts {
         self.finish(fd, make)
     }
 
+    /// Takes the queues that another process had.
+    fn take_handed(
+        &mut self,
+        make: &Make,
+        named: bool,
+        files: Vec<OwnedFd>,
+    ) -> Result<(), OpenError> {
+        let other = || OpenError::OtherFiles(make.name.clone());
+        let here = rights::here()?;
+        let mut needed = sys::TAP | sys::NO_PI | sys::VNET_HDR;
+        if make.queues > 1 {
+            needed |= sys::MULTI_QUEUE;
+        }
+        if files.len() != make.queues {
+            return Err(other());
+        }
+        for file in files {
+            let (name, flags) = sys::get_iff(file.as_fd()).map_err(|_| other())?;
+            let netns = sys::get_netns(file.as_fd()).map(Netns::from);
+            let is_here = netns
+                .and_then(|netns| netns.id())
+                .is_ok_and(|id| id == here);
+            let is_other = named && name != make.name || flags & needed != needed;
+            if is_other || named && !is_here {
+                return Err(other());
+            }
+            self.name = name;
+            self.finish(file, make)?;
+        }
+        Ok(())
+    }
+
     /// Agrees with the kernel on what crosses a queue.
     fn finish(&mut self, fd: OwnedFd, make: &Make) -> Result<(), OpenError> {
         sys::set_vnet_header_len(fd.as_fd(), VNET_HDR_LEN)
@@ -322,8 +359,10 @@ impl Parts {
     fn configure(&self, make: &Make) -> Result<(Made, Links, LinkEvents), LinkError> {
         let mut links = Links::open()?;
         let index = links.index(&self.name)?;
-        if make.source == TapSource::Make {
-            set_up(&mut links, index, make)?;
+        match make.source {
+            TapSource::Make => set_up(&mut links, index, make)?,
+            TapSource::Handed { own: true, .. } => settle(&mut links, index, make)?,
+            _ => {}
         }
         // First, so that no change is missed.
         let events = LinkEvents::open(index)?;
@@ -346,6 +385,22 @@ impl Parts {
             source: e.into(),
         }
     }
+}
+
+/// Has an interface that another process made follow the link's settings.
+fn settle(links: &mut Links, index: u32, make: &Make) -> Result<(), LinkError> {
+    // The kernel forgets neighbours even if the address is the same.
+    if let Some(mac) = make.mac
+        && links.mac(index)? != Some(mac)
+    {
+        links.set_mac(index, mac)?;
+    }
+    links.set_mtu(index, make.mtu)?;
+    links.set_tx_queue_len(index, make.tx_queue_len)?;
+    if make.longest_frame < MAX_FRAME {
+        links.set_gso_max_size(index, make.longest_frame as u32)?;
+    }
+    links.set_carrier(index, make.carrier)
 }
 
 /// Gives an interface its settings, and takes it up.

@@ -78,6 +78,13 @@ pub enum TapSource {
     Attach,
     /// As [`Attach`](TapSource::Attach), by a file of this process that is one of its queues.
     File(i32),
+    /// It is there, with all of its queues, whose files another process handed over.
+    Handed {
+        /// A port made it, so that its interface is as the port's link is.
+        own: bool,
+        /// It has the name that the configuration says.
+        named: bool,
+    },
 }
 
 impl TapConfig {
@@ -157,6 +164,9 @@ pub enum OpenError {
          IFF_NO_PI and IFF_VNET_HDR"
     )]
     BadFile(i32),
+    /// Files that were handed over are other devices' queues, or not all of the device's.
+    #[error("the files that were handed over are not the queues of the TAP device '{0}'")]
+    OtherFiles(String),
     /// An interface of that name exists in the namespace.
     #[error("an interface named '{0}' exists already in this network namespace")]
     Exists(String),
@@ -211,8 +221,8 @@ impl Tap {
     pub fn open(config: &TapConfig, buffers: &Buffers) -> Result<Tap, OpenError> {
         let make = Make::new(config, rx::longest_frame(buffers));
         let device = match &config.netns {
-            Some(netns) => netns.run(|| make.device())??,
-            None => make.device()?,
+            Some(netns) => netns.run(|| make.device(Vec::new()))??,
+            None => make.device(Vec::new())?,
         };
         Ok(Tap::of(device, buffers))
     }
@@ -225,7 +235,9 @@ impl Tap {
             events,
             queues,
         } = files;
-        let link = Arc::new(TapLink::new(links, events, made.index, made.up));
+        let queues: Vec<_> = queues.into_iter().map(Arc::new).collect();
+        let sockets = (links, events);
+        let link = Arc::new(TapLink::new(sockets, made.index, made.up, queues.clone()));
         let mut tap = Tap {
             features: made.features(),
             name: made.name,
@@ -236,7 +248,6 @@ impl Tap {
         };
         let several = queues.len() > 1;
         for (queue, fd) in (0u16..).zip(queues) {
-            let fd = Arc::new(fd);
             let recorded = several.then_some(queue);
             // Each device is counted once.
             let link = (queue == 0).then(|| link.clone());

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
 
 use softnet_engine::{Opened, Settings};
 
@@ -10,6 +12,7 @@ use super::make::{Device, Make};
 use super::rx::longest_frame;
 use super::{Buffers, OpenError, Tap, TapConfig, TapRx, TapSource, TapTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::handover::{Continued, Handover};
 use crate::rights::{self, AskError, Change, ChangeError, Subject};
 use crate::{InterfaceAddress, InterfaceRoute, NetnsSpec};
 
@@ -44,6 +47,36 @@ impl TapSpec {
             attach: false,
             file: None,
         }
+    }
+
+    fn config(&self, settings: &Settings, queues: usize, source: TapSource) -> TapConfig {
+        let defaults = self.gateways.iter().copied();
+        let defaults = defaults.map(InterfaceRoute::default_by);
+        TapConfig {
+            queues,
+            mtu: settings.mtu,
+            mac: settings.address,
+            carrier: settings.up,
+            addresses: self.addresses.clone(),
+            // In this order: a route may lead to the router.
+            routes: self.routes.iter().copied().chain(defaults).collect(),
+            source,
+            ..TapConfig::new(&self.interface)
+        }
+    }
+
+    /// The device, made or taken where the rights are.
+    fn ask(
+        &self,
+        config: &TapConfig,
+        buffers: &Buffers,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Tap, TapError> {
+        let make = Make::new(config, longest_frame(buffers));
+        let (made, files) = rights::ask(self.netns.as_ref(), make, files)?;
+        let missing = || AskError::<OpenError>::Channel(io::ErrorKind::InvalidData.into());
+        let device = Device::of(made, files).ok_or_else(missing)?;
+        Ok(Tap::of(device, buffers))
     }
 
     fn source(&self) -> TapSource {
@@ -82,7 +115,7 @@ impl Driver for TapSpec {
                 let interface = self.interface.clone();
                 vec![Subject::Interface(self.netns.clone(), interface)]
             }
-            TapSource::Make | TapSource::File(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -92,26 +125,38 @@ impl Driver for TapSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<TapRx, TapTx>, TapError> {
-        let defaults = self.gateways.iter().copied();
-        let defaults = defaults.map(InterfaceRoute::default_by);
-        let config = TapConfig {
-            queues,
-            mtu: settings.mtu,
-            mac: settings.address,
-            carrier: settings.up,
-            addresses: self.addresses.clone(),
-            // In this order: a route may lead to the router.
-            routes: self.routes.iter().copied().chain(defaults).collect(),
-            source: self.source(),
-            ..TapConfig::new(&self.interface)
-        };
-        let make = Make::new(&config, longest_frame(buffers));
-        let (made, files) = rights::ask(self.netns.as_ref(), make, &[])?;
-        let missing = || AskError::<OpenError>::Channel(io::ErrorKind::InvalidData.into());
-        let device = Device::of(made, files).ok_or_else(missing)?;
+        let config = self.config(settings, queues, self.source());
+        let tap = self.ask(&config, buffers, &[])?;
         let Tap {
             rx, tx, features, ..
-        } = Tap::of(device, buffers);
+        } = tap;
+        Ok(Opened { rx, tx, features })
+    }
+
+    fn continued(&self, opened: &Opened<TapRx, TapTx>) -> Option<Weak<dyn Continued>> {
+        let queue = opened.tx.first()?;
+        let link: Arc<dyn Continued> = queue.link().clone();
+        Some(Arc::downgrade(&link))
+    }
+
+    fn resume(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Opened<TapRx, TapTx>, TapError> {
+        let source = TapSource::Handed {
+            own: self.source() == TapSource::Make,
+            named: self.file.is_none(),
+        };
+        let config = self.config(settings, queues, source);
+        let files: Vec<_> = handed.files.iter().map(AsFd::as_fd).collect();
+        let tap = self.ask(&config, buffers, &files)?;
+        tap.link.count_from_now();
+        let Tap {
+            rx, tx, features, ..
+        } = tap;
         Ok(Opened { rx, tx, features })
     }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -107,6 +107,19 @@ pub(super) fn get_iff(fd: BorrowedFd<'_>) -> Result<(String, i16), Errno> {
     let end = request.name.iter().position(|&b| b == 0);
     let name = &request.name[..end.unwrap_or(NAME_MAX)];
     Ok((String::from_utf8_lossy(name).into_owned(), request.flags))
+}
+
+/// `TUNGETDEVNETNS`: the network namespace of the device whose queue a file is.
+pub(super) fn get_netns(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// `_IO('T', 227)`.
+    const GET_DEV_NETNS: libc::Ioctl = 0x54e3;
+    // SAFETY: takes no argument.
+    let netns = unsafe { libc::ioctl(fd.as_raw_fd(), GET_DEV_NETNS) };
+    if netns < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new file, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(netns) })
 }
 
 /// A descriptor of its own for a file that this process has by number, one of those it was started

@@ -48,6 +48,10 @@ impl TapTx {
         }
     }
 
+    pub(super) fn link(&self) -> &Arc<TapLink> {
+        &self.link
+    }
+
     fn send(&self, packet: &mut Packet) -> Result<usize, Errno> {
         let header = packet.vnet_header().to_bytes();
         if !packet.is_chained()

@@ -57,6 +57,11 @@ impl Connection<'_> {
         }
     }
 
+    /// The socket, for another process; none in the middle of a message.
+    pub(super) fn into_socket(self) -> Option<OwnedFd> {
+        (self.bytes.is_empty() && self.files.is_empty()).then_some(self.socket)
+    }
+
     /// The next message. Waits for it, and for `wake` to become readable.
     pub(super) fn receive(
         &mut self,

@@ -17,8 +17,9 @@ use softnet_engine::LinkState;
 
 use super::budget::Budget;
 use super::connection::{Connection, ReceiveError};
+use super::kept::{Kept, Left};
 use super::port::{Attention, Port};
-use super::protocol::{Protocol, ProtocolError};
+use super::protocol::{Messages, Protocol, ProtocolError, ReplayError};
 use super::ring::RingError;
 use crate::listener::connect_unix;
 use crate::{Listener, SocketKind, rights};
@@ -48,8 +49,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) port: Arc<Port>,
-    /// The socket; its file is removed with it.
-    _listener: Option<Listener>,
+    pub(super) kept: Arc<Kept>,
 }
 
 impl Life {
@@ -59,19 +59,20 @@ impl Life {
         path: PathBuf,
         place: Place,
         listener: Option<Listener>,
+        before: Option<Left>,
     ) -> io::Result<Life> {
         let port = Arc::new(port);
+        let kept = Arc::new(Kept::new(listener));
         let thread = Thread {
             port: port.clone(),
             path,
             place,
+            before,
+            kept: kept.clone(),
         };
         let builder = std::thread::Builder::new().name("vhost-user".into());
         builder.spawn(move || thread.run())?;
-        Ok(Life {
-            port,
-            _listener: listener,
-        })
+        Ok(Life { port, kept })
     }
 }
 
@@ -93,6 +94,9 @@ enum Ended {
     /// The front end asked for something impossible.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// Another process left what cannot be.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// The answer was not taken.
     #[error("the front end takes no answer")]
     Send(#[source] Errno),
@@ -111,6 +115,9 @@ struct Thread {
     port: Arc<Port>,
     path: PathBuf,
     place: Place,
+    /// The connection that another process had.
+    before: Option<Left>,
+    kept: Arc<Kept>,
 }
 
 impl fmt::Debug for Thread {
@@ -120,25 +127,45 @@ impl fmt::Debug for Thread {
 }
 
 impl Thread {
-    fn run(&self) {
+    fn run(mut self) {
         rights::port_thread();
+        let before = self.before.take();
+        let left = self.live(before);
+        self.kept.leave(left);
+    }
+
+    /// Until the port is closed. Returns the connection that it had then.
+    fn live(&self, mut before: Option<Left>) -> Option<Left> {
         let mut budget = Budget::new(self.port.pairs.len(), Instant::now());
         let waiting = format!("waiting for a front end at {}", self.path.display());
         self.port.set_status(waiting.clone());
-        while let Some(socket) = self.wait_for_front_end() {
-            let ended = self.serve(socket, &mut budget);
+        loop {
+            let (socket, said) = match before.take() {
+                Some(Left { socket, said }) => (socket, said),
+                None => (self.wait_for_front_end()?, Messages::default()),
+            };
+            let mut connection = Connection::new(socket, &mut budget);
+            let mut protocol = Protocol::new(self.port.clone());
+            let ended = self.serve(&mut connection, &mut protocol, said);
+            let left = matches!(ended, Ended::Stopped).then(|| {
+                let said = protocol.messages().ok()?;
+                let socket = connection.into_socket()?;
+                Some(Left { socket, said })
+            });
             self.reset();
+            if let Some(left) = left {
+                return left;
+            }
             // At once: when the pause is over, the next may be there already.
             let status = format!("{waiting}; the last: {}", chain(&ended));
             self.port.set_status(status);
             // One that comes and goes, or fails, again and again does not keep others busy.
             let pause = match ended {
-                Ended::Stopped => return,
                 Ended::CallBlocked(_) => &LONG_RETRY,
                 _ => &RETRY,
             };
             if self.pause(pause) {
-                return;
+                return None;
             }
         }
     }
@@ -188,12 +215,18 @@ impl Thread {
         self.port.take_attention() == Attention::Stop
     }
 
-    /// Talks to a front end until it is gone.
-    fn serve(&self, socket: OwnedFd, budget: &mut Budget) -> Ended {
-        let mut connection = Connection::new(socket, budget);
-        let mut protocol = Protocol::new(self.port.clone());
+    /// Talks to a front end until it is gone; `said` are messages to another process.
+    fn serve(
+        &self,
+        connection: &mut Connection<'_>,
+        protocol: &mut Protocol,
+        said: Messages,
+    ) -> Ended {
+        if let Err(error) = protocol.replay(said) {
+            return error.into();
+        }
         loop {
-            if let Err(ended) = self.serve_one(&mut connection, &mut protocol) {
+            if let Err(ended) = self.serve_one(connection, protocol) {
                 return ended;
             }
         }

@@ -24,6 +24,7 @@ mod call;
 mod connection;
 mod contended;
 mod features;
+mod kept;
 mod kick;
 mod life;
 pub mod memory;
@@ -45,11 +46,12 @@ use rustix::net::SocketAddrUnix;
 use softnet::tx::Features;
 use softnet_engine::Link;
 
+use self::kept::Handed;
 use self::life::{Life, Place};
 use crate::{Buffers, Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
 
 pub use port::Port;
-pub use protocol::{Protocol, ProtocolError};
+pub use protocol::{Messages, Protocol, ProtocolError, ReplayError};
 pub use rx::VhostUserRx;
 pub use spec::{GuestSpec, SocketSpec, VhostUserSpec};
 pub use tx::VhostUserTx;
@@ -103,9 +105,24 @@ impl VhostUser {
         mtu: u32,
         buffers: &Buffers,
     ) -> Result<VhostUser, VhostUserError> {
+        VhostUser::resume(spec, queues, mtu, buffers, Handed::default())
+    }
+
+    /// As [`open`](VhostUser::open), with what another process had of it.
+    fn resume(
+        spec: &VhostUserSpec,
+        queues: usize,
+        mtu: u32,
+        buffers: &Buffers,
+        handed: Handed,
+    ) -> Result<VhostUser, VhostUserError> {
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(VhostUserError::BadQueues(queues));
         }
+        let Handed {
+            listener,
+            connection,
+        } = handed;
         let VhostUserSpec { socket, guest } = spec;
         let path = socket.path.clone();
         let (listener, place) = if socket.server {
@@ -115,7 +132,10 @@ impl VhostUser {
                 mode: socket.mode,
                 group,
             };
-            let listener = Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Passed)?;
+            let listener = match listener {
+                Some(socket) => Listener::take(&listen, socket),
+                None => Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Passed)?,
+            };
             let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
             (Some(listener), place)
         } else {
@@ -129,7 +149,7 @@ impl VhostUser {
         call::prepare();
         let port = Port::new(queues, *guest)?;
         port.set_mtu(mtu);
-        let life = Arc::new(Life::start(port, path, place, listener)?);
+        let life = Arc::new(Life::start(port, path, place, listener, connection)?);
         let rx = |pair| VhostUserRx::new(life.clone(), pair, buffers.clone());
         let tx = |pair| VhostUserTx::new(life.clone(), pair);
         Ok(VhostUser {

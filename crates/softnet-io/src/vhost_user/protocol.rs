@@ -4,10 +4,14 @@
 //! all of them together ask for ([`Protocol::apply`]). A ring runs when memory, features, size,
 //! addresses and a kick are there. (QEMU, for one, enables rings before it sets features.)
 
+mod replay;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use softnet_engine::LinkState;
+
+pub use replay::{Messages, ReplayError};
 
 use super::features::{PROTOCOL, extension, offered, taken, virtio};
 use super::memory::{GuestMemory, MAX_REGIONS, MemoryError, Region, RegionSpec};
@@ -75,6 +79,8 @@ pub struct Protocol {
     /// 0: not said.
     mtu: u32,
     memory: Arc<GuestMemory>,
+    /// Files of its regions, for a process that goes on with the connection.
+    files: Vec<(RegionSpec, OwnedFd)>,
     /// Why regions are not part of `memory`.
     left_out: Option<MemoryError>,
     rings: Vec<Ring>,
@@ -91,6 +97,7 @@ impl Protocol {
             status: 0,
             mtu: 0,
             memory: Arc::default(),
+            files: Vec::new(),
             left_out: None,
             rings,
         }
@@ -133,7 +140,7 @@ impl Protocol {
                     .ok_or_else(|| bad_value("an MTU", mtu))?;
             }
             Request::SetMemTable(table) => self.set_memory(table)?,
-            Request::AddMemReg(spec, file) => self.add_region(spec, &file)?,
+            Request::AddMemReg(spec, file) => self.add_region(spec, file)?,
             Request::RemMemReg(spec) => self.remove_region(&spec)?,
             Request::SetVringNum(size) => {
                 let value = size.value.get();
@@ -218,20 +225,28 @@ impl Protocol {
     fn set_memory(&mut self, table: Vec<(RegionSpec, OwnedFd)>) -> Result<(), ProtocolError> {
         self.left_out = None;
         let mut regions = Vec::new();
+        let mut files = Vec::new();
         for (spec, file) in table {
             regions.extend(self.map(spec, &file)?);
+            files.push((spec, file));
         }
-        Ok(self.set_regions(regions)?)
+        self.set_regions(regions)?;
+        self.files = files;
+        self.prune_files();
+        Ok(())
     }
 
     /// QEMU 7.2 adds and removes each region once for each queue pair.
-    fn add_region(&mut self, spec: RegionSpec, file: &OwnedFd) -> Result<(), ProtocolError> {
+    fn add_region(&mut self, spec: RegionSpec, file: OwnedFd) -> Result<(), ProtocolError> {
         let mut regions = self.memory.regions().to_vec();
         if regions.iter().any(|region| *region.spec() == spec) {
             return Ok(());
         }
-        regions.extend(self.map(spec, file)?);
-        Ok(self.set_regions(regions)?)
+        regions.extend(self.map(spec, &file)?);
+        self.set_regions(regions)?;
+        self.files.push((spec, file));
+        self.prune_files();
+        Ok(())
     }
 
     fn remove_region(&mut self, spec: &RegionSpec) -> Result<(), ProtocolError> {
@@ -244,6 +259,7 @@ impl Protocol {
         });
         if regions.len() < before {
             self.set_regions(regions)?;
+            self.prune_files();
         }
         Ok(())
     }

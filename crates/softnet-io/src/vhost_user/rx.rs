@@ -9,6 +9,7 @@ use softnet_engine::Link;
 use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 
 use super::contended::Taken;
+use super::kept::Kept;
 use super::life::Life;
 use super::port::receivable;
 use crate::Buffers;
@@ -29,6 +30,10 @@ impl VhostUserRx {
             pair,
             buffers,
         }
+    }
+
+    pub(super) fn kept(&self) -> &Arc<Kept> {
+        &self.life.kept
     }
 
     /// The queue's number, if the port has several.

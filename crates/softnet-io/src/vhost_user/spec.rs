@@ -1,6 +1,7 @@
 //! The driver `vhost_user` in an engine.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 
 use softnet_engine::{Opened, Settings};
 
@@ -8,6 +9,7 @@ use super::memory::MemoryLimits;
 use super::{VhostUser, VhostUserError, VhostUserRx, VhostUserTx};
 use crate::Buffers;
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::handover::{Continued, Handover};
 use crate::rights::Subject;
 
 /// Socket to a port's front end.
@@ -85,6 +87,23 @@ impl Driver for VhostUserSpec {
         buffers: &Buffers,
     ) -> Result<Opened<VhostUserRx, VhostUserTx>, VhostUserError> {
         let VhostUser { rx, tx, features } = VhostUser::open(self, queues, settings.mtu, buffers)?;
+        Ok(Opened { rx, tx, features })
+    }
+
+    fn continued(&self, opened: &Opened<VhostUserRx, VhostUserTx>) -> Option<Weak<dyn Continued>> {
+        let kept: Arc<dyn Continued> = opened.rx.first()?.kept().clone();
+        Some(Arc::downgrade(&kept))
+    }
+
+    fn resume(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+        handed: Handover,
+    ) -> Result<Opened<VhostUserRx, VhostUserTx>, VhostUserError> {
+        let VhostUser { rx, tx, features } =
+            VhostUser::resume(self, queues, settings.mtu, buffers, handed.into())?;
         Ok(Opened { rx, tx, features })
     }
 

@@ -1,5 +1,7 @@
 //! The service that answers requests, and the buffers for its answers.
 
+use std::os::fd::OwnedFd;
+
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Errno, Error, Full, Head, Message, Messages, NLM_F_MULTI, Request};
@@ -101,6 +103,12 @@ pub trait Service {
 
     /// Publishes what has changed without a request. The server asks when it was woken up for it.
     fn changes(&mut self, replies: &mut Replies);
+
+    /// Gets the connection of a client that has asked for [`Operation::Replace`], and has got the
+    /// text.
+    fn release(&mut self, connection: OwnedFd) {
+        drop(connection);
+    }
 }
 
 /// Batches whose answers wait for nothing more.
@@ -133,6 +141,9 @@ pub enum Operation {
     /// Level of the log: `error`, `warning`, `notice`, `info`; only for those who may change
     /// something.
     Log = 7,
+    /// Another daemon takes over: the running state. The connection is released then, for what the
+    /// two have to say.
+    Replace = 32,
 }
 
 impl Operation {
@@ -146,6 +157,7 @@ impl Operation {
             Operation::Show,
             Operation::DryRun,
             Operation::Log,
+            Operation::Replace,
         ];
         all.into_iter()
             .find(|operation| *operation as u32 == number)
@@ -153,7 +165,10 @@ impl Operation {
 
     /// True if it changes something.
     pub fn is_change(self) -> bool {
-        matches!(self, Operation::Reload | Operation::Change)
+        matches!(
+            self,
+            Operation::Reload | Operation::Change | Operation::Replace
+        )
     }
 
     /// True if only those who may change something may ask for it.

@@ -176,7 +176,8 @@ impl Clients {
     pub fn wants_input(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
         connection.is_some_and(|connection| {
-            !connection.is_full() && connection.input.is_empty() && !connection.ended
+            let is_over = connection.ended || connection.released;
+            !connection.is_full() && connection.input.is_empty() && !is_over
         })
     }
 
@@ -190,7 +191,14 @@ impl Clients {
     /// True if the client sends no more and has got all it asked for.
     pub fn is_done(&self, key: u64) -> bool {
         let connection = self.connections.get(&key);
-        connection.is_none_or(|connection| connection.ended && !connection.is_owed())
+        let is_over = connection.is_none_or(|connection| connection.ended || connection.released);
+        is_over && !connection.is_some_and(Connection::is_owed)
+    }
+
+    /// True if the client's connection is the service's when it is done.
+    pub fn is_released(&self, key: u64) -> bool {
+        let connection = self.connections.get(&key);
+        connection.is_some_and(|connection| connection.released)
     }
 
     /// True if there is anything for the client that waits for nothing.
@@ -394,6 +402,7 @@ impl Clients {
             let text = service.operate(operation, argument, &client, replies)?;
             if let Some(connection) = self.connections.get_mut(&key) {
                 connection.dump = Some(Dump::text(request, text));
+                connection.released = operation == Operation::Replace;
             }
             return Ok(Answered::Dumping);
         }

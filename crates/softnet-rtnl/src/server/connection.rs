@@ -31,6 +31,8 @@ pub(super) struct Connection {
     pub(super) input: Vec<u8>,
     /// It sends no more.
     pub(super) ended: bool,
+    /// The connection goes to the service when the client has got what it asked for.
+    pub(super) released: bool,
     queue: VecDeque<Owed>,
     /// Nothing of the queue goes before the batch of this number is settled.
     held: Option<u64>,
@@ -73,6 +75,7 @@ impl Connection {
             dump: None,
             input: Vec::new(),
             ended: false,
+            released: false,
             queue: VecDeque::new(),
             held: None,
             queued: 0,

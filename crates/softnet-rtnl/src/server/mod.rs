@@ -16,10 +16,11 @@ mod dump;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -50,6 +51,9 @@ const DATAGRAM: usize = 256 * 1024;
 const BACKLOG: i32 = 128;
 /// Clients let in in one round.
 const ACCEPTS: usize = 64;
+/// Looks at whether the server holds, and the time between them.
+const HOLD_LOOKS: usize = 5000;
+const HOLD_LOOK: Duration = Duration::from_millis(1);
 /// Files kept for clients that may change something.
 const SPARE: usize = 8;
 /// Time for which nobody is let in when the process has no file descriptors left.
@@ -77,8 +81,8 @@ impl Config {
 /// A server that listens, and does not answer yet.
 #[derive(Debug)]
 pub struct Server {
-    listener: Listener,
-    monitor: Option<Listener>,
+    listener: Arc<Listener>,
+    monitor: Option<Arc<Listener>>,
     /// Members may change the state.
     group: Option<u32>,
     clients: Clients,
@@ -95,6 +99,10 @@ pub struct Server {
 struct Shared {
     eventfd: OwnedFd,
     stop: AtomicBool,
+    /// Nobody is let in, and no request is read.
+    hold: AtomicBool,
+    /// The server knows of that.
+    holds: AtomicBool,
 }
 
 /// Tells the server that the service has changes to publish, or has settled some.
@@ -110,11 +118,22 @@ impl Waker {
     }
 }
 
+/// Listening sockets that another server had.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// That of [`Config::listen`].
+    pub listener: Option<OwnedFd>,
+    /// That of [`Config::monitor`].
+    pub monitor: Option<OwnedFd>,
+}
+
 /// A server that answers. Dropping it stops it.
 #[derive(Debug)]
 pub struct Running {
     thread: Option<JoinHandle<io::Result<()>>>,
     waker: Waker,
+    listener: Arc<Listener>,
+    monitor: Option<Arc<Listener>>,
 }
 
 impl Running {
@@ -126,6 +145,54 @@ impl Running {
     /// True if it has ended by itself, which is an error: [`stop`](Running::stop) says which.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Answers no request from when this returns, and lets nobody in: who connects waits. False: it
+    /// is in the middle of one for too long.
+    pub fn hold(&self) -> bool {
+        let Shared { hold, holds, .. } = &*self.waker.0;
+        // Release, as what it has done for clients is seen by who sees that it holds.
+        hold.store(true, Ordering::Release);
+        self.waker.wake();
+        (0..HOLD_LOOKS).any(|_| {
+            let held = holds.load(Ordering::Acquire) || self.is_finished();
+            if !held {
+                std::thread::sleep(HOLD_LOOK);
+            }
+            held
+        })
+    }
+
+    /// Goes on after [`hold`](Running::hold).
+    pub fn go_on(&self) {
+        self.waker.0.hold.store(false, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Copies of its sockets, for another server in its place. Their files stay from then on.
+    ///
+    /// # Errors
+    /// If no file descriptors are left.
+    pub fn sockets(&self) -> io::Result<Sockets> {
+        let copy = |listener: &Arc<Listener>| listener.as_fd().try_clone_to_owned();
+        let sockets = Sockets {
+            listener: Some(copy(&self.listener)?),
+            monitor: self.monitor.as_ref().map(copy).transpose()?,
+        };
+        self.listeners().for_each(|listener| listener.keep());
+        Ok(sockets)
+    }
+
+    /// Removes the sockets' files at its end, once no other server has them.
+    ///
+    /// # Errors
+    /// If a file is not a socket of ours.
+    pub fn own(&self) -> Result<(), ListenError> {
+        self.listeners().try_for_each(|listener| listener.own())
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &Arc<Listener>> {
+        std::iter::once(&self.listener).chain(&self.monitor)
     }
 
     /// Stops it and removes its sockets.
@@ -160,6 +227,15 @@ impl Server {
     /// # Errors
     /// If a socket cannot be made, or another server listens there.
     pub fn bind(config: &Config) -> Result<Server, ListenError> {
+        Server::take(config, Sockets::default())
+    }
+
+    /// As [`bind`](Server::bind), with sockets of another server. Their files are
+    /// [its own](Running::own) later.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take(config: &Config, sockets: Sockets) -> Result<Server, ListenError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let eventfd = eventfd(0, flags).map_err(|error| ListenError::Io {
             path: config.listen.path.clone(),
@@ -167,11 +243,20 @@ impl Server {
             source: error.into(),
         })?;
         // A client could pass a file whose close waits as long as it wants, and so stop the server.
-        let bind =
-            |listen| Listener::bind(listen, SocketKind::SeqPacket, BACKLOG, Descriptors::Refused);
+        let bind = |listen: &Listen, socket: Option<OwnedFd>| {
+            let (kind, refused) = (SocketKind::SeqPacket, Descriptors::Refused);
+            let listener = match socket {
+                Some(socket) => Listener::take(listen, socket),
+                None => Listener::bind(listen, kind, BACKLOG, refused)?,
+            };
+            Ok::<_, ListenError>(Arc::new(listener))
+        };
+        let monitor = config.monitor.as_ref();
         Ok(Server {
-            listener: bind(&config.listen)?,
-            monitor: config.monitor.as_ref().map(bind).transpose()?,
+            listener: bind(&config.listen, sockets.listener)?,
+            monitor: monitor
+                .map(|listen| bind(listen, sockets.monitor))
+                .transpose()?,
             group: config.listen.group,
             clients: Clients::new(config.clients),
             sockets: BTreeMap::new(),
@@ -179,6 +264,8 @@ impl Server {
             waker: Arc::new(Shared {
                 eventfd,
                 stop: AtomicBool::new(false),
+                hold: AtomicBool::new(false),
+                holds: AtomicBool::new(false),
             }),
         })
     }
@@ -194,11 +281,14 @@ impl Server {
     /// If the thread cannot be made.
     pub fn start(self, service: impl Service + Send + 'static) -> io::Result<Running> {
         let waker = self.waker();
+        let (listener, monitor) = (self.listener.clone(), self.monitor.clone());
         let builder = std::thread::Builder::new().name("control".into());
         let thread = builder.spawn(move || self.run(service))?;
         Ok(Running {
             thread: Some(thread),
             waker,
+            listener,
+            monitor,
         })
     }
 
@@ -241,7 +331,12 @@ impl Server {
                     .serve(port, events, &mut buffer, &mut service)
                     .is_none()
                 {
-                    self.sockets.remove(&port);
+                    let socket = self.sockets.remove(&port);
+                    if self.clients.is_released(port) {
+                        socket
+                            .into_iter()
+                            .for_each(|socket| service.release(socket));
+                    }
                     self.clients.disconnect(port);
                 }
             }
@@ -250,7 +345,10 @@ impl Server {
 
     /// Sleeps until there is something to do. With a pause, nobody is let in, for a while.
     fn wait(&self, pause: &Pause) -> io::Result<(Own, Vec<(u64, PollFlags)>)> {
-        let listen = |pause| match pause {
+        // All requests that were read are answered by now.
+        let holds = self.waker.hold.load(Ordering::Acquire);
+        self.waker.holds.store(holds, Ordering::Release);
+        let listen = |pause| match pause || holds {
             true => PollFlags::empty(),
             false => PollFlags::IN,
         };
@@ -264,7 +362,9 @@ impl Server {
                 .map(|monitor| PollFd::new(monitor, listen(pause.monitor))),
         );
         let own = files.len();
-        files.extend(self.sockets.iter().map(|(port, socket)| {
+        // A client that has hung up would be reported again and again.
+        let clients = self.sockets.iter().filter(|_| !holds);
+        files.extend(clients.map(|(port, socket)| {
             let mut events = PollFlags::empty();
             events.set(
                 PollFlags::IN | PollFlags::RDHUP,

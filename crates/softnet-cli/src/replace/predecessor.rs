@@ -1,0 +1,130 @@
+//! The daemon that runs, as its successor sees it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::net::SendFlags;
+use softnet_io::Handover;
+use softnet_io::rights::Channel;
+use softnet_rtnl::nl::Operation;
+use softnet_rtnl::server::Sockets;
+
+use super::{Message, bytes, channel, receive};
+use crate::client::{Daemon, Reach};
+use crate::failure::{Exit, Failure};
+use crate::log::log;
+
+/// A daemon that is to be replaced.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    channel: Channel,
+    /// The running state when it was asked.
+    pub state: String,
+}
+
+/// Things that came from it.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// The last state; none if it died before.
+    pub state: Option<String>,
+    /// Devices by the names of their ports.
+    pub devices: Vec<(String, Handover)>,
+    pub control: Sockets,
+    pub metrics: Option<OwnedFd>,
+}
+
+fn lost(error: &io::Error) -> Failure {
+    let what = "cannot take over from the daemon that runs";
+    Failure::because(Exit::Failure, what, error)
+}
+
+impl Predecessor {
+    /// Asks the daemon that listens there. `None`: none does.
+    pub(crate) fn ask(path: &Path) -> Result<Option<Predecessor>, Failure> {
+        if let Err(error) = crate::client::reach(path)
+            && let io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused = error.kind()
+        {
+            return Ok(None);
+        }
+        let daemon = Daemon::connect(&Reach::default().at(Some(path.to_owned())))?;
+        let state = daemon.ask(Operation::Replace, "")?;
+        let channel = channel(daemon.into_socket()).map_err(|error| lost(&error))?;
+        Ok(Some(Predecessor { channel, state }))
+    }
+
+    /// Has it stop, and takes what it has. If it dies meanwhile, that is what came until then.
+    pub(crate) fn take(&self) -> Result<Taken, Failure> {
+        let pid = std::process::id();
+        match self
+            .channel
+            .send(&Message::Go { pid }, &[], SendFlags::empty())
+        {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent.map_err(|error| lost(&error))?,
+        }
+        let mut taken = Taken::default();
+        let mut more = Vec::new();
+        loop {
+            let received = receive(&self.channel, || {});
+            let Some((message, files)) = received.map_err(|error| lost(&error))? else {
+                log("the daemon before this one has died; started with what it left");
+                return Ok(taken);
+            };
+            let mut files = files.into_iter();
+            match message {
+                Message::State => {
+                    let text = files.next().map(bytes).transpose();
+                    let text = text.map_err(|error| lost(&error))?.unwrap_or_default();
+                    taken.state = String::from_utf8(text).ok();
+                }
+                Message::Files => more.extend(files),
+                Message::Device { port, rest } => {
+                    more.extend(files);
+                    let rest = if rest { more.pop() } else { None };
+                    let rest = rest.map(bytes).transpose();
+                    let handed = Handover {
+                        rest: rest.map_err(|error| lost(&error))?.unwrap_or_default(),
+                        files: std::mem::take(&mut more),
+                    };
+                    taken.devices.push((port, handed));
+                }
+                Message::Control => {
+                    taken.control = Sockets {
+                        listener: files.next(),
+                        monitor: files.next(),
+                    }
+                }
+                Message::Metrics => taken.metrics = files.next(),
+                Message::End => return Ok(taken),
+                Message::Refused(why) => return Err(refused(&why)),
+                Message::Go { .. } | Message::Running | Message::Yours => {
+                    return Err(lost(&io::ErrorKind::InvalidData.into()));
+                }
+            }
+        }
+    }
+
+    /// Tells it that this daemon runs, and waits until it ends.
+    pub(crate) fn running(&self) -> Result<(), Failure> {
+        // If it has refused or died, that is to be read.
+        let _ = self
+            .channel
+            .send(&Message::Running, &[], SendFlags::empty());
+        match receive(&self.channel, || {}) {
+            Ok(Some((Message::Refused(why), _))) => Err(refused(&why)),
+            Ok(Some((Message::Yours, _))) => Ok(()),
+            Ok(None) => {
+                log("the daemon before this one has died");
+                Ok(())
+            }
+            Ok(Some(_)) => Err(lost(&io::ErrorKind::InvalidData.into())),
+            Err(error) => Err(lost(&error)),
+        }
+    }
+}
+
+fn refused(why: &str) -> Failure {
+    let text = format!("the daemon that runs goes on: {why}");
+    Failure::new(Exit::Failure, text)
+}

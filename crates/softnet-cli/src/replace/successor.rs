@@ -1,0 +1,180 @@
+//! The daemon that takes over, as the one that runs sees it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
+use softnet_engine::LinkInfo;
+use softnet_io::rights::{Channel, FILES};
+use softnet_io::{DeviceSpec, Handover, OpenDevice};
+use softnet_rtnl::First;
+use softnet_rtnl::server::Running;
+
+use super::{Message, channel, memory, receive};
+use crate::failure::{Exit, Failure, chain};
+use crate::log::log;
+use crate::notify::Notify;
+use crate::reload::Loaded;
+use crate::setup::Engine;
+
+/// Time in which queued packets may still leave: within what a stream through a port may stall.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// A daemon that wants to take over.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    channel: Channel,
+}
+
+/// The parts of this daemon that it is to have.
+pub(crate) struct Parts<'a> {
+    pub first: &'a First<softnet_io::PortDevices>,
+    pub loaded: &'a Mutex<Loaded>,
+    pub server: &'a Running,
+    pub metrics: Option<&'a OwnedFd>,
+}
+
+/// The end of a try.
+type Tried = Result<(), Failure>;
+
+impl Successor {
+    /// On a connection that the control thread has released.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Successor> {
+        Ok(Successor {
+            channel: channel(socket)?,
+        })
+    }
+
+    /// True if it says something, or is gone.
+    pub(crate) fn is_due(&self) -> bool {
+        let mut file = [PollFd::new(&self.channel, PollFlags::IN)];
+        poll(&mut file, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Hands over, if the successor asks for it. An error: this daemon goes on.
+    pub(crate) fn replace(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
+        let gone = || Failure::new(Exit::Failure, "the successor has ended");
+        let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
+        let asked = receive(&self.channel, || {}).map_err(failed)?;
+        let Some((Message::Go { pid }, _)) = asked else {
+            return Err(gone());
+        };
+        if !parts.server.hold() {
+            parts.server.go_on();
+            return Err(Failure::new(Exit::Failure, "the control thread is busy"));
+        }
+        let tried = self.hand_over(parts, notify);
+        match &tried {
+            Ok(()) => {
+                notify.main_pid(pid);
+                // If it has died now, so be it: it ran.
+                let _ = self.say(&Message::Yours, &[]);
+            }
+            Err(why) => {
+                let _ = self.say(&Message::Refused(why.to_string()), &[]);
+                if let Err(error) = parts.server.own() {
+                    log(chain(&error));
+                }
+                parts.server.go_on();
+            }
+        }
+        tried
+    }
+
+    /// Closes all devices and hands them over. An error: they are open again, and nothing else has
+    /// changed.
+    fn hand_over(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
+        let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
+        let loaded = crate::daemon::lock(parts.loaded);
+        let engine = parts.first.lock();
+        let text = loaded
+            .state(&engine)?
+            .text()
+            .map_err(|error| failed(error.into()))?;
+        let state = memory(text.as_bytes()).map_err(failed)?;
+        let devices = named(&engine);
+        let closed = engine.suspend(DRAIN);
+        let closed = closed.map_err(|error| Failure::new(Exit::Failure, chain(&error)))?;
+        let sent = self.send(&state, &devices, parts).and_then(|()| {
+            match receive(&self.channel, || notify.alive())? {
+                Some((Message::Running, _)) => Ok(()),
+                _ => Err(io::Error::other("the successor failed")),
+            }
+        });
+        let Err(error) = sent else {
+            return Ok(());
+        };
+        for (_, device) in &devices {
+            match device.hand_over() {
+                Ok(handed) => engine.devices().give(device.spec.clone(), handed),
+                Err(error) => log(chain(&error)),
+            }
+        }
+        for index in closed {
+            // Otherwise it is looked after, as any device that is gone.
+            if let Err(error) = engine.reopen_device(index) {
+                log(chain(&error));
+            }
+        }
+        engine.devices().own();
+        Err(failed(error))
+    }
+
+    fn send(
+        &self,
+        state: &OwnedFd,
+        devices: &[(String, OpenDevice)],
+        parts: &Parts<'_>,
+    ) -> io::Result<()> {
+        self.say(&Message::State, &[state.as_fd()])?;
+        for (port, device) in devices {
+            let Handover { mut files, rest } = device.hand_over()?;
+            let has_rest = !rest.is_empty();
+            if has_rest {
+                files.push(memory(&rest)?);
+            }
+            let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            let mut left = files.as_slice();
+            while left.len() > FILES {
+                let (some, more) = left.split_at(FILES);
+                self.say(&Message::Files, some)?;
+                left = more;
+            }
+            let (port, rest) = (port.clone(), has_rest);
+            self.say(&Message::Device { port, rest }, left)?;
+        }
+        let sockets = parts.server.sockets()?;
+        let sockets = [sockets.listener, sockets.monitor].into_iter().flatten();
+        let sockets: Vec<OwnedFd> = sockets.collect();
+        let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        self.say(&Message::Control, &sockets)?;
+        if let Some(metrics) = parts.metrics {
+            self.say(&Message::Metrics, &[metrics.as_fd()])?;
+        }
+        self.say(&Message::End, &[])
+    }
+
+    fn say(&self, message: &Message, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.channel.send(message, files, SendFlags::empty())
+    }
+}
+
+/// The open devices with the names of their ports.
+pub(crate) fn named(engine: &Engine) -> Vec<(String, OpenDevice)> {
+    let links = engine.links();
+    let has =
+        |link: &LinkInfo<DeviceSpec>, spec: &DeviceSpec| link.open && link.device() == Some(spec);
+    let name_of = |open: &OpenDevice| {
+        // Unless it has another name by now.
+        let link = engine.link_named(&open.port).ok();
+        let link = link.filter(|link| has(link, &open.spec));
+        let link = link.or_else(|| links.values().find(|link| has(link, &open.spec)).cloned());
+        Some(link?.settings.name.clone())
+    };
+    let open = engine.devices().open_devices().into_iter();
+    open.filter_map(|device| Some((name_of(&device)?, device)))
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! Files that systemd keeps over a restart or a crash of the daemon (its descriptor store).
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use softnet_io::{Handover, inherited_files};
+
+use crate::notify::Notify;
+use crate::replace::named;
+use crate::setup::Engine;
+
+/// Start of the names that files have there.
+const PREFIX: &str = "port-";
+
+/// The files in the store.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    /// Ports whose files are there, and the number of each one's opening. 0: files of a daemon
+    /// before this one.
+    known: BTreeMap<String, u64>,
+    /// Devices when it was looked last.
+    seen: Option<(u64, usize)>,
+}
+
+impl Store {
+    /// The store, and what was in it when this process was started, by port. To be called once, at
+    /// the start.
+    pub(crate) fn open() -> (Store, Vec<(String, Handover)>) {
+        let mut files: BTreeMap<String, Vec<OwnedFd>> = BTreeMap::new();
+        for (name, file) in inherited_files(PREFIX) {
+            files.entry(decoded(&name)).or_default().push(file);
+        }
+        let known = files.keys().map(|name| (name.clone(), 0)).collect();
+        let handed = files.into_iter().map(|(name, files)| {
+            let rest = Vec::new();
+            (name, Handover { files, rest })
+        });
+        (Store { known, seen: None }, handed.collect())
+    }
+
+    /// Has the store keep files of the devices as they are now.
+    pub(crate) fn follow(&mut self, engine: &Engine, notify: &Notify) {
+        let now = engine.devices().openings();
+        if !notify.is_connected() || self.seen == Some(now) {
+            return;
+        }
+        let mut devices = named(engine);
+        devices.retain(|(_, device)| device.is_in_files());
+        let is_open = |name: &String, serial: u64| {
+            let mut devices = devices.iter();
+            devices.any(|(port, device)| port == name && device.serial == serial)
+        };
+        self.known.retain(|name, &mut serial| {
+            let stays = is_open(name, serial);
+            if !stays {
+                notify.forget(&encoded(name));
+            }
+            stays
+        });
+        for (name, device) in devices {
+            if self.known.contains_key(&name) {
+                continue;
+            }
+            let Ok(files) = device.files() else { return };
+            // What another daemon has stored is another device's.
+            notify.forget(&encoded(&name));
+            if !notify.store(&encoded(&name), &files) {
+                // Again later.
+                return;
+            }
+            self.known.insert(name, device.serial);
+        }
+        self.seen = Some(now);
+    }
+}
+
+/// A port's name as one that systemd allows: of printable ASCII without colons.
+fn encoded(name: &str) -> String {
+    let encoded = |byte: u8| match byte {
+        b'%' | b':' | ..=b' ' | 127.. => format!("%{byte:02x}"),
+        byte => char::from(byte).to_string(),
+    };
+    PREFIX.to_owned() + &name.bytes().map(encoded).collect::<String>()
+}
+
+/// The reverse, without the prefix.
+fn decoded(name: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = name.as_bytes();
+    while let Some((&first, more)) = rest.split_first() {
+        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        match byte.filter(|_| first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_systemd_allows() {
+        for (name, shown) in [
+            ("eth-a", "port-eth-a"),
+            ("a:b%c", "port-a%3ab%25c"),
+            ("ü", "port-%c3%bc"),
+        ] {
+            assert_eq!(encoded(name), shown);
+            assert_eq!(decoded(&shown[PREFIX.len()..]), name);
+        }
+        assert_eq!(decoded("%zz%"), "%zz%");
+    }
+}

@@ -1,0 +1,36 @@
+//! Files that this process was started with (sd_listen_fds(3)).
+
+#![allow(unsafe_code, reason = "files that are known by number become owned")]
+
+use std::env;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+/// Number of the first file (`SD_LISTEN_FDS_START`).
+const FIRST: i32 = 3;
+/// More than a service manager passes on.
+const MOST: i32 = 65_536;
+
+/// Takes the files whose names begin so, with the rest of their names; others stay what they are.
+/// To be called once, before the process opens files or starts threads.
+pub fn inherited_files(prefix: &str) -> Vec<(String, OwnedFd)> {
+    let number = |name: &str| env::var(name).ok()?.parse::<i32>().ok();
+    if number("LISTEN_PID") != i32::try_from(std::process::id()).ok() {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST);
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let numbers = FIRST..FIRST + count;
+    let ours = numbers.zip(names.split(':')).filter_map(|(number, name)| {
+        let name = name.strip_prefix(prefix)?;
+        // SAFETY: it is borrowed for this call, which says whether the file is there.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        let flags = fcntl_getfd(file).ok()?;
+        fcntl_setfd(file, flags | FdFlags::CLOEXEC).ok()?;
+        // SAFETY: the file is open, and nobody else in this process has it: it has opened none yet,
+        // and numbers are taken once.
+        Some((name.to_owned(), unsafe { OwnedFd::from_raw_fd(number) }))
+    });
+    ours.collect()
+}
