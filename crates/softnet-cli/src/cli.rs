@@ -16,7 +16,9 @@ use crate::config::Warning;
 use crate::failure::{Exit, Failure};
 use crate::privileges::{self, Separation};
 use crate::reload::Loaded;
-use crate::{config, daemon, demo, documents, exec, import, port, report, sim, stats, top};
+use crate::{
+    capture, config, daemon, demo, documents, exec, import, port, report, sim, stats, top,
+};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -177,6 +179,12 @@ enum Command {
     /// the order, / filters by name, q ends.
     #[command(after_help = EXIT_CODES)]
     Top(top::Options),
+    /// Capture packets of a port, with queue, class, time waited and reasons of drops
+    ///
+    /// Prints a line for each, or writes a pcapng file, until Ctrl-C. Slows nobody down: what it
+    /// cannot keep up with it misses, and says so at the end.
+    #[command(after_help = capture::HELP)]
+    Capture(capture::Options),
     /// Print the daemon's running state as a configuration file
     ///
     /// Changes by tc, ip and bridge are in it, but for what the file has no key for: VLANs,
@@ -273,6 +281,10 @@ pub(crate) fn run(started: Instant) -> ExitCode {
         Command::Top(mut options) => {
             options.daemon = options.daemon.at(at);
             top::run(&options)
+        }
+        Command::Capture(mut options) => {
+            options.daemon = options.daemon.at(at);
+            capture::run(&options)
         }
         Command::DumpConfig(daemon) => Daemon::connect(&daemon.at(at))
             .and_then(|daemon| daemon.ask(Operation::DumpConfig, ""))

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::{Client, Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, group_id};
 
+use crate::capture;
 use crate::change::Change;
 use crate::config::{self, ControlConfig};
 use crate::counters;
@@ -127,6 +129,7 @@ pub(crate) fn run(
     let saver = Saver::new(&engine, &loaded);
     let rtnl = Rtnl::new(engine.clone())
         .on_operation(operations(&engine, &loaded))
+        .on_capture(captures(&engine))
         .on_change(saver.on_change());
     let first = rtnl.first();
     if let Some(metrics) = metrics {
@@ -369,7 +372,16 @@ fn operations(
             let (loaded, engine) = (lock(&loaded), lock(&engine));
             loaded.difference(&engine).map_err(refused)
         }
+        Operation::Capture => Err(Errno::EOPNOTSUPP.into()),
     }
+}
+
+/// Starts the captures that clients ask for.
+fn captures(
+    engine: &Arc<Mutex<Engine>>,
+) -> impl FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send + use<> {
+    let engine = engine.clone();
+    move |argument, client| capture::serve::start(&engine, &words(argument), client)
 }
 
 /// The argument of an operation. Messages are padded.

@@ -1,6 +1,7 @@
 //! Every request to the module that answers its type.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softnet_engine::{Devices, Engine};
@@ -13,12 +14,16 @@ use crate::{fdb, host, link, mdb, tc};
 /// Does what rtnetlink has no message for: argument to text.
 type Operate = Box<dyn FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send>;
 
+/// Starts a capture: argument to text and file.
+type StartCapture = Box<dyn FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send>;
+
 /// Answers requests by an engine, which others use, too: it is locked for one request, or
 /// one part of a dump.
 pub struct Rtnl<D: Devices> {
     engine: Arc<Mutex<Engine<D>>>,
     turn: Arc<Mutex<()>>,
     operate: Operate,
+    capture: StartCapture,
     /// Called after changes, before they are answered.
     changed: Box<dyn FnMut() + Send>,
     /// Something was changed since.
@@ -64,6 +69,7 @@ impl<D: Devices> Rtnl<D> {
             engine,
             turn: Arc::default(),
             operate: Box::new(|_, _, _| Err(Errno::EOPNOTSUPP.into())),
+            capture: Box::new(|_, _| Err(Errno::EOPNOTSUPP.into())),
             changed: Box::new(|| {}),
             is_changed: false,
         }
@@ -75,6 +81,15 @@ impl<D: Devices> Rtnl<D> {
         operate: impl FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send + 'static,
     ) -> Rtnl<D> {
         self.operate = Box::new(operate);
+        self
+    }
+
+    /// Has `capture` answer [`Operation::Capture`]. The engine is not locked meanwhile.
+    pub fn on_capture(
+        mut self,
+        capture: impl FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send + 'static,
+    ) -> Rtnl<D> {
+        self.capture = Box::new(capture);
         self
     }
 
@@ -181,6 +196,11 @@ impl<D: Devices> Service for Rtnl<D> {
     ) -> Result<String, Error> {
         replies.without_request(|replies| self.changes(replies));
         drop(lock(&self.turn));
+        if operation == Operation::Capture {
+            let (text, file) = (self.capture)(argument, client)?;
+            replies.file = Some(file);
+            return Ok(text);
+        }
         let text = (self.operate)(operation, argument, client);
         self.is_changed |= operation.is_change() && text.is_ok();
         self.changes(replies);

@@ -1,5 +1,7 @@
 //! The service that answers requests, and the buffers for its answers.
 
+use std::os::fd::OwnedFd;
+
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Errno, Error, Full, Head, Message, Messages, NLM_F_MULTI, Request};
@@ -112,6 +114,9 @@ pub enum Operation {
     Show = 5,
     /// Differences that a reload would make.
     DryRun = 6,
+    /// Captures packets of a port; only for those who may change something. A stream socket comes
+    /// with the answer.
+    Capture = 7,
 }
 
 impl Operation {
@@ -124,9 +129,15 @@ impl Operation {
             Operation::Change,
             Operation::Show,
             Operation::DryRun,
+            Operation::Capture,
         ];
         all.into_iter()
             .find(|operation| *operation as u32 == number)
+    }
+
+    /// True if only those may ask for it who may change something.
+    pub fn is_privileged(self) -> bool {
+        self.is_change() || self == Operation::Capture
     }
 
     /// True if it changes something.
@@ -160,6 +171,8 @@ pub struct Replies {
     /// Events are lost, of which members are told before those that are not.
     pub(crate) overrun: bool,
     pub(crate) warning: Option<String>,
+    /// Goes along with the text of an operation.
+    pub(crate) file: Option<OwnedFd>,
 }
 
 impl Replies {
@@ -177,6 +190,7 @@ impl Replies {
             events: Vec::new(),
             overrun: false,
             warning: None,
+            file: None,
         }
     }
 
@@ -189,6 +203,7 @@ impl Replies {
             events: Vec::new(),
             overrun: false,
             warning: None,
+            file: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! datagrams come in and go out by calls.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -248,6 +249,13 @@ impl Clients {
         connection.front().cloned()
     }
 
+    /// The file that goes along with [`output`](Clients::output), until it was
+    /// [sent](Clients::sent).
+    pub fn file(&self, key: u64) -> Option<BorrowedFd<'_>> {
+        let connection = self.connections.get(&key)?;
+        connection.file.as_ref().map(OwnedFd::as_fd)
+    }
+
     /// The client has got what [`output`](Clients::output) returned.
     pub fn sent(&mut self, key: u64, service: &mut impl Service) {
         if let Some(connection) = self.connections.get_mut(&key) {
@@ -367,7 +375,7 @@ impl Clients {
                 u32::read_from_prefix(request.payload()).map_err(|_| Error::new(Errno::EINVAL))?;
             let operation =
                 Operation::from_number(operation).ok_or(Error::new(Errno::EOPNOTSUPP))?;
-            if operation.is_change() && !client.may_change {
+            if operation.is_privileged() && !client.may_change {
                 return Err(not_permitted());
             }
             connection.may_dump(request)?;
@@ -377,6 +385,7 @@ impl Clients {
             }
             let text = service.operate(operation, argument, &client, replies)?;
             if let Some(connection) = self.connections.get_mut(&key) {
+                connection.file = replies.file.take();
                 connection.dump = Some(Dump::text(request, text));
             }
             return Ok(Answered::Dumping);

@@ -1,6 +1,7 @@
 //! One client: what it is owed, and what it has asked for that is not answered yet.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::answer;
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     pub(super) input: Vec<u8>,
     /// It sends no more.
     pub(super) ended: bool,
+    /// Goes along with the next datagram.
+    pub(super) file: Option<OwnedFd>,
     queue: VecDeque<Arc<[u8]>>,
     /// The cost of the queue.
     queued: usize,
@@ -56,6 +59,7 @@ impl Connection {
             dump: None,
             input: Vec::new(),
             ended: false,
+            file: None,
             queue: VecDeque::new(),
             queued: 0,
             limit: match client.may_change {
@@ -119,6 +123,7 @@ impl Connection {
 
     /// It has got that.
     pub(super) fn pop(&mut self) {
+        self.file = None;
         if let Some(datagram) = self.queue.pop_front() {
             self.queued -= cost(&datagram);
         }
@@ -133,6 +138,7 @@ impl Connection {
     /// It gets nothing more.
     pub(super) fn deafen(&mut self) {
         self.deaf = true;
+        self.file = None;
         self.queue.clear();
         self.queued = 0;
         self.dump = None;
