@@ -23,6 +23,7 @@ need ethtool ethtool
 need busybox busybox-static
 need cpio cpio
 need promtool prometheus
+need tshark tshark
 need passt passt
 need bwrap bubblewrap
 need fireqos fireqos

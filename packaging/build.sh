@@ -21,6 +21,7 @@ put 644 packaging/softnet.toml etc/softnet/softnet.toml
 put 644 packaging/systemd/softnet.service usr/lib/systemd/system/softnet.service
 put 644 packaging/apparmor/usr.bin.softnet usr/share/doc/softnet/examples/apparmor-usr.bin.softnet
 put 644 packaging/grafana/dashboard.json usr/share/doc/softnet/examples/grafana-dashboard.json
+put 755 packaging/extcap/softnet-extcap usr/share/doc/softnet/examples/softnet-extcap
 for example in examples/*.toml; do
   put 644 "$example" "usr/share/doc/softnet/examples/$(basename "$example")"
 done

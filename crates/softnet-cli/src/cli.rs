@@ -17,7 +17,7 @@ use crate::daemon::{self, Start};
 use crate::failure::{Exit, Failure};
 use crate::privileges::{self, Separation};
 use crate::reload::Loaded;
-use crate::{config, demo, documents, exec, import, port, report, sim, stats, top};
+use crate::{capture, config, demo, documents, exec, import, port, report, sim, stats, top};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -185,6 +185,12 @@ enum Command {
     /// the order, / filters by name, q ends.
     #[command(after_help = EXIT_CODES)]
     Top(top::Options),
+    /// Capture packets of a port, with queue, class, time waited and reasons of drops
+    ///
+    /// Prints a line for each, or writes a pcapng file, until Ctrl-C. Slows nobody down: what it
+    /// cannot keep up with it misses, and says so at the end.
+    #[command(after_help = capture::HELP)]
+    Capture(capture::Options),
     /// Print the daemon's running state as a configuration file
     ///
     /// Changes by tc, ip and bridge are in it, but for permanent members of multicast groups
@@ -296,6 +302,10 @@ pub(crate) fn run(started: Instant) -> ExitCode {
         Command::Top(mut options) => {
             options.daemon = options.daemon.at(at);
             top::run(&options)
+        }
+        Command::Capture(mut options) => {
+            options.daemon = options.daemon.at(at);
+            capture::run(&options)
         }
         Command::DumpConfig(daemon) => Daemon::connect(&daemon.at(at))
             .and_then(|daemon| daemon.ask(Operation::DumpConfig, ""))

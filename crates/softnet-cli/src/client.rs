@@ -1,13 +1,14 @@
 //! A client of the daemon's control socket: asks it for what rtnetlink has no message for.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 use softnet_rtnl::nl::{
     Head, Messages, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, Operation, Request,
@@ -82,6 +83,16 @@ impl Daemon {
     /// Asks for an operation, and waits for its text. A refusal of `EINVAL` is of what was asked
     /// for, as the exit code says.
     pub(crate) fn ask(&self, operation: Operation, argument: &str) -> Result<String, Failure> {
+        let (text, _) = self.exchange(operation, argument)?;
+        Ok(text)
+    }
+
+    /// As [`ask`](Daemon::ask), with the file that comes along, if one does.
+    pub(crate) fn exchange(
+        &self,
+        operation: Operation,
+        argument: &str,
+    ) -> Result<(String, Option<OwnedFd>), Failure> {
         let payload = [&(operation as u32).to_ne_bytes(), argument.as_bytes()].concat();
         let head = Head {
             kind: OPERATION,
@@ -98,12 +109,12 @@ impl Daemon {
         };
         retry_on_intr(|| send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL))
             .map_err(|why| lost(why.into()))?;
-        let mut text = Vec::new();
+        let (mut text, mut file) = (Vec::new(), None);
         let mut buffer = vec![0; DATAGRAM];
         loop {
-            let (_, length) =
-                retry_on_intr(|| recv(&self.socket, buffer.as_mut_slice(), RecvFlags::empty()))
-                    .map_err(|why| lost(why.into()))?;
+            let length = self
+                .receive(&mut buffer, &mut file)
+                .map_err(|why| lost(why.into()))?;
             if length == 0 {
                 return Err(Failure::new(Exit::Failure, "the daemon has ended"));
             }
@@ -115,15 +126,39 @@ impl Daemon {
                         // The last part is padded.
                         let end = text.iter().rposition(|&byte| byte != 0);
                         text.truncate(end.map_or(0, |end| end + 1));
-                        return String::from_utf8(text).map_err(|why| {
+                        let text = String::from_utf8(text).map_err(|why| {
                             Failure::because(Exit::Failure, "the daemon's answer is no text", &why)
                         });
+                        return Ok((text?, file));
                     }
                     // Events of groups are not asked for.
                     _ => {}
                 }
             }
         }
+    }
+}
+
+impl Daemon {
+    /// Receives a datagram, and the file that comes with it.
+    fn receive(&self, buffer: &mut [u8], file: &mut Option<OwnedFd>) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = retry_on_intr(|| {
+            let mut parts = [IoSliceMut::new(&mut *buffer)];
+            recvmsg(
+                &self.socket,
+                &mut parts,
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        })?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut files) = message {
+                *file = files.next().or(file.take());
+            }
+        }
+        Ok(received.bytes)
     }
 }
 

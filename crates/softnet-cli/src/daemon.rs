@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::DirBuilder;
 use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use softnet_rtnl::nl::{Client, Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, Sockets, Waker, group_id};
 use softnet_rtnl::{First, Rtnl};
 
+use crate::capture;
 use crate::change::Change;
 use crate::config::{self, ControlConfig};
 use crate::counters;
@@ -183,6 +185,7 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     let (released, successors) = mpsc::channel();
     let rtnl = Rtnl::new(engine.clone())
         .on_operation(operations(&engine, &loaded, teller))
+        .on_capture(captures(&engine))
         .audit(|client, what| audit(client, what, None))
         .on_release(move |socket| _ = released.send(socket));
     let first = rtnl.first();
@@ -486,7 +489,16 @@ fn operations(
             let failed = |error| Failure::because(Exit::Failure, "state", &error);
             state.text().map_err(|error| refused(failed(error)))
         }
+        Operation::Capture => Err(Errno::EOPNOTSUPP.into()),
     }
+}
+
+/// Starts the captures that clients ask for.
+fn captures(
+    engine: &Arc<Mutex<Engine>>,
+) -> impl FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send + use<> {
+    let engine = engine.clone();
+    move |argument, client| capture::serve::start(&engine, &words(argument), client)
 }
 
 /// Logs who changed what, and why it was refused.

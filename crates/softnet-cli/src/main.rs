@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod capture;
 mod change;
 mod classes;
 mod cli;

@@ -36,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod engine;
 pub mod forward;
 mod link;

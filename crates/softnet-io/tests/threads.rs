@@ -96,6 +96,12 @@ const FORBIDDEN_TO_WORKERS: &[Call] = &[
     ("memfd_create", libc::SYS_memfd_create, [0, 0, 0, 0]),
 ];
 
+const FORBIDDEN_TO_CAPTURES: &[Call] = &[
+    ("read", libc::SYS_read, [NONE, 0, 0, 0]),
+    ("recvmsg", libc::SYS_recvmsg, [NONE, 0, 0, 0]),
+    ("setsockopt", libc::SYS_setsockopt, [NONE, 0, 0, 0]),
+];
+
 /// The error number of a call.
 fn errno((_, number, [a, b, c, d]): Call) -> i32 {
     // SAFETY: the arguments name no memory and no process; the calls of the tables above fail, or
@@ -115,6 +121,15 @@ fn each_kind_of_thread_is_refused_what_is_not_its_work() {
         (
             Threads::Worker,
             &[FORBIDDEN, FORBIDDEN_TO_PORTS, FORBIDDEN_TO_WORKERS],
+        ),
+        (
+            Threads::Capture,
+            &[
+                FORBIDDEN,
+                FORBIDDEN_TO_PORTS,
+                FORBIDDEN_TO_WORKERS,
+                FORBIDDEN_TO_CAPTURES,
+            ],
         ),
     ] {
         filtered(kind, || {

@@ -27,12 +27,16 @@ type Operate = Box<dyn FnMut(Operation, &[u8], &Client) -> Result<String, Error>
 /// Hears who changed what.
 type Audit = Box<dyn FnMut(&Client, &str) + Send>;
 
+/// Starts a capture: argument to text and file.
+type StartCapture = Box<dyn FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send>;
+
 /// Answers requests by an engine, which others use, too: it is locked for one request, or
 /// one part of a dump.
 pub struct Rtnl<D: Devices> {
     engine: Arc<Mutex<Engine<D>>>,
     turn: Arc<Mutex<()>>,
     operate: Operate,
+    capture: StartCapture,
     /// Makes changes last before they are answered.
     keep: Option<Box<dyn Keep>>,
     /// Told of each request that changed something.
@@ -84,6 +88,7 @@ impl<D: Devices> Rtnl<D> {
             keep: None,
             audit: Box::new(|_, _| {}),
             released: Box::new(drop),
+            capture: Box::new(|_, _| Err(Errno::EOPNOTSUPP.into())),
             is_changed: false,
         }
     }
@@ -94,6 +99,15 @@ impl<D: Devices> Rtnl<D> {
         operate: impl FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send + 'static,
     ) -> Rtnl<D> {
         self.operate = Box::new(operate);
+        self
+    }
+
+    /// Has `capture` answer [`Operation::Capture`]. The engine is not locked meanwhile.
+    pub fn on_capture(
+        mut self,
+        capture: impl FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send + 'static,
+    ) -> Rtnl<D> {
+        self.capture = Box::new(capture);
         self
     }
 
@@ -215,6 +229,11 @@ impl<D: Devices> Service for Rtnl<D> {
     ) -> Result<String, Error> {
         replies.without_request(|replies| self.changes(replies));
         drop(lock(&self.turn));
+        if operation == Operation::Capture {
+            let (text, file) = (self.capture)(argument, client)?;
+            replies.file = Some(file);
+            return Ok(text);
+        }
         let text = (self.operate)(operation, argument, client);
         self.is_changed |= operation.is_change() && text.is_ok();
         self.changes(replies);

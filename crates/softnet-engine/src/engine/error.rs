@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use super::spec::{FDB_SIZES, Settings};
+use crate::capture::CaptureError;
 use crate::forward::Group;
 use softnet::tx::{ControlError, QueueMapError};
 use softnet::wire::EthernetAddress;
@@ -27,6 +28,9 @@ pub enum EngineError {
     /// The map does not fit the queues.
     #[error(transparent)]
     QueueMap(#[from] QueueMapError),
+    /// The capture cannot start.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// No link has this number.
     #[error("there is no link with the number {0}")]
     NoLink(u32),

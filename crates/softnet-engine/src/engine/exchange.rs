@@ -283,6 +283,7 @@ impl<D: Devices> State<D> {
         let device = self.make_device(config, tx, qdiscs, &events, (number, role));
         device.set_queue_map(&map)?;
         self.set_outlet(&device, index);
+        device.set_tap(before.drops().tap().as_ref())?;
         if let Err(error) = self.open(number, Some(&device), rx) {
             self.detach(&events, files);
             return Err(error);

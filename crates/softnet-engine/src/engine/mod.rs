@@ -8,6 +8,7 @@ mod action_table;
 mod actions;
 mod apply;
 mod bridges;
+mod captures;
 mod change;
 mod devices;
 mod error;

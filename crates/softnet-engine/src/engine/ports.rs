@@ -11,6 +11,7 @@ use super::losses::{Losses, sum};
 use super::spec::{PortOptions, PortSpec};
 use super::state::{Port, State};
 use super::stats::passed_on;
+use crate::capture::Captures;
 use crate::forward::{Bridge, Guard, MAX_HOPS, Member, Role, Virtual};
 use crate::link::LinkCell;
 use crate::rx::{Command, SteeringSpec};
@@ -337,6 +338,7 @@ impl<D: Devices> State<D> {
             role,
             hooks: None,
             actions: Arc::default(),
+            captures: Captures::default(),
             losses: Losses::default(),
             before: DeviceStats::default(),
         });

@@ -16,6 +16,7 @@ use super::info::{LinkInfo, Links};
 use super::losses::Losses;
 use super::spec::BridgeOptions;
 use crate::Device;
+use crate::capture::Captures;
 use crate::forward::{
     Actions, Arrival, Bridge, Entry, Forwarder, Guard, Hooks, Joined, LinkTable, Member, Members,
     PortVlans, Role, VlanTag,
@@ -91,6 +92,7 @@ pub(super) struct Port<Q, R> {
     pub(super) hooks: Option<Arc<Hooks<R>>>,
     /// Actions of its own on what leaves it.
     pub(super) actions: Arc<Actions<R>>,
+    pub(super) captures: Captures,
     /// Drops by its driver.
     pub(super) losses: Losses,
     /// Counted by the devices that it had before.

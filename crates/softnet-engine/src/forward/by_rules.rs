@@ -70,8 +70,8 @@ pub(super) fn forward_by_rules<R: TxRing>(
     link_up: bool,
 ) -> Option<u16> {
     let Some(from) = members.index(port) else {
-        let lost = std::mem::take(pending).packets.wire_packets();
-        source.drops().add(DropReason::NoForward, lost);
+        let lost = std::mem::take(pending).packets;
+        source.drops().lose(DropReason::NoForward, &lost);
         return None;
     };
     let rules = &members.rules;
@@ -91,8 +91,11 @@ pub(super) fn forward_by_rules<R: TxRing>(
         rules,
         pool,
     };
+    let tapped = source.drops().tap().is_some();
     while let Some(packet) = pending.packets.pop_front() {
         let wire_packets = packet.wire_packets();
+        // What is refused is freed where that is found.
+        let shown = tapped.then(|| packet.copy(pool)).flatten();
         let begun = pending.begun.take();
         match forwarding.forward(packet, begun, port, now) {
             Ok(None) => {}
@@ -100,7 +103,10 @@ pub(super) fn forward_by_rules<R: TxRing>(
                 pending.put_back(packet, Begun::default());
                 break;
             }
-            Err(reason) => source.drops().add(reason, wire_packets),
+            Err(reason) => match shown {
+                Some(packet) => source.drops().lose(reason, Some(&packet)),
+                None => source.drops().add(reason, wire_packets),
+            },
         }
     }
     forwarding.batch.end(port)
@@ -204,7 +210,10 @@ impl<R: TxRing> Forwarding<'_, R> {
                 self.batch.count_copied(wire_packets);
                 match copy(&mut frame.packet, self.pool) {
                     Some(copy) => self.batch.send(ports[member], copy),
-                    None => self.source.drops().add(DropReason::NoBuffer, wire_packets),
+                    None => {
+                        let drops = self.source.drops();
+                        drops.lose(DropReason::NoBuffer, Some(&frame.packet));
+                    }
                 }
             }
         }

@@ -67,8 +67,8 @@ impl<R: TxRing> LinkTable<R> {
                 packet.add_hop();
                 match packet.hops() > MAX_HOPS {
                     true => {
-                        let lost = packet.wire_packets();
-                        source.device.drops().add(DropReason::RecursionLimit, lost);
+                        let drops = source.device.drops();
+                        drops.lose(DropReason::RecursionLimit, Some(&packet));
                     }
                     false => hopped.push(target, packet),
                 }
@@ -115,8 +115,8 @@ impl<R: TxRing> LinkTable<R> {
         match device {
             Some(device) => deliver_to(source.device, &device, ingress, packets, now),
             None => {
-                let lost = packets.wire_packets();
-                source.device.drops().add(DropReason::DeviceDown, lost);
+                let drops = source.device.drops();
+                drops.lose(DropReason::DeviceDown, &packets);
             }
         }
     }
@@ -135,8 +135,8 @@ impl<R: TxRing> LinkTable<R> {
         let others = of_block.iter().filter(|&&index| index != source.index);
         let others: Vec<u32> = others.copied().collect();
         let Some((&last, others)) = others.split_last() else {
-            let lost = packets.wire_packets();
-            source.device.drops().add(DropReason::NoForward, lost);
+            let drops = source.device.drops();
+            drops.lose(DropReason::NoForward, &packets);
             return;
         };
         for &index in others {
@@ -146,10 +146,10 @@ impl<R: TxRing> LinkTable<R> {
                 source.device.count_copied(wire_packets);
                 match copy(packet, source.device.pool()) {
                     Some(copy) => copies.push_back(copy),
-                    None => source
-                        .device
-                        .drops()
-                        .add(DropReason::NoBuffer, wire_packets),
+                    None => {
+                        let drops = source.device.drops();
+                        drops.lose(DropReason::NoBuffer, Some(&*packet));
+                    }
                 }
             });
             self.send(source, index, ingress, copies, now);

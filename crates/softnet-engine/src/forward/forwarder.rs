@@ -165,8 +165,8 @@ impl<R: TxRing> Forwarder<R> {
         let port = self.entry(from);
         let bridged = port.and_then(|port| Some((port, port.bridge.as_deref()?)));
         let Some((port, members)) = bridged else {
-            let lost = std::mem::take(pending).packets.wire_packets();
-            source.drops().add(DropReason::NoForward, lost);
+            let lost = std::mem::take(pending).packets;
+            source.drops().lose(DropReason::NoForward, &lost);
             return None;
         };
         let learn = port.link.is_up();
@@ -193,11 +193,8 @@ impl<R: TxRing> Forwarder<R> {
             match verdict {
                 Verdict::To(port) if members.index(port).is_some() => batch.send_list(port, run),
                 // A static entry of a port that is down, or the port has just left.
-                Verdict::To(_) => {
-                    let lost = run.wire_packets();
-                    source.drops().add(DropReason::NoForward, lost);
-                }
-                Verdict::Drop(reason) => source.drops().add(reason, run.wire_packets()),
+                Verdict::To(_) => source.drops().lose(DropReason::NoForward, &run),
+                Verdict::Drop(reason) => source.drops().lose(reason, &run),
                 Verdict::Flood | Verdict::Multicast => {
                     let snooped = verdict == Verdict::Multicast;
                     while let Some(packet) = run.pop_front() {
@@ -283,8 +280,7 @@ impl<R> Forwarder<R> {
 
     /// Drops packets of a port that was removed.
     pub(crate) fn drop_orphans(&self, packets: PacketList) {
-        self.orphans
-            .add(DropReason::NoForward, packets.wire_packets());
+        self.orphans.lose(DropReason::NoForward, &packets);
     }
 }
 
@@ -338,7 +334,7 @@ fn flood<R: TxRing>(
             copy_to(batch, source, takers, packet)
         }
         Err(reason) => {
-            source.drops().add(reason, packet.wire_packets());
+            source.drops().lose(reason, Some(&packet));
             None
         }
     }
@@ -366,10 +362,10 @@ fn copy_to<R: TxRing>(
         batch.count_copied(wire_packets);
         match copy(&mut packet, &batch.forwarder.pool) {
             Some(copy) => batch.send(port, copy),
-            None => source.drops().add(DropReason::NoBuffer, wire_packets),
+            None => source.drops().lose(DropReason::NoBuffer, Some(&packet)),
         }
     }
     // No other port.
-    source.drops().add(DropReason::NoForward, wire_packets);
+    source.drops().lose(DropReason::NoForward, Some(&packet));
     None
 }

@@ -193,7 +193,7 @@ impl<R: TxRing> Mirred<R> {
             Ok(result) => result,
             Err((reason, packets)) => {
                 self.over(packets.wire_packets());
-                device.drops().add(reason, packets.wire_packets());
+                device.drops().lose(reason, &packets);
                 XmitResult::Drop
             }
         }
@@ -307,6 +307,6 @@ pub(super) fn deliver_to<R: TxRing>(
     }
     match Nested::enter(target) {
         Ok(_nested) => drop(target.transmit(packets, now)),
-        Err(reason) => drops.add(reason, packets.wire_packets()),
+        Err(reason) => drops.lose(reason, &packets),
     }
 }

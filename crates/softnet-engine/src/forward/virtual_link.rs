@@ -154,7 +154,7 @@ impl<R: TxRing> Forwarder<R> {
                     };
                     match pushed {
                         Ok(()) => tagged.push_back(packet),
-                        Err(reason) => drops.add(reason, packet.wire_packets()),
+                        Err(reason) => drops.lose(reason, Some(&packet)),
                     }
                 }
                 match self.device(parent) {
@@ -162,7 +162,7 @@ impl<R: TxRing> Forwarder<R> {
                     None => self.drop_orphans(tagged),
                 }
             }
-            (Turn::Lower, _) => drops.add(DropReason::NoForward, on.wire_packets()),
+            (Turn::Lower, _) => drops.lose(DropReason::NoForward, &on),
         }
         false
     }
@@ -210,7 +210,7 @@ impl<R: TxRing> Arrival<R> {
             };
             match popped {
                 Ok(()) => run.push_back(packet),
-                Err(reason) => device.drops().add(reason, packet.wire_packets()),
+                Err(reason) => device.drops().lose(reason, Some(&packet)),
             }
         }
         forwarder.receive_at(to, &mut run);

@@ -8,6 +8,7 @@ use super::{Napi, SteeringSpec};
 use crate::Device;
 use crate::forward::Forwarder;
 use softnet::mem::Pool;
+use softnet::stats::Tap;
 use softnet::tx::RingFile;
 use softnet_tc::rate::Limit;
 
@@ -50,6 +51,8 @@ pub(crate) enum Command<Q, R> {
     Steer(Arc<Napi<Q, R>>, SteeringSpec),
     /// Receives from this queue what the limit allows from now on.
     Limit(Arc<Napi<Q, R>>, Option<Box<Limit>>),
+    /// Shows this tap what is received from this queue from now on.
+    Tap(Arc<Napi<Q, R>>, Option<Arc<dyn Tap>>),
     /// Serves this transmit queue, or none, when this event is set.
     SetTx(usize, Option<TxPort<R>>),
     /// Wakes the transmit queue of this event whenever the file becomes ready, and says whether

@@ -101,7 +101,7 @@ impl HandOff {
             }
             if !limited.is_empty() {
                 self.limited += limited.len() as u64;
-                drops.add(DropReason::FlowLimit, limited.wire_packets());
+                drops.lose(DropReason::FlowLimit, &limited);
                 worker.count_dropped(limited.len());
             }
             list = kept;
@@ -111,7 +111,7 @@ impl HandOff {
         let mut dropped = 0;
         if !refused.is_empty() {
             dropped = refused.wire_packets();
-            drops.add(DropReason::CpuBacklog, dropped);
+            drops.lose(DropReason::CpuBacklog, &refused);
             worker.count_dropped(refused.len());
         }
         self.handed = self.handed.wrapping_add(offered - dropped);

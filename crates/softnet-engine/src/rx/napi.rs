@@ -8,7 +8,7 @@ use crate::Device;
 use crate::forward::Pending;
 use crate::link::LinkCell;
 use softnet::mem::PacketList;
-use softnet::stats::DropReason;
+use softnet::stats::{DropReason, Tap};
 use softnet::sync::{RunGuard, RunState};
 use softnet::time::Time;
 use softnet::tx::Notifier;
@@ -29,6 +29,8 @@ struct Polling<Q> {
     steering: Option<Steering>,
     /// Limit of what may be received, together with others.
     limit: Option<Limit>,
+    /// Who is shown what is received.
+    tap: Option<Arc<dyn Tap>>,
     /// Received, and left for a later poll as too much would have been flooded.
     rest: Pending,
 }
@@ -96,6 +98,7 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
                 queue: Some(queue),
                 steering: None,
                 limit: None,
+                tap: place.device.drops().tap(),
                 rest: Pending::default(),
             }),
             place,
@@ -165,11 +168,15 @@ impl<Q: RxQueue, R: TxRing> Napi<Q, R> {
     pub(crate) fn close(&self) -> Option<Q> {
         let (queue, rest) =
             self.with(|polling| (polling.queue.take(), std::mem::take(&mut polling.rest)));
-        if !rest.packets.is_empty() {
-            let lost = rest.packets.wire_packets();
-            self.place.device.drops().add(DropReason::NoForward, lost);
-        }
+        let drops = self.place.device.drops();
+        drops.lose(DropReason::NoForward, &rest.packets);
         queue
+    }
+
+    /// Shows `tap` what is received from now on.
+    pub(crate) fn set_tap(&self, tap: Option<Arc<dyn Tap>>) {
+        let old = self.with(|polling| std::mem::replace(&mut polling.tap, tap));
+        drop(old);
     }
 
     /// Steers by `spec` from now on; packets of a flow stay in order.
@@ -217,7 +224,9 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
     /// counts and stamps them.
     pub(super) fn poll(&mut self, budget: usize, now: Time, out: &mut PacketList) -> Work {
         let napi = self.napi;
-        let Polling { queue, limit, .. } = &mut *self.queue;
+        let Polling {
+            queue, limit, tap, ..
+        } = &mut *self.queue;
         let Some(queue) = queue else {
             return Work {
                 next: NextPoll::At(Time::MAX),
@@ -237,11 +246,15 @@ impl<Q: RxQueue, R: TxRing> Claim<'_, Q, R> {
                 }
             }
         }
+        let before = out.len();
         let mut rx =
             Receive::new(budget, now, out, napi.place.device.drops()).at_port(napi.place.port);
         rx.by_owner = self.by_owner;
         let polled = queue.poll(&mut rx);
         let (wire_packets, wire_bytes, dropped) = rx.sums();
+        if let Some(tap) = tap {
+            tap.received(&mut out.iter().skip(before), now);
+        }
         if wire_packets != 0 {
             napi.place.device.count_received(wire_packets, wire_bytes);
         }

@@ -120,7 +120,7 @@ impl<'a> Receive<'a> {
             if keep(&packet) {
                 self.packets.push_back(packet);
             } else {
-                self.drops.add(reason, packet.wire_packets());
+                self.drops.lose(reason, Some(&packet));
                 self.refused += packet.wire_packets();
             }
         }

@@ -43,7 +43,7 @@ pub use interface::{Change, ChangeError};
 pub(crate) use ledger::{Ledger, SocketFile};
 pub use passt::{Passt, PasstError};
 pub use request::Request;
-pub use seccomp::{Threads, filter_thread};
+pub use seccomp::{Threads, capture_thread, filter_thread};
 pub(crate) use seccomp::{port_thread, worker_thread};
 pub use server::{ENTER, Serve, serve};
 pub use write::write_file;

@@ -22,6 +22,8 @@ pub enum Threads {
     All,
     /// A driver's own, which talks to what is behind a port. No file is opened, no thread started.
     Port,
+    /// Captures, which send to who asked for them, and wait: nothing is read.
+    Capture,
     /// Workers: what is open is read and written, memory mapped and given back.
     Worker,
 }
@@ -85,6 +87,41 @@ const WORKER: &[c_long] = &[
     libc::SYS_poll,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_time,
+];
+
+/// Calls that a capture's thread may make: to send, wait, free memory, tell workers, and end.
+const CAPTURE: &[c_long] = &[
+    libc::SYS_write,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_membarrier,
+    libc::SYS_close,
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
 ];
 
 /// Calls that ports' threads may make besides.
@@ -192,8 +229,11 @@ impl Threads {
     fn rules(self) -> Result<Rules, BackendError> {
         let mut rules = Rules::new();
         let mut allow = |calls: &[c_long]| rules.extend(calls.iter().map(|&call| (call, vec![])));
-        allow(WORKER);
-        if self != Threads::Worker {
+        allow(match self {
+            Threads::Capture => CAPTURE,
+            _ => WORKER,
+        });
+        if matches!(self, Threads::Port | Threads::All) {
             allow(PORT);
         }
         if self == Threads::All {
@@ -284,7 +324,7 @@ pub fn filter_thread(kind: Threads) -> Result<(), seccompiler::Error> {
     match kind {
         // Last, as of two refusals the younger filter's is the one that is seen.
         Threads::All => apply_filter(&without_clone3()?),
-        Threads::Port | Threads::Worker => Ok(()),
+        Threads::Port | Threads::Worker | Threads::Capture => Ok(()),
     }
 }
 
@@ -309,6 +349,11 @@ fn start(kind: Threads) {
 /// A worker has started.
 pub(crate) fn worker_thread() {
     start(Threads::Worker);
+}
+
+/// A capture's thread has started.
+pub fn capture_thread() {
+    start(Threads::Capture);
 }
 
 /// A driver's own thread has started.

@@ -141,6 +141,9 @@ pub enum Operation {
     /// Level of the log: `error`, `warning`, `notice`, `info`; only for those who may change
     /// something.
     Log = 7,
+    /// Captures packets of a port; only for those who may change something. A stream socket comes
+    /// with the answer.
+    Capture = 8,
     /// Another daemon takes over: the running state. The connection is released then, for what the
     /// two have to say.
     Replace = 32,
@@ -157,6 +160,7 @@ impl Operation {
             Operation::Show,
             Operation::DryRun,
             Operation::Log,
+            Operation::Capture,
             Operation::Replace,
         ];
         all.into_iter()
@@ -173,7 +177,11 @@ impl Operation {
 
     /// True if only those who may change something may ask for it.
     pub fn is_reserved(self) -> bool {
-        self.is_change() || matches!(self, Operation::DryRun | Operation::Log)
+        self.is_change()
+            || matches!(
+                self,
+                Operation::DryRun | Operation::Log | Operation::Capture
+            )
     }
 }
 
@@ -202,6 +210,8 @@ pub struct Replies {
     /// Events are lost, of which members are told before those that are not.
     pub(crate) overrun: bool,
     pub(crate) warning: Option<String>,
+    /// Goes along with the text of an operation.
+    pub(crate) file: Option<OwnedFd>,
 }
 
 impl Replies {
@@ -219,6 +229,7 @@ impl Replies {
             events: Vec::new(),
             overrun: false,
             warning: None,
+            file: None,
         }
     }
 
@@ -231,6 +242,7 @@ impl Replies {
             events: Vec::new(),
             overrun: false,
             warning: None,
+            file: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! datagrams come in and go out by calls.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -263,6 +264,13 @@ impl Clients {
         connection.front().cloned()
     }
 
+    /// The file that goes along with [`output`](Clients::output), until it was
+    /// [sent](Clients::sent).
+    pub fn file(&self, key: u64) -> Option<BorrowedFd<'_>> {
+        let connection = self.connections.get(&key)?;
+        connection.file.as_ref().map(OwnedFd::as_fd)
+    }
+
     /// The client has got what [`output`](Clients::output) returned.
     pub fn sent(&mut self, key: u64, service: &mut impl Service) {
         if let Some(connection) = self.connections.get_mut(&key) {
@@ -401,6 +409,7 @@ impl Clients {
             }
             let text = service.operate(operation, argument, &client, replies)?;
             if let Some(connection) = self.connections.get_mut(&key) {
+                connection.file = replies.file.take();
                 connection.dump = Some(Dump::text(request, text));
                 connection.released = operation == Operation::Replace;
             }

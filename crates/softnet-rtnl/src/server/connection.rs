@@ -1,6 +1,7 @@
 //! One client: what it is owed, and what it has asked for that is not answered yet.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::answer;
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     pub(super) input: Vec<u8>,
     /// It sends no more.
     pub(super) ended: bool,
+    /// Goes along with the next datagram.
+    pub(super) file: Option<OwnedFd>,
     /// The connection goes to the service when the client has got what it asked for.
     pub(super) released: bool,
     queue: VecDeque<Owed>,
@@ -76,6 +79,7 @@ impl Connection {
             input: Vec::new(),
             ended: false,
             released: false,
+            file: None,
             queue: VecDeque::new(),
             held: None,
             queued: 0,
@@ -195,6 +199,7 @@ impl Connection {
 
     /// It has got that.
     pub(super) fn pop(&mut self) {
+        self.file = None;
         if let Some(owed) = self.queue.pop_front() {
             self.queued -= cost(&owed.datagram);
         }
@@ -210,6 +215,7 @@ impl Connection {
     pub(super) fn deafen(&mut self) {
         self.deaf = true;
         self.held = None;
+        self.file = None;
         self.queue.clear();
         self.queued = 0;
         self.dump = None;

@@ -15,8 +15,9 @@ mod connection;
 mod dump;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -25,8 +26,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, acceptfrom_with,
-    recv, send, shutdown,
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrAny,
+    SocketAddrUnix, SocketFlags, acceptfrom_with, recv, send, sendmsg, shutdown,
 };
 use softnet_io::{Descriptors, Listener, PeerCredentials, SocketKind};
 
@@ -499,7 +500,7 @@ impl Server {
         while written < ROUND
             && let Some(datagram) = clients.output(key, service)
         {
-            match send(socket, &datagram, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match send_with(socket, &datagram, clients.file(key)) {
                 Ok(_) => {
                     written += datagram.len();
                     clients.sent(key, service);
@@ -512,6 +513,23 @@ impl Server {
         }
         (!clients.is_done(key)).then_some(())
     }
+}
+
+/// Sends a datagram, and a file with it. Waits for nobody.
+fn send_with(
+    socket: &OwnedFd,
+    datagram: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let Some(file) = file else {
+        return send(socket, datagram, flags).map(drop);
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file];
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(socket, &[IoSlice::new(datagram)], &mut control, flags).map(drop)
 }
 
 /// Who is served in a round: all that may change something, and the next of the others. `last` is

@@ -30,6 +30,8 @@ pub(crate) struct Child {
     pub(super) default: bool,
     /// It asks for the time of the push.
     pub(super) wants_enqueue_time: bool,
+    /// The class's number.
+    pub(super) minor: u16,
 }
 
 impl Child {
@@ -42,6 +44,7 @@ impl Child {
             counters: Arc::default(),
             default: true,
             wants_enqueue_time: false,
+            minor: 0,
         })
     }
 

@@ -19,6 +19,7 @@ use softnet::stats::DropReason;
 use super::child::Child;
 use super::counters::{apply, zip};
 use crate::filter::Filters;
+use crate::handle::Handle;
 use crate::qdisc::AnyQdisc;
 
 /// The children of one qdisc, one for each class. A class keeps its slot as long as it exists.
@@ -43,10 +44,17 @@ pub(crate) struct Children {
     want_enqueue_time: usize,
     /// Replacing a class's qdisc keeps its counters: so for classes that are added one by one.
     counts_on: bool,
+    /// The parent's name.
+    handle: Handle,
+    /// Slot of the child that was called last; [`NO_SLOT`] if that was asked for since.
+    pub(super) last: u16,
     /// The parent's statistics: what is queued in the children, and what left them or was dropped
     /// there since the parent was made, by those that are gone, too. The parent adds its own.
     pub(crate) stats: QdiscStats,
 }
+
+/// No child's slot: there are fewer.
+const NO_SLOT: u16 = u16::MAX;
 
 impl Children {
     /// The children of classes 1, 2 and so on, that the parent comes with.
@@ -70,6 +78,8 @@ impl Children {
             filters: BTreeMap::new(),
             want_enqueue_time: 0,
             counts_on: true,
+            handle: Handle::NONE,
+            last: NO_SLOT,
             stats: QdiscStats::default(),
         }
     }
@@ -83,7 +93,12 @@ impl Children {
 
     /// Adds a class, which there must not be yet. Returns its slot, and the child of a class that
     /// had the slot before, to be freed.
-    pub(crate) fn insert(&mut self, minor: u16, child: Box<Child>) -> (usize, Option<Box<Child>>) {
+    pub(crate) fn insert(
+        &mut self,
+        minor: u16,
+        mut child: Box<Child>,
+    ) -> (usize, Option<Box<Child>>) {
+        child.minor = minor;
         let (slot, old) = match self.free.pop() {
             Some(slot) => {
                 let old = std::mem::replace(&mut self.slots[usize::from(slot)], child);
@@ -130,6 +145,18 @@ impl Children {
         let wanted = std::mem::replace(&mut child.wants_enqueue_time, wants);
         self.want_enqueue_time += usize::from(wants);
         self.want_enqueue_time -= usize::from(wanted);
+    }
+
+    /// Names the parent.
+    pub(crate) fn set_handle(&mut self, handle: Handle) {
+        self.handle = handle;
+    }
+
+    /// The child that was called last, and its class. Forgets it.
+    pub(crate) fn take_last(&mut self) -> Option<(Handle, &mut AnyQdisc)> {
+        let last = std::mem::replace(&mut self.last, NO_SLOT);
+        let child = self.slots.get_mut(usize::from(last))?;
+        Some((self.handle.class(child.minor), &mut child.qdisc))
     }
 
     /// True if a child asks for the time of the push.
@@ -191,6 +218,7 @@ impl Children {
     /// The way to change a child, whatever happens to it. Takes over its statistics afterwards.
     #[inline]
     pub(crate) fn with<T>(&mut self, slot: usize, f: impl FnOnce(&mut Child) -> T) -> T {
+        self.last = slot as u16;
         let child = &mut *self.slots[slot];
         let before = *child.qdisc.stats();
         let had_stash = child.stash.is_some();

@@ -27,6 +27,7 @@ impl Children {
     /// Returns the packet if the child is another kind, or has no space.
     #[inline]
     pub(crate) fn push_pfifo(&mut self, slot: usize, packet: Packet) -> Result<bool, Packet> {
+        self.last = slot as u16;
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return Err(packet);
@@ -59,6 +60,7 @@ impl Children {
         allowed: impl Fn() -> u64,
         out: &mut PacketList,
     ) -> Option<Sent> {
+        self.last = slot as u16;
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return None;

@@ -2,6 +2,7 @@
 
 use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::stats::ClassPath;
 use softnet::time::Time;
 
 use super::kind::{AnyQdisc, Kind, dispatch};
@@ -126,6 +127,14 @@ impl Qdisc for AnyQdisc {
     }
     fn wants_enqueue_time(&self) -> bool {
         dispatch!(self, q => q.wants_enqueue_time())
+    }
+    fn take_classes(&mut self, path: &mut ClassPath) {
+        if let AnyQdisc::Accounted(root) = self {
+            root.qdisc_mut().take_classes(path);
+        } else if let Some((class, below)) = self.children_mut().and_then(Children::take_last) {
+            path.push(class.raw());
+            below.take_classes(path);
+        }
     }
     fn is_noqueue(&self) -> bool {
         matches!(self, AnyQdisc::Noqueue(_))

@@ -157,6 +157,9 @@ impl DeviceTree {
             return QdiscSpec::Default.make(handle, &env);
         };
         let mut qdisc = node.qdisc.make(handle, &env);
+        if let Some(children) = qdisc.children_mut() {
+            children.set_handle(handle);
+        }
         self.make_classes(node, handle, &mut qdisc, &env, &mut Cx::new(&env.pool));
         self.make_filters(index, handle, &mut qdisc);
         let below: Vec<(u16, Handle)> = self

@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Flags, Packet};
+use crate::stats::DropReason;
 use crate::time::Time;
 use crate::wire::{Checksum, Gso, GsoKind};
 
@@ -375,6 +376,18 @@ impl Packet {
     pub fn add_hop(&mut self) {
         let way = &mut self.header_mut().way;
         *way = way.checked_add(1 << HOPS).unwrap_or(*way);
+    }
+
+    /// The reason that was noted last for its drop.
+    pub(crate) fn drop_reason(&self) -> DropReason {
+        let reason = DropReason::ALL.get(usize::from(self.header().way));
+        reason.copied().unwrap_or(DropReason::QdiscLimit)
+    }
+
+    /// Notes why it is dropped. It goes nowhere any more, so this is where its way was.
+    #[inline]
+    pub(crate) fn set_drop_reason(&mut self, reason: DropReason) {
+        self.header_mut().way = reason as u8;
     }
 
     /// Takes over the metadata of `from` (all but length and segments, and what it counts as).

@@ -105,6 +105,7 @@ pub use stats::QdiscStats;
 pub use wire_size::{WireSize, WireSum};
 
 use crate::mem::PacketList;
+use crate::stats::ClassPath;
 use crate::time::Time;
 
 /// When to call [`Qdisc::dequeue`] again.
@@ -186,6 +187,13 @@ pub trait Qdisc: Send + fmt::Debug {
     /// stays.
     fn wants_enqueue_time(&self) -> bool {
         false
+    }
+
+    /// Adds the classes that the last enqueue or dequeue of one packet was about to `path`, and
+    /// forgets them.
+    #[doc(hidden)]
+    fn take_classes(&mut self, path: &mut ClassPath) {
+        let _ = path;
     }
 
     /// True if nothing is kept: what the driver does not take at once is dropped (`noqueue`).

@@ -2,7 +2,13 @@
 //! one reason.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwapOption;
+
+use super::Tap;
+use crate::mem::Packet;
 use crate::sync::PerCpu;
 use crate::wire::WireError;
 
@@ -141,7 +147,12 @@ impl From<WireError> for DropReason {
 
 /// Dropped packets by reason. Any thread may add; a reader never stops a writer.
 #[derive(Debug, Default)]
-pub struct DropCounters(PerCpu<{ DropReason::ALL.len() }>);
+pub struct DropCounters {
+    counts: PerCpu<{ DropReason::ALL.len() }>,
+    /// There is a tap. Relaxed: who reads the old value came before the change.
+    tapped: AtomicBool,
+    tap: ArcSwapOption<Arc<dyn Tap>>,
+}
 
 impl DropCounters {
     /// All zero.
@@ -149,14 +160,50 @@ impl DropCounters {
         Self::default()
     }
 
-    /// Counts `packets` wire packets dropped for `reason`.
+    /// Counts `packets` wire packets dropped for `reason`, of which nothing is left to look at.
     pub fn add(&self, reason: DropReason, packets: u64) {
-        self.0.add(reason as usize, packets);
+        self.count(reason, packets);
+        if packets > 0
+            && let Some(tap) = self.tap()
+        {
+            tap.unseen(packets);
+        }
+    }
+
+    /// Counts packets that are dropped for `reason`. The caller frees them.
+    pub fn lose<'a>(&self, reason: DropReason, packets: impl IntoIterator<Item = &'a Packet>) {
+        let tap = self.tap();
+        let mut sum = 0;
+        for packet in packets {
+            sum += packet.wire_packets();
+            if let Some(tap) = &tap {
+                tap.dropped(packet, None, reason);
+            }
+        }
+        self.count(reason, sum);
+    }
+
+    pub(super) fn count(&self, reason: DropReason, packets: u64) {
+        self.counts.add(reason as usize, packets);
+    }
+
+    /// The tap that is shown what is counted here, if there is one.
+    #[doc(hidden)]
+    pub fn tap(&self) -> Option<Arc<dyn Tap>> {
+        if !self.tapped.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.tap.load().as_deref().cloned()
+    }
+
+    pub(crate) fn set_tap(&self, tap: Option<Arc<dyn Tap>>) {
+        self.tapped.store(tap.is_some(), Ordering::Relaxed);
+        self.tap.store(tap.map(Arc::new));
     }
 
     /// The count for one reason.
     pub fn get(&self, reason: DropReason) -> u64 {
-        self.0.sum(reason as usize)
+        self.counts.sum(reason as usize)
     }
 
     /// All reasons together.

@@ -2,13 +2,15 @@
 //! counts and frees it in bulk, after its own work is done (INV-TX-18: nothing is freed in the
 //! middle of a run).
 
-use super::{DropCounters, DropReason};
+use super::{DropCounters, DropReason, Tap};
 use crate::mem::{Packet, PacketList};
 
 /// Dropped packets with their reasons, to be [settled](Dropped::settle).
 #[derive(Debug)]
 pub struct Dropped {
     packets: PacketList,
+    /// Those that a tap was shown already.
+    shown: PacketList,
     counts: [u32; DropReason::ALL.len()],
     wire: u64,
 }
@@ -17,6 +19,7 @@ impl Default for Dropped {
     fn default() -> Self {
         Dropped {
             packets: PacketList::new(),
+            shown: PacketList::new(),
             counts: [0; DropReason::ALL.len()],
             wire: 0,
         }
@@ -30,14 +33,16 @@ impl Dropped {
     }
 
     /// Adds a packet.
-    pub fn push(&mut self, packet: Packet, reason: DropReason) {
+    pub fn push(&mut self, mut packet: Packet, reason: DropReason) {
         self.note(reason, packet.wire_packets());
+        packet.set_drop_reason(reason);
         self.packets.push_back(packet);
     }
 
     /// Adds all packets of a list.
     pub fn append(&mut self, mut packets: PacketList, reason: DropReason) {
         self.note(reason, packets.wire_packets());
+        packets.for_each_mut(|packet| packet.set_drop_reason(reason));
         self.packets.append(&mut packets);
     }
 
@@ -63,17 +68,36 @@ impl Dropped {
         &self.counts
     }
 
+    /// Has `show` look at the packets that were not shown yet.
+    pub(crate) fn show(&mut self, mut show: impl FnMut(&Packet, DropReason)) {
+        for packet in &self.packets {
+            show(packet, packet.drop_reason());
+        }
+        self.shown.append(&mut self.packets);
+    }
+
+    /// Shows `tap` what it was not shown yet.
+    #[cold]
+    fn show_rest(&mut self, tap: &dyn Tap) {
+        self.show(|packet, reason| tap.dropped(packet, None, reason));
+        tap.unseen(self.wire.saturating_sub(self.shown.wire_packets()));
+    }
+
     /// Counts everything in `counters` and frees it.
     pub fn settle(&mut self, counters: &DropCounters) {
         if self.wire == 0 {
             return;
         }
+        if let Some(tap) = counters.tap() {
+            self.show_rest(&*tap);
+        }
         for (&reason, count) in DropReason::ALL.iter().zip(&mut self.counts) {
             if *count != 0 {
-                counters.add(reason, u64::from(std::mem::take(count)));
+                counters.count(reason, u64::from(std::mem::take(count)));
             }
         }
         self.wire = 0;
         drop(self.packets.take());
+        drop(self.shown.take());
     }
 }

@@ -10,6 +10,7 @@ mod drop;
 mod dropped;
 mod gauge;
 mod histogram;
+mod tap;
 
 pub use drop::{DropCounters, DropReason};
 pub use dropped::Dropped;
@@ -18,3 +19,5 @@ pub use gauge::Published;
 pub use histogram::Counts;
 #[doc(hidden)]
 pub use histogram::{Histogram, SAMPLE, Sampler};
+#[doc(hidden)]
+pub use tap::{ClassPath, Place, Tap};

@@ -15,6 +15,7 @@ use crate::offload::Features;
 use crate::qdisc::{Cx, Qdisc};
 #[cfg(doc)]
 use crate::stats::DropReason;
+use crate::stats::{ClassPath, Tap};
 use crate::time::Clock;
 
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
@@ -228,6 +229,25 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         for queue in &self.queues {
             let _ = queue.cold.outlet.set(outlet.clone());
         }
+    }
+
+    #[doc(hidden)]
+    /// Has `tap` look at what leaves the queues and at what is dropped, in the place of who did so
+    /// far. Packets are stamped for it, and go through the qdisc one by one. Waits for owners:
+    /// control path only, one caller at a time.
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`]; nothing is changed then.
+    pub fn set_tap(&self, tap: Option<&Arc<dyn Tap>>) -> Result<(), ControlError> {
+        ControlError::unless_owner()?;
+        self.drops.set_tap(tap.cloned());
+        for (queue, number) in self.queues.iter().zip(0..) {
+            let mut control = queue.control();
+            control.tap = tap.map(|tap| (tap.clone(), number));
+            // Whatever it was about before.
+            control.qdisc.take_classes(&mut ClassPath::default());
+        }
+        Ok(())
     }
 
     #[doc(hidden)]

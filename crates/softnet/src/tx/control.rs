@@ -98,7 +98,7 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
         let Some(mut owner) = self.owner.take() else {
             return;
         };
-        let stamps = owner.qdisc.wants_enqueue_time();
+        let stamps = owner.qdisc.wants_enqueue_time() || owner.tap.is_some();
         self.queue.stamps.store(stamps, Ordering::Relaxed);
         owner.settle_reinjected();
         self.queue.status.stopped_since(owner.rings.refused_since());

@@ -348,8 +348,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[cold]
     fn refuse(&self, refused: &mut PacketList) -> XmitResult {
         let refused = refused.take();
-        self.drops
-            .add(DropReason::QdiscBurst, refused.wire_packets());
+        self.drops.lose(DropReason::QdiscBurst, &refused);
         XmitResult::Drop
     }
 
@@ -466,8 +465,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     fn reset(&self, mut backlog: PacketList, own: &mut PacketList) {
         self.status.count_panic();
         backlog.append(own);
-        let lost = backlog.wire_packets();
-        self.drops.add(DropReason::QdiscReset, lost);
+        self.drops.lose(DropReason::QdiscReset, &backlog);
         // Calls neither driver nor qdisc: it counts what the state has dropped, and drops what
         // others have pushed. (An owner that has come meanwhile does that.)
         let _ = self.run_from_worker(RUN_QUOTA, Time::ZERO);

@@ -13,14 +13,15 @@ use super::status::Status;
 use crate::mem::{PacketList, Pool};
 use crate::offload::{Features, merge, validate};
 use crate::qdisc::{Cx, Next, Qdisc, Verdict, WireSum};
-use crate::stats::{DropReason, Sampler};
+use crate::stats::{ClassPath, DropReason, Place, Sampler, Tap};
 use crate::time::Time;
 
 /// State that only the owner touches.
 #[derive(Debug)]
 pub(super) struct QueueState<R, Q> {
     /// The fast path is open: the device is up, there is one ring, which was not full when it was
-    /// tried last, and nothing that was dequeued waits. Updated where statistics are published.
+    /// tried last, nothing that was dequeued waits, and nobody looks. Updated where statistics are
+    /// published.
     steady: bool,
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
@@ -46,6 +47,8 @@ pub(super) struct QueueState<R, Q> {
     pub(super) cx: Cx,
     /// Which batches are measured.
     pub(super) sampler: Sampler,
+    /// Who is shown what leaves and what is dropped, and the number that this queue has there.
+    pub(super) tap: Option<(Arc<dyn Tap>, u16)>,
 }
 
 impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
@@ -64,6 +67,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             left: WireSum::default(),
             cx: Cx::new(pool),
             sampler: Sampler::default(),
+            tap: None,
         };
         state.steady = state.is_steady();
         state
@@ -74,6 +78,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             && self.rings.is_one_and_free()
             && self.unfit.is_empty()
             && self.adopted.is_empty()
+            && self.tap.is_none()
     }
 
     /// Enqueues the backlog that the owner adopted, as far as the budget goes, and the caller's own
@@ -172,9 +177,54 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
 
     /// Gives packets to the qdisc, and what it wants to have enqueued at the root.
     fn offer(&mut self, packets: &mut PacketList, now: Time) -> Verdict {
+        if self.tap.is_some() {
+            return self.offer_each(packets, now);
+        }
         let verdict = self.qdisc.enqueue(packets, self.cx.at(now));
         self.reinject();
         verdict
+    }
+
+    /// As [`offer`](QueueState::offer), one by one, so that the class of what is dropped is known.
+    #[cold]
+    #[inline(never)]
+    fn offer_each(&mut self, packets: &mut PacketList, now: Time) -> Verdict {
+        let mut verdict = Verdict::Queued;
+        while let Some(packet) = packets.pop_front() {
+            self.show_unplaced();
+            self.offered.push_back(packet);
+            let enqueued = self.qdisc.enqueue(&mut self.offered, self.cx.at(now));
+            verdict = verdict.max(enqueued);
+            self.show(now);
+            self.reinject();
+        }
+        verdict
+    }
+
+    /// Shows a tap what was dropped elsewhere.
+    fn show_unplaced(&mut self) {
+        if let Some((tap, _)) = &self.tap {
+            let dropped = &mut self.cx.dropped;
+            dropped.show(|packet, reason| tap.dropped(packet, None, reason));
+        }
+    }
+
+    /// Shows a tap what the last call of the qdisc let go, and what it dropped.
+    fn show(&mut self, now: Time) {
+        let Some((tap, queue)) = &self.tap else {
+            return;
+        };
+        let mut classes = ClassPath::default();
+        self.qdisc.take_classes(&mut classes);
+        let place = Place {
+            queue: *queue,
+            classes,
+        };
+        if !self.one.is_empty() {
+            tap.sent(&self.one, place, now);
+        }
+        let dropped = &mut self.cx.dropped;
+        dropped.show(|packet, reason| tap.dropped(packet, Some(place), reason));
     }
 
     /// Enqueues what the qdisc wants to have enqueued at the root. Once: a qdisc that does so
@@ -372,19 +422,21 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
     /// Returns also what to charge for packets that were enqueued at the root again.
     #[inline]
     fn dequeue(&mut self, quota: usize, capacity: Option<u64>, now: Time) -> (Next, u64) {
-        let Some(capacity) = capacity else {
+        if capacity.is_none() && self.tap.is_none() {
             let next = self.qdisc.dequeue(quota, &mut self.batch, self.cx.at(now));
             return self.after_dequeue(next, self.batch.is_empty());
-        };
-        self.dequeue_bytes(quota, capacity, now)
+        }
+        self.dequeue_each(quota, capacity.unwrap_or(u64::MAX), now)
     }
 
     #[inline(never)]
-    fn dequeue_bytes(&mut self, quota: usize, capacity: u64, now: Time) -> (Next, u64) {
+    fn dequeue_each(&mut self, quota: usize, capacity: u64, now: Time) -> (Next, u64) {
         let mut left = quota as u64;
         let mut sum = 0;
         loop {
+            self.show_unplaced();
             let next = self.qdisc.dequeue(1, &mut self.one, self.cx.at(now));
+            self.show(now);
             let (next, again) = self.after_dequeue(next, self.one.is_empty());
             sum += again;
             left = left.saturating_sub(self.one.wire_packets().max(again));

@@ -74,7 +74,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
 
     #[cold]
     fn refuse(&self, reason: DropReason, packets: &PacketList) -> XmitResult {
-        self.drops.add(reason, packets.wire_packets());
+        self.drops.lose(reason, packets);
         XmitResult::Drop
     }
 
@@ -162,7 +162,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     pub fn receive_later(&self, mut packets: PacketList) -> u64 {
         let offered = packets.wire_packets();
         let Some(ingress) = self.ingress.get() else {
-            self.drops.add(DropReason::NoForward, offered);
+            self.drops.lose(DropReason::NoForward, &packets);
             return offered;
         };
         if offered == 0 {
@@ -171,7 +171,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         ingress.receive_later(&mut packets);
         let refused = packets.wire_packets();
         self.acted.add(DEFERRED, offered - refused);
-        self.drops.add(DropReason::CpuBacklog, refused);
+        self.drops.lose(DropReason::CpuBacklog, &packets);
         refused
     }
 }

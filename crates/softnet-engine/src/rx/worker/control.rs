@@ -37,6 +37,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                     }
                 }
                 Command::Steer(napi, spec) => napi.set_steering(&spec),
+                Command::Tap(napi, tap) => napi.set_tap(tap),
                 Command::Limit(napi, limit) => {
                     napi.set_limit(limit.map(|limit| *limit));
                     // One that is held asks anew.

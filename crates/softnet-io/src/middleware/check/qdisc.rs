@@ -2,6 +2,7 @@
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::stats::ClassPath;
 use softnet::time::Time;
 
 use super::{Check, Checked};
@@ -212,6 +213,10 @@ impl<Q: Qdisc> Qdisc for Checked<Q> {
 
     fn wants_enqueue_time(&self) -> bool {
         self.driver.wants_enqueue_time()
+    }
+
+    fn take_classes(&mut self, path: &mut ClassPath) {
+        self.driver.take_classes(path);
     }
 
     fn is_noqueue(&self) -> bool {

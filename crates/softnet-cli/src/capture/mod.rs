@@ -1,0 +1,251 @@
+//! `softnet capture`: packets of a port as lines or as a pcapng file.
+//!
+//! The daemon copies packets and sends them as they are, with what it knows of each ([`stream`]);
+//! what is made of them is this process's, and so is the file.
+
+mod line;
+mod pcapng;
+pub(crate) mod serve;
+mod stream;
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use softnet_engine::capture::{CaptureStats, Record};
+use softnet_rtnl::nl::Operation;
+
+use self::line::Line;
+use self::pcapng::Pcapng;
+use self::stream::Item;
+use crate::client::{Daemon, Reach};
+use crate::failure::{Exit, Failure};
+use crate::report;
+use crate::selection::Part;
+use crate::signals::Stop;
+
+/// Interval at which a capture without packets looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) const HELP: &str = "\
+Filters are words as tcpdump has them:
+  [src|dst] host ADDRESS | net PREFIX | port NUMBER
+  ether [src|dst] [host] MAC          vlan [NUMBER]
+  tcp, udp, icmp, icmp6, arp, ip, ip6, proto NUMBER
+  and, or, not, and parentheses (quoted, for the shell)
+
+Examples:
+  softnet capture web -c 20 tcp port 443
+  softnet capture web:1:20 -w web.pcapng
+  softnet capture web --dropped
+  softnet capture web -w - | tshark -r -
+
+A line, and the comment of a packet in a file, says what happened to it: when, on its way in or
+out, in which queue and class, how long it waited, and why it was dropped. Who may change nothing
+may capture nothing.";
+
+/// Options of the command line.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub daemon: Reach,
+    /// Port, or a class of it: `web`, `web:1:10`. What is received is in no class
+    #[arg(value_name = "PORT[:CLASS]")]
+    of: Part,
+    /// Capture what is dropped at the port, with the reason, not what is received and sent
+    #[arg(long)]
+    dropped: bool,
+    /// End after so many packets
+    #[arg(short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Write a pcapng file, or with `-` to the standard output, instead of lines
+    #[arg(short = 'w', value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Packets to capture, such as `udp and host 10.0.0.1`; all without
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+}
+
+/// Argument of the operation, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    port: String,
+    class: Option<String>,
+    dropped: bool,
+    filter: String,
+}
+
+/// Answer to the operation, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Started {
+    /// The port's name.
+    port: String,
+    /// Nanoseconds since 1970 at which times of records start.
+    base: u64,
+    /// Bytes of a frame that come at most.
+    snap: u32,
+}
+
+/// Captures until it is told to end.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let to_stdout = options.write.as_deref() == Some(Path::new("-"));
+    if to_stdout && io::stdout().is_terminal() {
+        let what = "the standard output is a terminal; name a file (-w FILE), or leave -w out";
+        return Err(Failure::new(Exit::Config, what));
+    }
+    let failed =
+        |what: &'static str| move |error: io::Error| Failure::because(Exit::Failure, what, &error);
+    let request = Request {
+        port: options.of.port.clone(),
+        class: options.of.class.map(|class| class.to_string()),
+        dropped: options.dropped,
+        filter: options.filter.join(" "),
+    };
+    let request = serde_json::to_string(&request)
+        .map_err(|error| Failure::because(Exit::Failure, "cannot word the request", &error))?;
+    let stop = Stop::on_signals().map_err(failed("cannot catch signals"))?;
+    let (text, file) = Daemon::connect(&options.daemon)?.exchange(Operation::Capture, &request)?;
+    let not_understood = || Failure::new(Exit::Failure, "the daemon's answer is not understood");
+    let started: Started = serde_json::from_str(&text).map_err(|_| not_understood())?;
+    let mut socket = UnixStream::from(file.ok_or_else(not_understood)?);
+    socket
+        .set_read_timeout(Some(LOOK))
+        .map_err(failed("cannot read from the daemon"))?;
+    let output = match &options.write {
+        None => Output::Lines(Line::new(&started.port)),
+        Some(path) => {
+            let out: Box<dyn Write> = match to_stdout {
+                true => Box::new(io::stdout()),
+                false => Box::new(File::create(path).map_err(|error| {
+                    Failure::because(
+                        Exit::Config,
+                        format!("cannot write {}", path.display()),
+                        &error,
+                    )
+                })?),
+            };
+            let file = Pcapng::new(BufWriter::new(out), &started);
+            Output::File(file.map_err(failed("cannot write the capture"))?)
+        }
+    };
+    let mut session = Session {
+        output,
+        base: started.base,
+        left: options.count,
+        written: 0,
+        stats: CaptureStats::default(),
+        last: started.base,
+    };
+    let ended = session.receive(&mut socket, &stop);
+    // The daemon stops copying at once.
+    drop(socket);
+    match ended.and_then(|()| session.end()) {
+        // Whoever read it has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        result => result.map_err(failed("the capture ended"))?,
+    }
+    session.report(&started.port);
+    Ok(())
+}
+
+/// Destination of the packets.
+enum Output {
+    Lines(Line),
+    File(Pcapng<BufWriter<Box<dyn Write>>>),
+}
+
+/// A capture that runs.
+struct Session {
+    output: Output,
+    base: u64,
+    /// Packets until the end, if there is one.
+    left: Option<u64>,
+    written: u64,
+    stats: CaptureStats,
+    /// Time of the last packet.
+    last: u64,
+}
+
+impl Session {
+    /// Takes packets until there are enough, the daemon or the port is gone, or a signal comes.
+    fn receive(&mut self, socket: &mut UnixStream, stop: &Stop) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let mut part = vec![0; 256 * 1024];
+        while !stop.requested() {
+            let length = match socket.read(&mut part) {
+                Ok(0) => return Ok(()),
+                Ok(length) => length,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => continue,
+                    io::ErrorKind::ConnectionReset => return Ok(()),
+                    _ => return Err(error),
+                },
+            };
+            bytes.extend_from_slice(&part[..length]);
+            let mut rest = &*bytes;
+            while let Some((item, after)) = stream::read(rest)? {
+                rest = after;
+                match item {
+                    Item::Stats(stats) => self.stats = stats,
+                    Item::Packet(record, frame) => {
+                        self.packet(&record, frame)?;
+                        if self.left == Some(0) {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            let used = bytes.len() - rest.len();
+            bytes.drain(..used);
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, record: &Record, frame: &[u8]) -> io::Result<()> {
+        self.last = self.base.saturating_add(record.time.nanos());
+        match &mut self.output {
+            Output::Lines(line) => {
+                let line = line.of(self.last, record, frame);
+                io::stdout().lock().write_all(line.as_bytes())?;
+            }
+            Output::File(file) => file.packet(self.last, record, frame, self.stats.missed)?,
+        }
+        self.written += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.output {
+            Output::Lines(_) => Ok(()),
+            Output::File(file) => file.flush(),
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Output::File(file) = &mut self.output {
+            file.statistics(self.last, self.stats, self.written)?;
+        }
+        self.flush()
+    }
+
+    /// Says what was captured, and what not.
+    fn report(&self, port: &str) {
+        let CaptureStats { missed, unseen, .. } = self.stats;
+        report::note(format_args!(
+            "port {port:?}: packets captured: {}, missed: {missed}",
+            self.written
+        ));
+        if unseen > 0 {
+            report::note(format_args!(
+                "{unseen} more were dropped of which nothing was left to capture (by the driver, \
+                 or before they were packets)"
+            ));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../bodies/capture_filter.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| body::run(input));
