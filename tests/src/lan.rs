@@ -10,13 +10,13 @@ use std::time::Duration;
 use softnet::mem::{Pool, PoolConfig, PoolStats};
 use softnet::stats::DropReason;
 use softnet::time::Clock;
-use softnet::tx::DeviceStats;
+use softnet::tx::{DeviceStats, Features};
 use softnet::wire::EthernetAddress;
 use softnet_engine::{Engine, EngineStats, OpenPort, Opened, OwnQueues, PortSpec, Settings};
 use softnet_io::vhost_user::SocketSpec;
 use softnet_io::{
-    AfPacket, AfPacketSpec, Buffers, InterfaceAddress, Links, Netns, Poller, PortRx, PortTx, Tap,
-    TapConfig, VhostUser,
+    AfPacket, AfPacketSpec, AfXdp, AfXdpSpec, Buffers, InterfaceAddress, Links, Netns, Poller,
+    PortRx, PortTx, Tap, TapConfig, VhostUser,
 };
 use softnet_tc::QdiscSpec;
 
@@ -79,6 +79,9 @@ pub enum Via {
     Tap,
     /// The host's interface is one end of a veth, the other is a port of this driver.
     AfPacket,
+    /// The same, of this driver. Checksums and VLAN tags of the host's are in its frames, as they
+    /// are on a cable.
+    AfXdp,
 }
 
 /// The switch's end of a host's veth: `port` and the host's number.
@@ -142,17 +145,30 @@ impl Wire {
         mtu: u32,
         buffers: &Buffers,
     ) -> Opened<PortRx, PortTx> {
-        assert_eq!(via, Via::AfPacket);
-        let spec = AfPacketSpec::new(&self.interface);
-        let opened = self
-            .netns
-            .run(|| AfPacket::open(&spec, queues, mtu, buffers));
-        let opened = opened.expect("our namespace").expect("packet sockets");
-        Opened {
-            rx: opened.rx.into_iter().map(PortRx::from).collect(),
-            tx: opened.tx.into_iter().map(PortTx::from).collect(),
-            features: opened.features,
+        fn any<Q: Into<PortRx>, R: Into<PortTx>>(
+            rx: Vec<Q>,
+            tx: Vec<R>,
+            features: Features,
+        ) -> Opened<PortRx, PortTx> {
+            Opened {
+                rx: rx.into_iter().map(Into::into).collect(),
+                tx: tx.into_iter().map(Into::into).collect(),
+                features,
+            }
         }
+        let open = || match via {
+            Via::AfXdp => {
+                let spec = AfXdpSpec::new(&self.interface);
+                let opened = AfXdp::open(&spec, queues, mtu, buffers).expect("XDP sockets");
+                any(opened.rx, opened.tx, opened.features)
+            }
+            _ => {
+                let spec = AfPacketSpec::new(&self.interface);
+                let opened = AfPacket::open(&spec, queues, mtu, buffers).expect("packet sockets");
+                any(opened.rx, opened.tx, opened.features)
+            }
+        };
+        self.netns.run(open).expect("our namespace")
     }
 }
 
@@ -219,6 +235,12 @@ impl Host {
 
     /// Gives the host's end of a veth its addresses and takes it up.
     fn configure(&self) {
+        if self.how.via == Via::AfXdp {
+            let options = ["-K", "eth0", "tx", "off", "txvlan", "off"];
+            let run = || Command::new("ethtool").args(options).output();
+            let output = self.run(run).expect("ethtool");
+            assert!(output.status.success(), "{output:?}");
+        }
         self.links(|links| {
             let index = links.index("eth0").expect("the interface");
             links.set_mac(index, self.mac).expect("an address");
@@ -406,6 +428,11 @@ impl Lan {
     /// The counters of the pool of small buffers.
     pub fn pool(&self) -> PoolStats {
         self.buffers.small.stats()
+    }
+
+    /// The pool of small buffers.
+    pub fn small_buffers(&self) -> &Pool {
+        &self.buffers.small
     }
 
     /// Waits until no packet is queued anywhere.

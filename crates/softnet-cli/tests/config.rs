@@ -51,9 +51,9 @@ fn mistakes_in_the_file() {
              100mbit",
         ),
         (
-            "[[port]]\nname = \"p\"\ndriver = \"af_xdp\"\n".to_owned(),
-            "3:10: key `port.driver`: driver \"af_xdp\" is not available in this version; use \
-             tap, af_packet, vhost_user, stream, dgram, pcap, null, ifb or vlan",
+            "[[port]]\nname = \"p\"\ndriver = \"xdp\"\n".to_owned(),
+            "3:10: key `port.driver`: there is no driver \"xdp\"; use tap, af_packet, af_xdp, \
+             vhost_user, stream, dgram, pcap, null, ifb or vlan",
         ),
     ] {
         for verb in ["check", "run"] {

@@ -16,6 +16,7 @@ use softnet_engine::{Devices, Link, Opened, Settings, Virtual, VlanTag};
 
 use crate::Buffers;
 use crate::af_packet::{AfPacketRx, AfPacketSpec, AfPacketTx};
+use crate::af_xdp::{AfXdpRx, AfXdpSpec, AfXdpTx};
 use crate::dgram::{DgramRx, DgramSpec, DgramTx};
 use crate::driver::Driver;
 use crate::handover::{Handover, Handovers, OpenDevice};
@@ -276,6 +277,8 @@ drivers! {
     VhostUser(VhostUserSpec, VhostUserRx, VhostUserTx),
     /// An interface of the kernel.
     AfPacket(AfPacketSpec, AfPacketRx, AfPacketTx),
+    /// An interface of the kernel, by XDP.
+    AfXdp(AfXdpSpec, AfXdpRx, AfXdpTx),
     /// A process with a stream socket.
     Stream(StreamSpec, StreamRx, StreamTx),
     /// A process with a datagram socket.

@@ -33,6 +33,7 @@
 #![deny(unsafe_code)]
 
 pub mod af_packet;
+pub mod af_xdp;
 mod buffers;
 mod confine;
 pub mod dgram;
@@ -41,6 +42,7 @@ mod drivers;
 mod fresh;
 mod handover;
 mod inherited;
+mod interface;
 mod link;
 mod listener;
 mod memory;
@@ -61,6 +63,7 @@ pub mod vhost_user;
 mod virtual_link;
 
 pub use af_packet::{AfPacket, AfPacketError, AfPacketRx, AfPacketSpec, AfPacketTx};
+pub use af_xdp::{AfXdp, AfXdpError, AfXdpRx, AfXdpSpec, AfXdpTx};
 pub use buffers::Buffers;
 pub use confine::{ConfineError, confine};
 pub use dgram::{Dgram, DgramSpec};

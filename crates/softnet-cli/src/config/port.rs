@@ -9,8 +9,8 @@ use softnet_engine::{MemberSpec, PortOptions, PortSpec, Settings, Virtual, VlanT
 use softnet_io::pcap::Pace;
 use softnet_io::vhost_user::{MAX_QUEUES, SocketSpec, VhostUserSpec};
 use softnet_io::{
-    AfPacketSpec, DeviceSpec, DgramSpec, ETHERNET_MTUS, NullSpec, PcapSpec, StreamSpec, TapSpec,
-    Uplink, VirtualSpec,
+    AfPacketSpec, AfXdpSpec, DeviceSpec, DgramSpec, ETHERNET_MTUS, NullSpec, PcapSpec, StreamSpec,
+    TapSpec, Uplink, VirtualSpec, af_xdp,
 };
 use softnet_tc::Unset::{Required, Value, Words};
 use softnet_tc::rate::GroupSpec;
@@ -28,9 +28,7 @@ use super::{egress, tree, write_tree};
 
 pub(super) type Port = PortSpec<DeviceSpec>;
 
-/// Drivers that the format names and this version does not have.
-const LATER_DRIVERS: &[&str] = &["af_xdp"];
-const DRIVERS: &str = "tap, af_packet, vhost_user, stream, dgram, pcap, null, ifb or vlan";
+const DRIVERS: &str = "tap, af_packet, af_xdp, vhost_user, stream, dgram, pcap, null, ifb or vlan";
 const ETH_P_8021Q: u16 = 0x8100;
 const ETH_P_8021AD: u16 = 0x88a8;
 const MEMORY_MIN: u64 = 1 << 20;
@@ -43,7 +41,8 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// `"tap"` makes a kernel TAP device; `"vhost_user"` is the network device of a virtual machine
     /// ([how, and its limits](../crates/softnet-io/src/vhost_user/README.md)); `"af_packet"` uses
     /// an interface that is there, a NIC or one end of a veth, which stays the kernel's and as it
-    /// is ([ways to the Internet](uplink.md)); `"stream"` and `"dgram"` exchange frames with a
+    /// is ([ways to the Internet](uplink.md)); `"af_xdp"` takes such an interface's frames for
+    /// itself, before the kernel's stack ([how](uplink.md#a-nic-by-af_xdp)); `"stream"` and `"dgram"` exchange frames with a
     /// process through a Unix socket (QEMU's `-netdev stream` and `dgram`, passt, gvproxy), a
     /// stream with four bytes of length in front of each; `"pcap"` receives the packets of a file,
     /// and writes one; `"null"` discards what is sent and receives nothing; `"ifb"` sends what
@@ -104,7 +103,7 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// program, or Windows without RSC (`vhost_user`)
     "guest_offloads": Value, "1", needs "socket"
         => Flag, |p| guest(p).map(|guest| &mut guest.guest.offloads);
-    /// name of the kernel's interface: the one that is used (`af_packet`) or made (`tap`)
+    /// name of the kernel's interface: the one that is used (`af_packet`, `af_xdp`) or made (`tap`)
     "interface": Words("the name of the port"), "\"a/b\"", needs "network device"
         => INTERFACE_NAME, |p| interface(p);
     /// whether the device is there, made by somebody else (`ip tuntap add`), and stays as it is:
@@ -131,13 +130,14 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
             format!("there is no pace {other:?}; use captured or fast")
         }),
         |p| pcap(p).map(|pcap| &mut pcap.pace);
-    /// network namespace that the device is put into (`tap`), or that it is in (`af_packet`): a
-    /// name that `ip netns list` shows, the path of a file that stands for it, or `{ pid = N }`
-    /// for that of a process, such as a container's
+    /// network namespace that the device is put into (`tap`), or that it is in (`af_packet`,
+    /// `af_xdp`): a name that `ip netns list` shows, the path of a file that stands for it, or
+    /// `{ pid = N }` for that of a process, such as a container's
     "netns": Words("the one that Softnet runs in"), "\"a/b\"", needs "network device"
         => Maybe(NETNS), |p| match &mut p.options.device {
             DeviceSpec::Tap(TapSpec { netns, .. })
-            | DeviceSpec::AfPacket(AfPacketSpec { netns, .. }) => Some(netns),
+            | DeviceSpec::AfPacket(AfPacketSpec { netns, .. })
+            | DeviceSpec::AfXdp(AfXdpSpec { netns, .. }) => Some(netns),
             _ => None,
         };
     /// list of IP addresses of the device, with prefix length (`tap`)
@@ -163,7 +163,8 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// Ethernet address of the link, as `ip link` shows it; with `tap` the device's, too
     "mac": Words("random"), "\"01:00:5e:00:00:01\""
         => Maybe(MAC), |p| Some(&mut p.settings.address);
-    /// number of queue pairs, 1 to 256 (`vhost_user`: 128); or with `num_tc` the queues of each
+    /// number of queue pairs, 1 to 256 (`vhost_user`: 128; `af_xdp`: those of the interface, up to
+    /// 128); or with `num_tc` the queues of each
     /// traffic class as `"COUNT@OFFSET"`
     "queues": Words("`1`"), "257";
     /// number of traffic classes, 1 to 16 (tc-mqprio)
@@ -343,7 +344,8 @@ fn vlan(port: &mut Port) -> Option<(&mut String, &mut VlanTag)> {
 fn interface(port: &mut Port) -> Option<&mut String> {
     match &mut port.options.device {
         DeviceSpec::Tap(TapSpec { interface, .. })
-        | DeviceSpec::AfPacket(AfPacketSpec { interface, .. }) => Some(interface),
+        | DeviceSpec::AfPacket(AfPacketSpec { interface, .. })
+        | DeviceSpec::AfXdp(AfXdpSpec { interface, .. }) => Some(interface),
         _ => None,
     }
 }
@@ -379,6 +381,7 @@ pub(super) fn blank(driver: &str) -> Option<Port> {
         "dgram" => DgramSpec { socket }.into(),
         "pcap" => PcapSpec::default().into(),
         "af_packet" => AfPacketSpec::new("").into(),
+        "af_xdp" => AfXdpSpec::new("").into(),
         "null" => DeviceSpec::Null(NullSpec),
         "ifb" => VirtualSpec(Virtual::Ifb).into(),
         "vlan" => VirtualSpec(Virtual::Vlan {
@@ -430,9 +433,18 @@ pub(super) fn read<'a>(
     device(table, &mut port);
     if let Some((queues, map)) = egress::queues(table) {
         (port.options.queues, port.options.map) = (queues, map);
-        if queues > MAX_QUEUES && driver == Some("vhost_user") {
-            let text = format!("driver \"vhost_user\" has 1 to {MAX_QUEUES} queues");
-            table.problem::<()>("queues", text);
+        let most = match driver {
+            Some("vhost_user") => MAX_QUEUES,
+            Some("af_xdp") => af_xdp::MAX_QUEUES,
+            _ => usize::MAX,
+        };
+        if let Some(driver) = driver
+            && queues > most
+        {
+            table.problem::<()>(
+                "queues",
+                format!("driver {driver:?} has 1 to {most} queues"),
+            );
         }
         if let Some(driver @ ("stream" | "dgram" | "pcap")) = driver
             && queues != 1
@@ -467,10 +479,7 @@ fn driver<'t>(table: &'t Table<'_>) -> Option<&'t str> {
     if blank(name).is_some() {
         return Some(name);
     }
-    item.problem(match LATER_DRIVERS.contains(&name) {
-        true => format!("driver {name:?} is not available in this version; use {DRIVERS}"),
-        false => format!("there is no driver {name:?}; use {DRIVERS}"),
-    })
+    item.problem(format!("there is no driver {name:?}; use {DRIVERS}"))
 }
 
 /// Completes the device.
@@ -617,6 +626,7 @@ pub(super) fn write(w: &mut Writer, port: &Port) {
         DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { .. })) => "vlan",
         DeviceSpec::Virtual(_) => "ifb",
         DeviceSpec::AfPacket(_) => "af_packet",
+        DeviceSpec::AfXdp(_) => "af_xdp",
         DeviceSpec::Stream(_) => "stream",
         DeviceSpec::Dgram(_) => "dgram",
         DeviceSpec::Pcap(_) => "pcap",

@@ -413,6 +413,7 @@ fn generated() -> Vec<(String, String)> {
         "vhost_user",
         "stream",
         "af_packet",
+        "af_xdp",
         "pcap",
         "vlan",
     ]

@@ -1,27 +1,20 @@
-//! The interface behind a port: whether it is up and has a carrier, its MTU, and what the sockets
-//! had to drop.
+//! The interface behind a port, and what the sockets had to drop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use super::sys;
 use crate::handover::{Continued, Handover, copies};
+use crate::interface::Interface;
 use crate::link::LinkEvents;
 
 /// The interface of a port.
 #[derive(Debug)]
 pub struct AfPacketLink {
-    index: u32,
-    /// True while frames are delivered: [`state`](Link::state) for transmit queues. Says nothing
-    /// about other memory, so access is Relaxed, as with `gone`.
-    up: AtomicBool,
-    /// The interface was deleted, or moved to another namespace.
-    gone: AtomicBool,
-    events: LinkEvents,
+    interface: Interface,
     sockets: Vec<Arc<OwnedFd>>,
     /// Drops so far: the kernel's counters start anew whenever they are read.
     dropped: Mutex<u64>,
@@ -30,10 +23,7 @@ pub struct AfPacketLink {
 impl AfPacketLink {
     pub(super) fn new(index: u32, events: LinkEvents, sockets: Vec<Arc<OwnedFd>>) -> AfPacketLink {
         let link = AfPacketLink {
-            index,
-            up: AtomicBool::new(true),
-            gone: AtomicBool::new(false),
-            events,
+            interface: Interface::new(index, events),
             sockets,
             dropped: Mutex::new(0),
         };
@@ -42,7 +32,7 @@ impl AfPacketLink {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed)
+        self.interface.is_up()
     }
 }
 
@@ -71,31 +61,14 @@ impl Link for AfPacketLink {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.events.fd())
+        Some(self.interface.fd())
     }
 
     fn state(&self) -> LinkState {
-        // In this order: what changes later is reported again.
-        self.events.drain();
-        let state = match self.events.state(self.index) {
-            Some(seen) => LinkState {
-                up: seen.up && seen.running,
-                mtu: seen.mtu,
-                features: None,
-            },
-            None => {
-                self.gone.store(true, Ordering::Relaxed);
-                LinkState {
-                    up: false,
-                    ..LinkState::default()
-                }
-            }
-        };
-        self.up.store(state.up, Ordering::Relaxed);
-        state
+        self.interface.state()
     }
 
     fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+        self.interface.is_gone()
     }
 }

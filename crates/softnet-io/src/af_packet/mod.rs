@@ -29,6 +29,7 @@ pub use acquire::{AfPacketError, Open};
 pub use link::AfPacketLink;
 pub use rx::AfPacketRx;
 pub use spec::AfPacketSpec;
+pub(crate) use sys::be_promiscuous;
 pub use tx::AfPacketTx;
 
 use self::acquire::{Files, acquire};

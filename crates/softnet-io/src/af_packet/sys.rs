@@ -111,7 +111,7 @@ pub(super) fn set_vnet_header(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// The interface takes in all frames as long as the socket is open.
-pub(super) fn be_promiscuous(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+pub(crate) fn be_promiscuous(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     let membership = libc::packet_mreq {
         mr_ifindex: index as c_int,
         mr_type: PROMISCUOUS,

@@ -57,6 +57,10 @@ requests! {
     Tap(crate::tap::Make),
     /// Opens packet sockets of an interface.
     AfPacket(crate::af_packet::Open),
+    /// Opens XDP sockets for an interface.
+    AfXdp(crate::af_xdp::Open),
+    /// Leads an interface's frames to XDP sockets.
+    AfXdpAttach(crate::af_xdp::Attach),
     /// Changes settings of an interface that was made before.
     Interface(super::Change),
     /// Makes a Unix socket that listens.

@@ -170,6 +170,16 @@ impl Arena {
         self.buffers
     }
 
+    /// All buffers.
+    pub(super) fn area(&self) -> NonNull<[u8]> {
+        let bytes = self.buffers * self.buffer_size;
+        NonNull::slice_from_raw_parts(self.data.bytes().cast(), bytes)
+    }
+
+    pub(super) fn buffer_size(&self) -> usize {
+        self.buffer_size
+    }
+
     /// Bytes of a buffer that a packet may use. Positions in it are 16 bits wide, and the end of
     /// the data is one, so the last byte of the largest buffer (65,536) is left out.
     pub(super) fn usable(&self) -> usize {

@@ -134,6 +134,17 @@ impl Pool {
         self.inner().arena.usable() - SHARED_INFO - HEADROOM
     }
 
+    /// Memory of all buffers, one behind the other, for a driver that shares it with its device:
+    /// the device may write where [`Memory`] says that a trusted party may.
+    pub fn area(&self) -> NonNull<[u8]> {
+        self.inner().arena.area()
+    }
+
+    /// Bytes from one buffer to the next.
+    pub fn buffer_size(&self) -> usize {
+        self.inner().arena.buffer_size()
+    }
+
     /// Bytes of all buffers.
     pub fn memory(&self) -> u64 {
         let arena = &self.inner().arena;

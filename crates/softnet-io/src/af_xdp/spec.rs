@@ -1,0 +1,70 @@
+//! The driver `af_xdp` in an engine.
+
+use softnet_engine::{Opened, Settings};
+
+use super::{AfXdp, AfXdpError, AfXdpRx, AfXdpTx, MAX_MTU};
+use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::rights::{AskError, Subject};
+use crate::{Buffers, NetnsSpec};
+
+/// An interface that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AfXdpSpec {
+    /// Name of the interface.
+    pub interface: String,
+    /// Network namespace that it is in; ours if none.
+    pub netns: Option<NetnsSpec>,
+}
+
+impl AfXdpSpec {
+    /// An interface of our namespace.
+    pub fn new(interface: impl Into<String>) -> AfXdpSpec {
+        AfXdpSpec {
+            interface: interface.into(),
+            netns: None,
+        }
+    }
+}
+
+impl Driver for AfXdpSpec {
+    type Rx = AfXdpRx;
+    type Tx = AfXdpTx;
+    type Error = AskError<AfXdpError>;
+
+    const KIND: Option<&'static str> = None;
+    const IS_OF_HOST: bool = false;
+    const NO_QUEUE: bool = false;
+    const MTUS: (u32, u32) = (ETHERNET_MTUS.0, MAX_MTU);
+
+    fn subjects(&self) -> Vec<Subject> {
+        vec![Subject::Interface(
+            self.netns.clone(),
+            self.interface.clone(),
+        )]
+    }
+
+    fn open(
+        &self,
+        settings: &Settings,
+        queues: usize,
+        buffers: &Buffers,
+    ) -> Result<Opened<AfXdpRx, AfXdpTx>, AskError<AfXdpError>> {
+        let AfXdp {
+            rx, tx, features, ..
+        } = AfXdp::open(self, queues, settings.mtu, buffers)?;
+        Ok(Opened { rx, tx, features })
+    }
+
+    /// The interface is not ours to change.
+    fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfXdpError>> {
+        Ok(())
+    }
+
+    fn conflicts(&self, other: &AfXdpSpec) -> bool {
+        self == other
+    }
+
+    fn of_kind(_: &str, _: &str) -> Option<AfXdpSpec> {
+        None
+    }
+}
