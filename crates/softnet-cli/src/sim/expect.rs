@@ -230,6 +230,11 @@ impl Figure {
 }
 
 impl Expectation {
+    /// The subject's name.
+    pub(super) fn subject(&self) -> &str {
+        &self.subject
+    }
+
     /// Holds the results against the bound. `port` is another name of the root.
     pub(crate) fn check(
         &self,
