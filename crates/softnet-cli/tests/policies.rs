@@ -121,7 +121,7 @@ fn a_configuration_has_expectations_of_its_own() {
         expect.replace("web rate", "web speed")
     ));
     assert!(
-        code == Some(2) && said.contains(":11:8: key `expect.expr`: column 5: \"speed\""),
+        code == Some(2) && said.contains(":12:8: key `expect.expr`: column 5: \"speed\""),
         "{said}"
     );
 }
@@ -240,13 +240,13 @@ fn two_policies_side_by_side() {
     let told = text_of(&output);
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(
-        told.contains("failed: web rate < 11mbit: it is 14."),
+        told.contains("failed: web rate < 11mbit: it is 15."),
         "{told}"
     );
     let line = told.lines().find(|line| line.starts_with("bulk  rate"));
     let words: Vec<&str> = line.expect("side by side").split_whitespace().collect();
     assert!(
-        words[2].starts_with("9.") && words[4].starts_with("14."),
+        words[2].starts_with("10.0") && words[4].starts_with("15.0"),
         "{told}"
     );
     let xml = fs::read_to_string(&junit).expect("a file");
@@ -354,7 +354,7 @@ fn what_is_not_simulated_of_a_port_is_told() {
               parent = \"1:1\"\nhandle = \"10:\"\nkind = \"htb\"\ndefault = \"1\"\n\
               [[port.class]]\nclassid = \"10:1\"\nrate = \"10mbit\"\n[[port.class]]\n\
               parent = \"10:1\"\nclassid = \"10:2\"\nrate = \"1mbit\"\n[[port.filter]]\n\
-              parent = \"10:\"\ndst_port = 9\nprotocol = \"udp\"\nflowid = \"10:2\"\n";
+              parent = \"10:\"\ndst_port = 9\nip_proto = \"udp\"\nflowid = \"10:2\"\n";
     let (code, said) = run(mq, "10:2 rate > 900kbit");
     assert_eq!(code, Some(0), "{said}");
     assert!(

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use softnet_rtnl::nl::headers::TcMsg;
-use softnet_rtnl::nl::{Attr, Errno, Error, NLA_F_NESTED, Request};
+use softnet_rtnl::nl::{Attr, Errno, Error, NLA_F_NESTED, NLA_HDRLEN, Request};
 use softnet_tc::{LinkDefaults, QdiscKind};
 
 use super::{NEWCLASS, NEWFILTER, NEWQDISC};
@@ -14,6 +14,8 @@ const ASKED: [u16; 6] = [KIND, OPTIONS, 8, CHAIN, 13, 14];
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
 const CHAIN: u16 = 11;
+/// An option of `htb`, which begins with a version.
+const HTB_INIT: u16 = 2;
 /// Options of `u32`.
 const U32_HASH: u16 = 2;
 const U32_DIVISOR: u16 = 4;
@@ -62,9 +64,11 @@ impl Object {
         let kind = attributes.iter().find(|of| of.kind() == KIND);
         object.kind = kind?.str().ok()?.to_owned();
         let is_u32 = object.message == NEWFILTER && object.kind == "u32";
+        let is_htb = object.message == NEWQDISC && object.kind == "htb";
         for attribute in attributes {
             let data = match attribute.kind() {
                 OPTIONS if is_u32 => object.without_table(&attribute),
+                OPTIONS if is_htb => of_version(&attribute),
                 _ => attribute.data.to_vec(),
             };
             if ASKED.contains(&attribute.kind()) {
@@ -84,7 +88,7 @@ impl Object {
                 kind => {
                     let nested = if option.is_nested() { NLA_F_NESTED } else { 0 };
                     // It was one of an attribute whose length has 16 bits.
-                    let length = (option.data.len() + 4) as u16;
+                    let length = (option.data.len() + NLA_HDRLEN) as u16;
                     bytes.extend(length.to_ne_bytes());
                     bytes.extend((kind | nested).to_ne_bytes());
                     bytes.extend(option.data);
@@ -105,6 +109,21 @@ impl Object {
         let chain = chain.map_or_else(Vec::new, |(_, chain)| chain.clone());
         (self.header.parent, chain, self.header.info)
     }
+}
+
+/// The options of an `htb` with the version that requests have: the upper half of what is shown.
+fn of_version(options: &Attr<'_>) -> Vec<u8> {
+    let mut bytes = options.data.to_vec();
+    let mut at = 0;
+    for option in options.children() {
+        let value = bytes.get_mut(at + NLA_HDRLEN..);
+        let version = value.and_then(|value| value.first_chunk_mut::<4>());
+        if let Some(version) = version.filter(|_| option.kind() == HTB_INIT) {
+            *version = (u32::from_ne_bytes(*version) >> 16).to_ne_bytes();
+        }
+        at += (NLA_HDRLEN + option.data.len()).next_multiple_of(4);
+    }
+    bytes
 }
 
 /// The policy in what the kernel dumped.
@@ -144,7 +163,29 @@ pub(super) fn policy(dumped: Vec<Object>) -> Policy {
             Some(error) => policy.refused.push((object, error)),
         }
     }
+    policy.objects = parents_first(policy.objects);
     policy
+}
+
+/// Classes after the classes that they are below: the kernel, and so the service, makes one whose
+/// parent is not there a class of the qdisc itself.
+fn parents_first(objects: Vec<Object>) -> Vec<Object> {
+    let (mut classes, mut sorted): (Vec<Object>, Vec<Object>) =
+        objects.into_iter().partition(|of| of.message == NEWCLASS);
+    while !classes.is_empty() {
+        let left: BTreeSet<u32> = classes.iter().map(|of| of.header.handle).collect();
+        let is_below = |of: &Object| left.contains(&of.header.parent);
+        let (below, ready): (Vec<Object>, Vec<Object>) = classes.into_iter().partition(is_below);
+        // A circle is nothing that a kernel shows.
+        let (more, rest) = if ready.is_empty() {
+            (below, Vec::new())
+        } else {
+            (ready, below)
+        };
+        sorted.extend(more);
+        classes = rest;
+    }
+    sorted
 }
 
 /// True of what is there when nobody asked for anything.
@@ -303,6 +344,17 @@ mod tests {
             named("fq_codel", "none", "1:1"),
         ];
         assert_eq!((names(&many).as_slice(), many.queues), (&expected[..], 2));
+    }
+
+    #[test]
+    fn parents_are_asked_for_first() {
+        let policy = policy(vec![
+            object(NEWCLASS, "htb", 0x10010, 0x10001),
+            object(NEWCLASS, "htb", 0x10011, 0x10010),
+            object(NEWCLASS, "htb", 0x10001, ROOT),
+        ]);
+        let handles = policy.objects.iter().map(|of| of.header.handle);
+        assert_eq!(handles.collect::<Vec<_>>(), [0x10001, 0x10010, 0x10011]);
     }
 
     #[test]
