@@ -1,6 +1,6 @@
 #!/bin/sh
-# A guest is policed to 10 Mb/s where its packets come in: nothing is queued, what is over is dropped,
-# and connections find their rate by that. Other traffic is not touched.
+# What a guest sends is policed to 10 Mb/s where it leaves, at the root: nothing is queued, what is
+# over is dropped, and connections find their rate by that. Other traffic is not touched.
 #
 # expect: guest rate < 10.5mbit
 # expect: guest sojourn max < 1ms

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two tenants with 20 Mb/s each of a link of 50: the second may use what the first leaves, and gives
-# it back at once.
+# Two tenants behind one port, with a class and 20 Mb/s each of 50: the second may use what the first
+# leaves, and gives it back at once. (Tenants with a port each share a rate_group.)
 #
 # expect: first rate 18..21mbit
 # expect: second rate 27..31mbit

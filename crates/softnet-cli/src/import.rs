@@ -3,6 +3,8 @@
 //! The kernel's own dumps of qdiscs, classes and filters are asked of the rtnetlink service again,
 //! as requests: what it takes is what this version has.
 
+mod dump;
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,10 +18,12 @@ use softnet_io::{DeviceSpec, NullSpec, Scheduling};
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::nl::headers::TcMsg;
 use softnet_rtnl::nl::{
-    Client, Error, Head, Messages, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, Replies, Request,
-    Requests, Service,
+    Client, Errno, Error, Head, Messages, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, Replies,
+    Request, Requests, Service,
 };
+use softnet_tc::Handle;
 
+use self::dump::{Object, Policy};
 use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::report;
@@ -36,20 +40,8 @@ const GETFILTER: u16 = 46;
 const DUMP: u16 = 0x300;
 const CREATE: u16 = 0x400;
 const REPLACE: u16 = 0x100;
-/// Attributes of a dump that a request may have: kind, options, size table, chain, blocks.
-const ASKED: [u16; 6] = [1, 2, 8, 11, 13, 14];
-const KIND: u16 = 1;
 /// The longest datagram of the kernel.
 const DATAGRAM: usize = 1 << 20;
-
-/// An object as the kernel dumps it.
-#[derive(Clone, Debug)]
-struct Object {
-    message: u16,
-    header: TcMsg,
-    kind: String,
-    attributes: Vec<(u16, Vec<u8>)>,
-}
 
 /// Options of the command line.
 #[derive(Debug, clap::Args)]
@@ -66,8 +58,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let dev = &options.dev;
     let cannot =
         |error: io::Error| Failure::because(Exit::Failure, format!("cannot read {dev:?}"), &error);
-    let objects = objects(dev).map_err(cannot)?;
-    let (text, left_out) = translated(dev, objects)?;
+    let policy = dump::policy(objects(dev).map_err(cannot)?);
+    let (text, left_out) = translated(dev, policy)?;
     let comments: String = left_out
         .iter()
         .map(|line| format!("# left out: {line}\n"))
@@ -119,7 +111,10 @@ fn objects(dev: &str) -> io::Result<Vec<Object>> {
                         let errno = i32::from_ne_bytes(errno.unwrap_or_default());
                         return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
                     }
-                    _ => found.extend(object(&message).filter(|o| o.header.ifindex == ifindex)),
+                    _ => {
+                        let object = Object::read(&message);
+                        found.extend(object.filter(|of| of.header.ifindex == ifindex));
+                    }
                 }
             }
         }
@@ -127,45 +122,23 @@ fn objects(dev: &str) -> io::Result<Vec<Object>> {
     let qdiscs = dump(GETQDISC, 0)?;
     let classes = dump(GETCLASS, 0)?;
     let mut filters = Vec::new();
-    for parent in qdiscs.iter().map(|qdisc| qdisc.header) {
-        let hooks = [parent.handle, 0xffff_fff2, 0xffff_fff3];
+    for object in qdiscs.iter().chain(&classes) {
         // clsact has two lists of filters, ingress one.
-        let hooks = match parent.handle {
-            0 => continue,
-            0xffff_0000 => &hooks[..],
-            _ => &hooks[..1],
+        let parents = match (object.header.handle, object.kind.as_str()) {
+            (0, _) => &[][..],
+            (_, "clsact") => &[0xffff_fff2, 0xffff_fff3],
+            (handle, _) => &[handle],
         };
-        for &parent in hooks {
+        for &parent in parents {
             filters.extend(dump(GETFILTER, parent)?);
         }
     }
-    // What nobody gave a handle is what is there anyway.
-    let named = qdiscs.into_iter().filter(|qdisc| qdisc.header.handle != 0);
-    Ok(named.chain(classes).chain(filters).collect())
-}
-
-fn object(message: &Request<'_>) -> Option<Object> {
-    let attributes = message.attr_iter::<TcMsg>().ok()?;
-    let mut object = Object {
-        message: message.kind,
-        header: message.header().ok()?,
-        kind: String::new(),
-        attributes: Vec::new(),
-    };
-    for attribute in attributes {
-        let kind = attribute.kind();
-        if kind == KIND {
-            object.kind = attribute.str().ok()?.to_owned();
-        }
-        if ASKED.contains(&kind) {
-            object.attributes.push((kind, attribute.data.to_vec()));
-        }
-    }
-    Some(object)
+    Ok(qdiscs.into_iter().chain(classes).chain(filters).collect())
 }
 
 /// The configuration, and what is not in it.
-fn translated(dev: &str, mut objects: Vec<Object>) -> Result<(String, Vec<String>), Failure> {
+fn translated(dev: &str, policy: Policy) -> Result<(String, Vec<String>), Failure> {
+    let mut objects = policy.objects;
     let cannot = |error: &dyn std::error::Error| {
         Failure::because(Exit::Failure, "cannot make the tree", error)
     };
@@ -177,6 +150,7 @@ fn translated(dev: &str, mut objects: Vec<Object>) -> Result<(String, Vec<String
         ..PortSpec::default()
     };
     port.options.device = DeviceSpec::Null(NullSpec);
+    port.options.queues = policy.queues;
     let index = engine.add_port(port).map_err(|error| cannot(&error))?;
     let engine = Arc::new(Mutex::new(engine));
     let mut rtnl = Rtnl::new(engine.clone());
@@ -195,28 +169,35 @@ fn translated(dev: &str, mut objects: Vec<Object>) -> Result<(String, Vec<String
         }
         objects.extend(refused.drain(..).map(|(object, _)| object));
     }
-    let left_out = refused.iter().map(|(object, error)| {
-        let Object { header, kind, .. } = object;
-        let what = match object.message {
-            NEWQDISC => "qdisc",
-            NEWCLASS => "class",
-            NEWFILTER => "filter",
-            _ => "object",
-        };
-        let handle = softnet_tc::Handle::from_raw(header.handle);
-        let parent = softnet_tc::Handle::from_raw(header.parent);
-        let why = error
-            .text
-            .as_deref()
-            .map_or_else(String::new, |text| format!(": {text}"));
-        format!("{what} {kind} {handle} at {parent}{why}")
-    });
+    refused.splice(0..0, policy.refused);
+    let left_out = refused
+        .iter()
+        .map(|(object, error)| left_out(object, error));
     let left_out = left_out.collect();
     let engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
     Ok((
         text(&engine, dev).map_err(|error| cannot(&error))?,
         left_out,
     ))
+}
+
+/// A line about an object that the service refused.
+fn left_out(object: &Object, error: &Error) -> String {
+    let Object { header, kind, .. } = object;
+    let handle = Handle::from_raw(header.handle);
+    let parent = Handle::from_raw(header.parent);
+    let why = match &error.text {
+        Some(text) => text.to_string(),
+        None => format!("{:?}", error.errno),
+    };
+    match object.message {
+        NEWQDISC => format!("qdisc {kind} {handle} at {parent}: {why}"),
+        NEWCLASS => format!("class {kind} {handle} at {parent}: {why}"),
+        _ => format!(
+            "filter {kind} at {parent}, prio {}: {why}",
+            header.info >> 16
+        ),
+    }
 }
 
 /// Asks the service for an object.
@@ -251,7 +232,7 @@ fn ask(
         }
     });
     let Some(request) = Request::read(message.as_bytes()) else {
-        return Err(Error::new(softnet_rtnl::nl::Errno::EMSGSIZE));
+        return Err(Error::new(Errno::EMSGSIZE));
     };
     let mut replies = Replies::new(&request, &client);
     rtnl.request(&request, &client, &mut replies)

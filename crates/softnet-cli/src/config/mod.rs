@@ -59,6 +59,7 @@ pub(crate) use place::Place;
 pub(crate) use schema::{has_list, schema};
 use source::Source;
 use table::Table;
+pub(crate) use table::nearest;
 pub(crate) use warning::Warning;
 pub(crate) use write::{write, write_port};
 

@@ -392,7 +392,7 @@ impl<'a> Item<'a> {
 }
 
 /// The known name that an unknown one may be a slip of.
-pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     /// No key is that long.
     const MOST: usize = 32;
     if name.len() > MOST {

@@ -1,8 +1,9 @@
 //! Captures: reads them frame by frame, as a port of the driver `pcap` does, and writes them.
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Read};
+use std::io::{self, BufWriter, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
@@ -38,10 +39,11 @@ pub(super) struct CaptureReader {
 }
 
 impl CaptureReader {
-    /// Opens a file, `-` for what is piped in.
-    pub(super) fn open(path: &Path) -> Result<CaptureReader, Failure> {
-        let input: Box<dyn Read> = match path.to_str() {
-            Some("-") => Box::new(io::stdin().lock()),
+    /// Opens a file, `-` for what is piped in, which `piped` is if that was read already.
+    pub(super) fn open(path: &Path, piped: Option<Arc<[u8]>>) -> Result<CaptureReader, Failure> {
+        let input: Box<dyn Read> = match (path.to_str(), piped) {
+            (Some("-"), Some(piped)) => Box::new(Cursor::new(piped)),
+            (Some("-"), None) => Box::new(io::stdin().lock()),
             _ => Box::new(
                 File::open(path)
                     .map_err(|error| failure(path, format_args!("cannot be read: {error}")))?,

@@ -249,6 +249,11 @@ impl Figure {
 }
 
 impl Expectation {
+    /// The subject's name.
+    pub(super) fn subject(&self) -> &str {
+        &self.subject
+    }
+
     /// Holds the results against the bound. `port` is another name of the root, and `broken` the
     /// first window that broke the bound.
     pub(crate) fn check(

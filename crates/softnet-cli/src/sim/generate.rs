@@ -1,11 +1,13 @@
 //! `--generate KEY=VALUE,…`: a flow, or TCP connections, in words.
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use softnet::time::Time;
 use softnet_tc::sim::tcp::Algorithm;
-use softnet_tc::sim::{Flow, Pattern};
+use softnet_tc::sim::{Flow, FlowError, Pattern};
 
 use crate::config::units;
 
@@ -44,8 +46,27 @@ const KEYS: &str = "name, rate, for, size, start, pattern, src, dst, sport, dpor
                     mark, seed, on, off, ping; of connections tcp, web, cc, rtt, ecn, bytes, \
                     rwnd";
 
-/// Reads a flow.
+/// The shortest round trip, ns: without one, no time passes between a loss and its repair.
+const LEAST_RTT: u64 = 1_000;
+
+impl Generated {
+    /// Their name in results; empty if they have none.
+    pub(super) fn shown_name(&self) -> &str {
+        match self.tcp {
+            Some(_) if self.name.is_empty() => "tcp",
+            _ => &self.name,
+        }
+    }
+}
+
+/// Reads a flow. An error begins with its column, from 1.
 pub(super) fn flow(text: &str) -> Result<Generated, String> {
+    let column = Cell::new(1);
+    read(text, &column).map_err(|error| format!("column {}: {error}", column.get()))
+}
+
+/// The column is that of the key that was read last, or is meant.
+fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
     let mut name = String::new();
     let mut tcp = Tcp {
         count: 0,
@@ -71,7 +92,11 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
         mark: 0,
     };
     let mut seen = Vec::new();
+    let mut columns = Vec::new();
+    let mut end = 1;
     for part in text.split(',') {
+        column.set(end);
+        end += part.chars().count() + 1;
         let (key, value) = part
             .split_once('=')
             .ok_or_else(|| format!("{part:?} is not KEY=VALUE"))?;
@@ -79,6 +104,7 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
             return Err(format!("{key} is given twice"));
         }
         seen.push(key);
+        columns.push(column.get());
         let number = |what: &str| format!("{key}: {value:?} is not {what}");
         match key {
             "rate" => flow.rate = units::rate(value).map_err(|error| format!("rate: {error}"))?,
@@ -117,7 +143,12 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
                 let known = Algorithm::named(value);
                 tcp.algorithm = known.ok_or_else(|| number("reno, cubic, dctcp or bbr"))?;
             }
-            "rtt" => tcp.rtt = units::time(value).map_err(|error| format!("rtt: {error}"))?,
+            "rtt" => {
+                tcp.rtt = units::time(value).map_err(|error| format!("rtt: {error}"))?;
+                if tcp.rtt < LEAST_RTT {
+                    return Err(number("a round trip; the shortest is 1us"));
+                }
+            }
             "ecn" => {
                 tcp.ecn = match value {
                     "on" => true,
@@ -142,7 +173,13 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
             _ => return Err(format!("{key:?} is unknown; known: {KEYS}")),
         }
     }
-    let has = |key| seen.contains(&key);
+    let has = |key| {
+        let place = seen.iter().position(|seen| *seen == key);
+        if let Some(&found) = place.and_then(|place| columns.get(place)) {
+            column.set(found);
+        }
+        place.is_some()
+    };
     let is_tcp = has("tcp") || has("web");
     for key in ["cc", "rtt", "ecn", "bytes", "rwnd"] {
         let is_of_pings = key == "rtt" && has("ping");
@@ -191,13 +228,25 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
     for key in ["rate", "for"] {
         let is_needed = key != "rate" || !(is_tcp || has("ping"));
         if is_needed && !has(key) {
+            column.set(end);
             return Err(format!(
                 "`{key}` is missing; a flow is written like rate=8mbit,for=10s"
             ));
         }
     }
     // What the flow itself knows better.
-    flow.arrivals().map_err(|error| error.to_string())?;
+    flow.arrivals().map_err(|error| {
+        column.set(1);
+        has(match error {
+            FlowError::Rate => "rate",
+            FlowError::Size => "size",
+            FlowError::Family if has("src") => "src",
+            FlowError::Family => "dst",
+            FlowError::Dscp => "dscp",
+            _ => "pattern",
+        });
+        error.to_string()
+    })?;
     Ok(Generated {
         name,
         has_port: has("sport"),
@@ -205,6 +254,50 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
         tcp: is_tcp.then_some(tcp),
         flow,
     })
+}
+
+/// The addresses and ports that senders have: nobody tells the packets of two apart that have the
+/// same.
+#[derive(Debug, Default)]
+pub(super) struct Senders {
+    taken: HashSet<(bool, (IpAddr, u16), (IpAddr, u16))>,
+    /// The next port of those that were told none.
+    next: u16,
+}
+
+impl Senders {
+    /// The first port of senders that have a name, unless they are told another.
+    const FIRST: u16 = 20_000;
+
+    /// Takes the addresses and ports of a flow or, if `tcp`, a connection. One without a port gets
+    /// a free one.
+    pub(super) fn take(&mut self, flow: &mut Flow, tcp: bool, chosen: bool) -> Result<(), String> {
+        if chosen {
+            return match self.taken.insert((tcp, flow.source, flow.destination)) {
+                true => Ok(()),
+                false => Err(format!(
+                    "two senders from {} port {} to {} port {}; give one another sport",
+                    flow.source.0, flow.source.1, flow.destination.0, flow.destination.1
+                )),
+            };
+        }
+        for _ in 0..=u16::MAX {
+            flow.source.1 = Self::FIRST.wrapping_add(self.next);
+            self.next = self.next.wrapping_add(1);
+            if self.taken.insert((tcp, flow.source, flow.destination)) {
+                return Ok(());
+            }
+        }
+        Err(format!("no port of {} is left", flow.source.0))
+    }
+
+    /// The same for a flow without a name, which has the port that it has while that is free.
+    pub(super) fn take_nameless(&mut self, flow: &mut Flow) -> Result<(), String> {
+        match self.taken.insert((false, flow.source, flow.destination)) {
+            true => Ok(()),
+            false => self.take(flow, false, false),
+        }
+    }
 }
 
 fn range(text: &str) -> Option<RangeInclusive<u16>> {
@@ -306,9 +399,50 @@ mod tests {
             ("rate=1mbit,for=1s,on=0,off=1s", "longer than nothing"),
             ("ping=1s,rate=1mbit,for=1s", "ping and rate exclude"),
             ("rate=1mbit,for=1s,rwnd=64k", "rwnd is of connections"),
+            ("tcp=1,rtt=0ms,for=1s", "the shortest is 1us"),
         ] {
             let error = flow(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_column() {
+        for (text, start) in [
+            ("", "column 1: \"\" is not KEY=VALUE"),
+            ("rate=1mbit", "column 12: `for` is missing"),
+            ("rate=1mbit,for=1s,rate=2mbit", "column 19: rate is given"),
+            ("rate=1furlong,for=1s", "column 1: rate: "),
+            ("for=1s,rate=1mbit,size=9-8", "column 19: frames must have"),
+            ("rate=1mbit,dscp=64,for=1s", "column 12: a DSCP is"),
+            ("rate=1mbit,for=1s,dst=::1", "column 19: source and"),
+            ("rate=1mbit,for=1s,colour=red", "column 19: \"colour\" is"),
+            ("cc=reno,rate=1mbit,for=1s", "column 1: cc is of"),
+            ("tcp=2,for=1s,rate=1mbit", "column 14: rate is not"),
+            (
+                "name=\u{fc}ber,tcp=1,cc=x,for=1s",
+                "column 17: cc: \"x\" is",
+            ),
+        ] {
+            let error = flow(text).expect_err(text);
+            assert!(error.starts_with(start), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_two_senders_are_alike() {
+        let mut senders = Senders::default();
+        let mut one = flow("rate=1mbit,for=1s").expect("a flow").flow;
+        let mut ports: Vec<u16> = Vec::new();
+        for _ in 0..3 {
+            senders.take_nameless(&mut one).expect("free");
+            ports.push(one.source.1);
+        }
+        assert_eq!(ports, [10_000, 20_000, 20_001]);
+        let error = senders.take(&mut one, false, true).expect_err("taken");
+        assert!(error.starts_with("two senders from 10.0.0.1 port 20001 to 10.0.0.2 port 9"));
+        senders
+            .take(&mut one, true, true)
+            .expect("of another protocol");
     }
 }

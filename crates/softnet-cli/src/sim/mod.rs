@@ -1,21 +1,31 @@
 //! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture, by flows, or by connections
 //! that react. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes captures,
-//! [`generate`] reads flows, [`script`] runs a script for its tree, [`expect`] holds results
-//! against bounds, [`watch`] says when they were first broken, [`output`] prints, [`svg`] draws.
+//! [`generate`] reads flows, [`policy`] the tree, for which [`script`] runs a script, [`expect`]
+//! holds results against bounds, [`watch`] says when they were first broken, [`output`] prints,
+//! [`svg`] draws.
 
 mod capture;
+mod compare;
 mod expect;
 mod explain;
+#[cfg(test)]
+mod fuzz_tests;
 mod generate;
 mod output;
 mod outside;
+mod policy;
+mod processes;
+mod refused;
 mod script;
 mod series;
 mod shown;
+mod subjects;
 mod svg;
 mod watch;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -23,16 +33,17 @@ use softnet::mem::{Packet, Pool, PoolConfig};
 use softnet::time::Time;
 use softnet::wire::Network;
 use softnet_tc::sim::{Connection, Cpus, Flow, FlowReport, Report, SimLink, Simulator, World};
-use softnet_tc::{QdiscEnv, QdiscSpec, SpecError, Tree};
+use softnet_tc::{QdiscEnv, SpecError, Tree, TreeSpec};
 
-use crate::config::{self, units};
+use crate::config::units;
 use crate::failure::{Exit, Failure};
 use crate::report::{note, print};
 
 use capture::{CaptureReader, CaptureWriter};
 pub(crate) use expect::Expectation;
-use generate::Generated;
+use generate::{Generated, Senders};
 use outside::Outside;
+use policy::Policy;
 use watch::Watch;
 
 pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
@@ -104,7 +115,9 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true),
-    group = clap::ArgGroup::new("policy").args(["tree", "config", "script"]).required(true)
+    group = clap::ArgGroup::new("policy").args(["tree", "config", "script"]).required(true),
+    group = clap::ArgGroup::new("of_port").args(["config", "compare"]).multiple(true),
+    group = clap::ArgGroup::new("of_dev").args(["script", "compare"]).multiple(true)
 )]
 pub(crate) struct Options {
     /// The tree of qdiscs (TOML)
@@ -114,16 +127,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "port")]
     config: Option<PathBuf>,
     /// The port
-    #[arg(long, value_name = "NAME", requires = "config")]
+    #[arg(long, value_name = "NAME", requires = "of_port")]
     port: Option<String>,
-    /// A script of tc, ip and bridge that makes the tree; it sees devices that nothing is behind,
-    /// and no other network
+    /// A script of tc, ip and bridge that makes the tree, for what its first line names, or sh; it
+    /// sees devices that nothing is behind, and no other network, and has a minute
     #[arg(long, value_name = "SH", requires = "dev")]
     script: Option<PathBuf>,
     /// The device at which the script leaves the tree; it is there before
-    #[arg(long, value_name = "NAME", requires = "script")]
+    #[arg(long, value_name = "NAME", requires = "of_dev")]
     dev: Option<String>,
-    /// Another tree (TOML), for the same packets; both results are printed
+    /// Another policy for the same packets: a script, a configuration or a tree, by the file; both
+    /// results are printed, and expectations decide by the first
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
     /// A bound that the results must keep, such as 'root rate > 45mbit'; may be given several times
@@ -150,14 +164,14 @@ pub(crate) struct Options {
     /// Share of the flows that the first CPU sends, like 90%; without it all have equal parts
     #[arg(long, value_name = "SHARE", requires = "cpus", value_parser = skew)]
     skew: Option<f64>,
-    /// Seed of what is random in flows, instead of their own
+    /// Seed of what is random: in qdiscs (1 without this) and, instead of their own, in flows
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Capture whose packets arrive, at its times: pcap or pcapng, also gzipped, of Ethernet, Linux
     /// cooked captures or raw IP; `-` is standard input
     #[arg(long, value_name = "IN")]
     pcap: Option<PathBuf>,
-    /// Where to write what leaves and when (pcap with nanoseconds)
+    /// Where to write what leaves the first policy and when (pcap with nanoseconds)
     #[arg(long, value_name = "OUT")]
     out: Option<PathBuf>,
     /// A flow to generate; may be given several times
@@ -212,14 +226,28 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // Hashes are to be the same on every run.
     softnet::wire::use_fixed_key();
     let mut expected = options.expect.clone();
-    let first = policy(options, &mut expected)?;
+    let first = policy::first(options, &mut expected)?;
+    let other = options.compare.as_ref();
+    let other = other.map(|path| policy::other(options, path)).transpose()?;
+    // What is piped in can be read once.
+    let piped = match &options.pcap {
+        Some(path) if other.is_some() && path.as_os_str() == "-" => {
+            let mut bytes = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut bytes);
+            read.map_err(|error| Failure::because(Exit::Failure, "cannot read", &error))?;
+            Some(Arc::from(bytes))
+        }
+        _ => None,
+    };
+    subjects::check(&expected, options, &first)?;
     let port = options.port.as_deref().or(options.dev.as_deref());
     let watch = || Watch::new(&expected, port, options.svg.is_some(), options.explain);
     let mut watches = vec![watch()];
-    let mut results = vec![of(options, first, &mut watches[0])?];
-    if let Some(path) = &options.compare {
+    let out = options.out.as_deref();
+    let mut results = vec![of(options, first, &piped, out, &mut watches[0])?];
+    if let Some(other) = other {
         watches.push(watch());
-        results.push(of(options, tree_file(path)?, &mut watches[1])?);
+        results.push(of(options, other, &piped, None, &mut watches[1])?);
     }
     let check = |((report, flows, _), watch): (&Simulated, &Watch<'_>)| {
         let outcomes = expected
@@ -232,11 +260,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let outcomes: Vec<Vec<(bool, Value, String)>> =
         results.iter().zip(&watches).map(check).collect();
-    let failed = outcomes
-        .iter()
-        .flatten()
-        .filter(|(holds, ..)| !holds)
-        .count();
+    // Those of the other policy are told, and decide nothing.
+    let decisive = outcomes.first().map_or(&[][..], Vec::as_slice);
+    let failed = decisive.iter().filter(|(holds, ..)| !holds).count();
     let told = |(report, flows, outside): &Simulated,
                 outcomes: &[(bool, Value, String)],
                 watch: &Watch<'_>| {
@@ -265,7 +291,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                 let lines: String = of.iter().map(|(.., text)| format!("{text}\n")).collect();
                 head + &output::table(report, flows, *outside) + &lines + &watches[place].story()
             });
-            texts.collect()
+            let both = match (results.as_slice(), &options.compare) {
+                ([first, other], Some(path)) => {
+                    compare::table(&path.display().to_string(), first, other)
+                }
+                _ => String::new(),
+            };
+            texts.collect::<String>() + &both
         }
     };
     print(&text)
@@ -300,48 +332,24 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match failed {
         0 => Ok(()),
         failed => {
-            let all = outcomes.iter().map(Vec::len).sum::<usize>();
+            let all = decisive.len();
             let text = format!("{failed} of {all} expectations failed");
             Err(Failure::new(Exit::Warnings, text))
         }
     }
 }
 
-/// The tree that the command line names. Adds what its file expects of it.
-fn policy(options: &Options, expected: &mut Vec<Expectation>) -> Result<QdiscSpec, Failure> {
-    let config = |text: String| Failure::new(Exit::Config, text);
-    if let Some(path) = &options.tree {
-        return tree_file(path);
-    }
-    if let (Some(script), Some(dev)) = (&options.script, &options.dev) {
-        return script::tree(script, dev);
-    }
-    let (Some(path), Some(name)) = (&options.config, &options.port) else {
-        return Err(config(
-            "name a policy: --tree, --config and --port, or --script".to_owned(),
-        ));
-    };
-    let (file, warnings) = config::load(path, None).map_err(|error| config(error.to_string()))?;
-    warnings.iter().for_each(note);
-    let of_port = file.expected.into_iter().filter(|of| of.port == *name);
-    expected.extend(of_port.map(|of| of.expectation));
-    let mut ports = file.links.ports.into_iter();
-    let port = ports.find(|port| port.settings.name == *name);
-    let port = port.ok_or_else(|| config(format!("{}: there is no port {name:?}", file.file)))?;
-    Ok(port.qdisc)
-}
-
-fn tree_file(path: &Path) -> Result<QdiscSpec, Failure> {
-    let (spec, warnings) =
-        config::load_tree(path).map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
-    warnings.iter().for_each(note);
-    Ok(spec)
-}
-
 /// Result of a simulation.
 type Simulated = (Report, Vec<FlowReport>, Outside);
 
-fn of(options: &Options, spec: QdiscSpec, watch: &mut Watch<'_>) -> Result<Simulated, Failure> {
+/// Simulates a policy. What leaves is written to `out`.
+fn of(
+    options: &Options,
+    policy: Policy,
+    piped: &Option<Arc<[u8]>>,
+    out: Option<&Path>,
+    watch: &mut Watch<'_>,
+) -> Result<Simulated, Failure> {
     let failed =
         |what: &str, error: &dyn std::error::Error| Failure::because(Exit::Failure, what, error);
     let pool = Pool::new(PoolConfig {
@@ -349,20 +357,20 @@ fn of(options: &Options, spec: QdiscSpec, watch: &mut Watch<'_>) -> Result<Simul
         buffer_size: 2048,
     })
     .map_err(|error| failed("cannot have so many buffers", &error))?;
-    let env = QdiscEnv::new(&pool);
+    let env = policy.env(options.seed, &pool);
     let link = SimLink {
         rate: options.link,
         ..SimLink::default()
     };
-    let simulator = simulator(options, spec, &env, link)
+    let simulator = simulator(options, policy.tree, &env, link)
         .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;
     let mut capture = match &options.pcap {
-        Some(path) => Some(CaptureReader::open(path)?),
+        Some(path) => Some(CaptureReader::open(path, piped.clone())?),
         None => None,
     };
     let base = capture.as_ref().map_or(0, CaptureReader::base);
     let snaplen = capture.as_ref().map_or(65_535, CaptureReader::snaplen);
-    let mut out = match &options.out {
+    let mut out = match out {
         Some(path) => Some(CaptureWriter::create(path, base, snaplen)?),
         None => None,
     };
@@ -406,7 +414,7 @@ fn of(options: &Options, spec: QdiscSpec, watch: &mut Watch<'_>) -> Result<Simul
 /// The tree, on as many CPUs as it is to have.
 fn simulator(
     options: &Options,
-    spec: QdiscSpec,
+    spec: TreeSpec,
     env: &QdiscEnv,
     link: SimLink,
 ) -> Result<Simulator, SpecError> {
@@ -434,8 +442,7 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
     let wrong = |error: softnet_tc::sim::FlowError| {
         Failure::because(Exit::Config, "cannot generate a flow", &error)
     };
-    // Connections have ports of their own, unless they are told others.
-    let mut port = 20_000_u16;
+    let mut taken = Senders::default();
     for (place, generated) in options.generate.iter().enumerate() {
         let Generated {
             name,
@@ -448,11 +455,16 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
         if let Some(seed) = options.seed {
             flow.seed = seed.wrapping_add(place as u64);
         }
+        let alike = |why: String| {
+            let text = format!("--generate, number {}: {why}", place + 1);
+            Failure::new(Exit::Config, text)
+        };
         let Some(tcp) = tcp else {
-            if !name.is_empty() && !has_port {
-                flow.source.1 = port;
-                port = port.wrapping_add(1);
-            }
+            let free = match name.is_empty() && !has_port {
+                true => taken.take_nameless(&mut flow),
+                false => taken.take(&mut flow, false, *has_port),
+            };
+            free.map_err(alike)?;
             let added = match echo {
                 Some(rtt) => world.add_pings(name, flow, *rtt),
                 None => world.add_flow(name, flow),
@@ -461,10 +473,7 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
             continue;
         };
         for number in 0..tcp.count {
-            if !has_port {
-                flow.source.1 = port;
-                port = port.wrapping_add(1);
-            }
+            taken.take(&mut flow, true, *has_port).map_err(alike)?;
             let connection = Connection {
                 algorithm: tcp.algorithm,
                 ecn: tcp.ecn,
@@ -480,7 +489,7 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
                     ..flow.clone()
                 },
             };
-            let name = if name.is_empty() { "tcp" } else { name };
+            let name = generated.shown_name();
             world.add_connection(name, connection).map_err(wrong)?;
             if *has_port {
                 flow.source.1 = flow.source.1.wrapping_add(1);

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Senders are paced by fq: each flow has 5 Mb/s at most, no flow makes another wait.
+# fq paces each flow to 5 Mb/s at most, and no flow makes another wait. Packets have no departure
+# times of their own here: senders that set them (SO_TXTIME) are not simulated.
 #
 # expect: first rate 4.7..5.1mbit
 # expect: second rate 4.7..5.1mbit

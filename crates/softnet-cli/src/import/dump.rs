@@ -1,0 +1,386 @@
+//! The objects of the kernel's dumps as they were asked for: without what came by itself, and
+//! without what dumps show beside them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use softnet_rtnl::nl::headers::TcMsg;
+use softnet_rtnl::nl::{Attr, Errno, Error, NLA_F_NESTED, NLA_HDRLEN, Request};
+use softnet_tc::{LinkDefaults, QdiscKind};
+
+use super::{NEWCLASS, NEWFILTER, NEWQDISC};
+
+/// Attributes of a dump that a request may have: kind, options, size table, chain, blocks.
+const ASKED: [u16; 6] = [KIND, OPTIONS, 8, CHAIN, 13, 14];
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const CHAIN: u16 = 11;
+/// An option of `htb`, which begins with a version.
+const HTB_INIT: u16 = 2;
+/// Options of `u32`.
+const U32_HASH: u16 = 2;
+const U32_DIVISOR: u16 = 4;
+/// The part of a `u32` handle that names a table, the first of the kernel's own, and the part that
+/// names a filter in it.
+const TABLE: u32 = 0xfff0_0000;
+const FIRST_TABLE: u32 = 0x8000_0000;
+const NODE: u32 = 0xfff;
+/// `TC_H_ROOT`
+const ROOT: u32 = u32::MAX;
+
+/// An object as the kernel dumps it.
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    pub(super) message: u16,
+    pub(super) header: TcMsg,
+    pub(super) kind: String,
+    pub(super) attributes: Vec<(u16, Vec<u8>)>,
+    /// The hash table of a `u32` filter, which is not in its attributes.
+    table: Option<u32>,
+    /// Size of a `u32` hash table, if this is one.
+    divisor: Option<u32>,
+}
+
+/// The objects to ask for.
+#[derive(Debug)]
+pub(super) struct Policy {
+    pub(super) objects: Vec<Object>,
+    /// Objects for which there are no words.
+    pub(super) refused: Vec<(Object, Error)>,
+    /// Transmit queues that the tree needs.
+    pub(super) queues: usize,
+}
+
+impl Object {
+    pub(super) fn read(message: &Request<'_>) -> Option<Object> {
+        let mut object = Object {
+            message: message.kind,
+            header: message.header().ok()?,
+            kind: String::new(),
+            attributes: Vec::new(),
+            table: None,
+            divisor: None,
+        };
+        let attributes: Vec<Attr<'_>> = message.attr_iter::<TcMsg>().ok()?.collect();
+        let kind = attributes.iter().find(|of| of.kind() == KIND);
+        object.kind = kind?.str().ok()?.to_owned();
+        let is_u32 = object.message == NEWFILTER && object.kind == "u32";
+        let is_htb = object.message == NEWQDISC && object.kind == "htb";
+        for attribute in attributes {
+            let data = match attribute.kind() {
+                OPTIONS if is_u32 => object.without_table(&attribute),
+                OPTIONS if is_htb => of_version(&attribute),
+                _ => attribute.data.to_vec(),
+            };
+            if ASKED.contains(&attribute.kind()) {
+                object.attributes.push((attribute.kind(), data));
+            }
+        }
+        Some(object)
+    }
+
+    /// The options of a `u32` filter but its table, which is noted.
+    fn without_table(&mut self, options: &Attr<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for option in options.children() {
+            match option.kind() {
+                U32_HASH => self.table = option.u32().ok(),
+                U32_DIVISOR => self.divisor = option.u32().ok(),
+                kind => {
+                    let nested = if option.is_nested() { NLA_F_NESTED } else { 0 };
+                    // It was one of an attribute whose length has 16 bits.
+                    let length = (option.data.len() + NLA_HDRLEN) as u16;
+                    bytes.extend(length.to_ne_bytes());
+                    bytes.extend((kind | nested).to_ne_bytes());
+                    bytes.extend(option.data);
+                    bytes.resize(bytes.len().next_multiple_of(4), 0);
+                }
+            }
+        }
+        bytes
+    }
+
+    fn has(&self, kind: u16) -> bool {
+        self.attributes.iter().any(|(of, _)| *of == kind)
+    }
+
+    /// The list that a filter is in: parent, chain, priority and protocol.
+    fn list(&self) -> (u32, Vec<u8>, u32) {
+        let chain = self.attributes.iter().find(|(kind, _)| *kind == CHAIN);
+        let chain = chain.map_or_else(Vec::new, |(_, chain)| chain.clone());
+        (self.header.parent, chain, self.header.info)
+    }
+}
+
+/// The options of an `htb` with the version that requests have: the upper half of what is shown.
+fn of_version(options: &Attr<'_>) -> Vec<u8> {
+    let mut bytes = options.data.to_vec();
+    let mut at = 0;
+    for option in options.children() {
+        let value = bytes.get_mut(at + NLA_HDRLEN..);
+        let version = value.and_then(|value| value.first_chunk_mut::<4>());
+        if let Some(version) = version.filter(|_| option.kind() == HTB_INIT) {
+            *version = (u32::from_ne_bytes(*version) >> 16).to_ne_bytes();
+        }
+        at += (NLA_HDRLEN + option.data.len()).next_multiple_of(4);
+    }
+    bytes
+}
+
+/// The policy in what the kernel dumped.
+pub(super) fn policy(dumped: Vec<Object>) -> Policy {
+    let mut policy = Policy {
+        objects: Vec::new(),
+        refused: Vec::new(),
+        queues: 1,
+    };
+    let of_mq = dumped.iter().filter(|of| of.message == NEWCLASS);
+    let queues = of_mq.filter(|of| of.kind == "mq").count();
+    let root = new_root(&dumped);
+    let tables = tables(&dumped);
+    for mut object in dumped {
+        let refused = match object.message {
+            NEWQDISC if is_default(&object, root) => continue,
+            NEWQDISC => {
+                if object.kind == "mq" {
+                    policy.queues = queues.max(1);
+                }
+                name(&mut object, root);
+                None
+            }
+            // Others come with their qdiscs.
+            NEWCLASS if !adds_classes(&object.kind) => continue,
+            // What the filters of a priority have in common.
+            NEWFILTER if object.header.handle == 0 || !object.has(OPTIONS) => continue,
+            NEWFILTER => match of_filter(&mut object, &tables) {
+                Ok(true) => None,
+                Ok(false) => continue,
+                Err(error) => Some(error),
+            },
+            _ => None,
+        };
+        match refused {
+            None => policy.objects.push(object),
+            Some(error) => policy.refused.push((object, error)),
+        }
+    }
+    policy.objects = parents_first(policy.objects);
+    policy
+}
+
+/// Classes after the classes that they are below: the kernel, and so the service, makes one whose
+/// parent is not there a class of the qdisc itself.
+fn parents_first(objects: Vec<Object>) -> Vec<Object> {
+    let (mut classes, mut sorted): (Vec<Object>, Vec<Object>) =
+        objects.into_iter().partition(|of| of.message == NEWCLASS);
+    while !classes.is_empty() {
+        let left: BTreeSet<u32> = classes.iter().map(|of| of.header.handle).collect();
+        let is_below = |of: &Object| left.contains(&of.header.parent);
+        let (below, ready): (Vec<Object>, Vec<Object>) = classes.into_iter().partition(is_below);
+        // A circle is nothing that a kernel shows.
+        let (more, rest) = if ready.is_empty() {
+            (below, Vec::new())
+        } else {
+            (ready, below)
+        };
+        sorted.extend(more);
+        classes = rest;
+    }
+    sorted
+}
+
+/// True of what is there when nobody asked for anything.
+fn is_default(object: &Object, root: Option<u32>) -> bool {
+    let comes = match object.kind.as_str() {
+        "pfifo_fast" | "noqueue" | "noop" => true,
+        // The children alone make it anything else.
+        "mq" => object.header.parent == ROOT && root.is_none(),
+        _ => false,
+    };
+    comes && object.header.handle == 0
+}
+
+/// A handle for the root, if the kernel made that by itself (`default_qdisc`) and it is not
+/// [`is_default`].
+fn new_root(dumped: &[Object]) -> Option<u32> {
+    let nameless = |of: &&Object| of.message == NEWQDISC && of.header.handle == 0;
+    let plain = ["pfifo_fast", "noqueue", "noop", "mq"];
+    let mut others = dumped.iter().filter(nameless);
+    let is_needed = others.any(|of| !plain.contains(&of.kind.as_str()));
+    let root = dumped.iter().filter(nameless);
+    let has_root = root.clone().any(|of| of.header.parent == ROOT);
+    if !is_needed || !has_root {
+        return None;
+    }
+    let used: BTreeSet<u32> = dumped.iter().map(|of| of.header.handle >> 16).collect();
+    let free = (1..0x8000).find(|major| !used.contains(major))?;
+    Some(free << 16)
+}
+
+/// Names the root, where it had no name, and what is below it.
+fn name(object: &mut Object, root: Option<u32>) {
+    let (header, root) = (&mut object.header, root.unwrap_or(0));
+    if header.parent == ROOT && header.handle == 0 {
+        header.handle = root;
+    } else if header.parent != ROOT && header.parent >> 16 == 0 {
+        header.parent |= root;
+    }
+}
+
+/// True of a kind whose classes are asked for one by one.
+fn adds_classes(kind: &str) -> bool {
+    let kind = QdiscKind::find(kind);
+    kind.is_some_and(|kind| (kind.default)(&LinkDefaults::default()).adds_classes())
+}
+
+/// The hash table that each list of `u32` filters begins with: it was made before those that were
+/// asked for, whose numbers are chosen after it or by people.
+fn tables(dumped: &[Object]) -> BTreeMap<(u32, Vec<u8>, u32), u32> {
+    let mut tables = BTreeMap::new();
+    for object in dumped.iter().filter(|of| of.divisor.is_some()) {
+        let table = object.header.handle & TABLE;
+        if table >= FIRST_TABLE {
+            let first = tables.entry(object.list()).or_insert(table);
+            *first = table.min(*first);
+        }
+    }
+    tables
+}
+
+/// Makes a filter one to ask for; false: it stands for nothing.
+fn of_filter(
+    object: &mut Object,
+    tables: &BTreeMap<(u32, Vec<u8>, u32), u32>,
+) -> Result<bool, Error> {
+    let refuse = |what: &str| Err(Error::new(Errno::EOPNOTSUPP).text(what.to_owned()));
+    let options = object.attributes.iter().find(|(kind, _)| *kind == OPTIONS);
+    let is_mirred = |(_, bytes): &(u16, Vec<u8>)| bytes.windows(7).any(|part| part == b"mirred\0");
+    if options.is_some_and(is_mirred) {
+        return refuse("mirred leads to an interface that is not imported");
+    }
+    if object.kind != "u32" {
+        return Ok(true);
+    }
+    let own = tables.get(&object.list()).copied();
+    if object.divisor.is_some() {
+        return match own == Some(object.header.handle & TABLE) {
+            true => Ok(false),
+            false => refuse("filters have no hash tables here"),
+        };
+    }
+    match object.table.map(|table| table & TABLE) {
+        table if table.is_none() || table == own => {
+            // The table of its priority has another number here.
+            object.header.handle &= NODE;
+            Ok(true)
+        }
+        _ => refuse("filters have no hash tables here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use softnet_tc::Handle;
+
+    use super::*;
+
+    fn object(message: u16, kind: &str, handle: u32, parent: u32) -> Object {
+        Object {
+            message,
+            header: TcMsg {
+                handle,
+                parent,
+                ..TcMsg::default()
+            },
+            kind: kind.to_owned(),
+            attributes: vec![(OPTIONS, Vec::new())],
+            table: None,
+            divisor: None,
+        }
+    }
+
+    fn names(policy: &Policy) -> Vec<(String, String, String)> {
+        let handle = |raw| Handle::from_raw(raw).to_string();
+        let objects = policy.objects.iter();
+        let names = objects.map(|Object { header, kind, .. }| {
+            (kind.clone(), handle(header.handle), handle(header.parent))
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn what_comes_by_itself_is_no_policy() {
+        let plain = [
+            object(NEWQDISC, "mq", 0, ROOT),
+            object(NEWQDISC, "pfifo_fast", 0, 1),
+            object(NEWCLASS, "mq", 1, ROOT),
+        ];
+        let policy = policy(plain.to_vec());
+        assert!(
+            policy.objects.is_empty() && policy.queues == 1,
+            "{policy:?}"
+        );
+    }
+
+    /// `net.core.default_qdisc`, at one queue and at several.
+    #[test]
+    fn a_default_of_the_system_gets_a_name() {
+        let one = policy(vec![object(NEWQDISC, "fq_codel", 0, ROOT)]);
+        let named = |kind: &str, handle: &str, parent: &str| {
+            (kind.to_owned(), handle.to_owned(), parent.to_owned())
+        };
+        assert_eq!(names(&one), [named("fq_codel", "1:", "root")]);
+        let many = policy(vec![
+            object(NEWQDISC, "ingress", 0xffff_0000, 0xffff_fff1),
+            object(NEWQDISC, "mq", 0, ROOT),
+            object(NEWQDISC, "fq_codel", 0, 2),
+            object(NEWQDISC, "fq_codel", 0, 1),
+            object(NEWCLASS, "mq", 1, ROOT),
+            object(NEWCLASS, "mq", 2, ROOT),
+        ]);
+        let expected = [
+            named("ingress", "ffff:", "ffff:fff1"),
+            named("mq", "1:", "root"),
+            named("fq_codel", "none", "1:2"),
+            named("fq_codel", "none", "1:1"),
+        ];
+        assert_eq!((names(&many).as_slice(), many.queues), (&expected[..], 2));
+    }
+
+    #[test]
+    fn parents_are_asked_for_first() {
+        let policy = policy(vec![
+            object(NEWCLASS, "htb", 0x10010, 0x10001),
+            object(NEWCLASS, "htb", 0x10011, 0x10010),
+            object(NEWCLASS, "htb", 0x10001, ROOT),
+        ]);
+        let handles = policy.objects.iter().map(|of| of.header.handle);
+        assert_eq!(handles.collect::<Vec<_>>(), [0x10001, 0x10010, 0x10011]);
+    }
+
+    #[test]
+    fn tables_that_were_asked_for_are_left_out() {
+        let table = |handle, divisor| Object {
+            divisor: Some(divisor),
+            ..object(NEWFILTER, "u32", handle, 0x10000)
+        };
+        let filter = |handle: u32| Object {
+            table: Some(handle & TABLE),
+            ..object(NEWFILTER, "u32", handle, 0x10000)
+        };
+        let head = Object {
+            attributes: Vec::new(),
+            ..object(NEWFILTER, "u32", 0, 0x10000)
+        };
+        let policy = policy(vec![
+            head,
+            table(0x8010_0000, 16),
+            table(0x0010_0000, 1),
+            filter(0x0010_0800),
+            table(0x8000_0000, 1),
+            filter(0x8000_0801),
+        ]);
+        let handles = policy.objects.iter().map(|of| of.header.handle);
+        assert_eq!(handles.collect::<Vec<_>>(), [0x801]);
+        assert_eq!(policy.refused.len(), 3, "{policy:?}");
+    }
+}

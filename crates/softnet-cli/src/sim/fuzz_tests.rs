@@ -1,0 +1,12 @@
+//! Replays the corpus of the fuzzer of flows and expectations.
+
+#[path = "../../../../fuzz/bodies/corpus.rs"]
+mod corpus;
+#[path = "../../../../fuzz/bodies/sim_words.rs"]
+mod sim_words;
+
+#[test]
+fn words() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    corpus::replay(root.as_ref(), "sim_words", sim_words::run);
+}

@@ -1,0 +1,12 @@
+//! What reads words in `softnet sim`, where the program has it.
+
+#[path = "../../crates/softnet-cli/src/sim/expect.rs"]
+mod expect;
+#[path = "../../crates/softnet-cli/src/sim/generate.rs"]
+mod generate;
+#[path = "../../crates/softnet-cli/src/sim/shown.rs"]
+mod shown;
+#[path = "sim_words.rs"]
+pub(crate) mod words;
+
+pub(crate) use expect::Expectation;
