@@ -83,7 +83,7 @@ fn an_added_port_is_kept_by_another_name() {
 
 #[test]
 fn a_mirror_to_a_port_that_went_goes() {
-    let scratch = Scratch::new("saved-mirror");
+    let scratch = Scratch::new("saved-copies");
     let file = with_state(&scratch, PLAIN);
     let daemon = Daemon::start(&scratch, &file);
     daemon.say("port add c driver=null");
@@ -132,7 +132,10 @@ fn a_state_that_cannot_be_written_is_told_and_written_later() {
         );
     }
     if has_program("tc") {
-        let output = daemon.ask("tc qdisc add dev a root pfifo");
+        let mut tc = softnet();
+        tc.arg("--socket").arg(&daemon.socket);
+        tc.args("tc qdisc add dev a root pfifo".split(' '));
+        let output = tc.output().expect("softnet");
         let said = text(&output.stderr);
         assert!(
             output.status.success() && said.contains("a restart may forget it"),
