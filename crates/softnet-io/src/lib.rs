@@ -62,7 +62,7 @@ pub use af_packet::{AfPacket, AfPacketError, AfPacketRx, AfPacketSpec, AfPacketT
 pub use buffers::Buffers;
 pub use confine::{ConfineError, confine};
 pub use dgram::{Dgram, DgramSpec};
-pub use driver::{Driver, ETHERNET_MTUS};
+pub use driver::{ALL_MTUS, Driver, ETHERNET_MTUS};
 pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use listener::{Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
