@@ -197,7 +197,7 @@ fn a_dump_comes_in_parts() {
     );
 }
 
-/// What filters have stays: not deleted, and flushed up to it.
+/// An action of a filter stays: it is not deleted, and others are flushed up to it.
 #[test]
 fn actions_of_filters_are_not_deleted() {
     let mut world = World::new();
