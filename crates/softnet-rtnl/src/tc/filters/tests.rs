@@ -289,6 +289,22 @@ fn spec() -> impl Strategy<Value = FilterSpec> {
     )
 }
 
+/// The marks are classes of the qdisc, which a block has not.
+#[test]
+fn fw_without_options_is_at_a_qdisc_alone() {
+    let list = FilterList::default();
+    let parse = |home| {
+        let spec = FilterSpec::new(FilterKind::FwClass, Handle::new(1, 0));
+        let mut which = which(&spec);
+        which.home = home;
+        kinds::parse("fw", None, &which, None, &list).map(|parsed| parsed.kind)
+    };
+    let link = Home::Link(1, Handle::new(1, 0));
+    assert_eq!(parse(link).ok(), Some(FilterKind::FwClass));
+    let refused = parse(Home::Block(1)).err();
+    assert_eq!(refused.map(|error| error.errno), Some(Errno::EINVAL));
+}
+
 proptest! {
     #[test]
     fn what_is_shown_is_what_was_asked_for(spec in spec(), counts in any::<[u64; 4]>()) {
