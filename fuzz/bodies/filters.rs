@@ -80,7 +80,12 @@ impl Input<'_> {
             0xff00,
         ];
         let mask = mask[usize::from(self.below(8))];
-        Key { value, mask, at }
+        Key {
+            value,
+            mask,
+            at,
+            next: 0,
+        }
     }
 
     fn compare(&mut self) -> Compare {
@@ -156,6 +161,7 @@ impl Input<'_> {
             3 => FilterKind::U32(U32 {
                 keys: (0..self.below(3)).map(|_| self.key()).collect(),
                 mark: self.maybe(Input::mark),
+                ..U32::default()
             }),
             _ => self.flower().into(),
         };
@@ -500,6 +506,8 @@ fn matches(filter: &FilterSpec, view: &View<'_>) -> Option<bool> {
     Some(match &filter.kind {
         FilterKind::Matchall => true,
         FilterKind::Fw { mask } => view.mark & mask == filter.handle,
+        // None of those is made.
+        FilterKind::U32Table { .. } | FilterKind::FwClass => false,
         FilterKind::U32(of) => {
             let keys = || of.keys.iter().map(|key| view.key(key));
             let first_miss = || keys().find(|holds| *holds != Some(true));

@@ -29,15 +29,23 @@ fn fifty_changes_a_second_lose_nothing() {
             "htb",
             "class change dev eth-b classid 1:1 htb burst 64k quantum 1514 rate",
         ),
+        ("cake", "qdisc change dev eth-b root cake bandwidth"),
     ] {
         let (a, b) = (NamedNetns::new("autorate-a"), NamedNetns::new("autorate-b"));
         let config = two_ports((&a, ""), (&b, ""));
         let daemon = Daemon::start("autorate", &config, "eth-b");
-        if kind == "tbf" {
-            daemon.done("qdisc add dev eth-b root tbf rate 100mbit burst 64k limit 1m");
-        } else {
-            daemon.done("qdisc add dev eth-b root handle 1: htb default 1");
-            daemon.done("class add dev eth-b parent 1: classid 1:1 htb rate 100mbit burst 64k");
+        match kind {
+            "tbf" => {
+                daemon.done("qdisc add dev eth-b root tbf rate 100mbit burst 64k limit 1m");
+            }
+            "cake" => {
+                daemon.done("qdisc add dev eth-b root cake bandwidth 100mbit");
+            }
+            _ => {
+                daemon.done("qdisc add dev eth-b root handle 1: htb default 1");
+                daemon
+                    .done("class add dev eth-b parent 1: classid 1:1 htb rate 100mbit burst 64k");
+            }
         }
         let (sent, received, over) = load(&a, &b, || {
             // One process, as it would not keep up with one for each change.

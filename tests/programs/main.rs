@@ -9,12 +9,14 @@ mod autorate;
 mod fireqos;
 mod libreqos;
 mod mininet;
+mod pyroute2;
 mod sqm;
 mod supervised;
 mod tcconfig;
+mod tdc;
 
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{Running, Scratch, softnet, text, wait_for};
@@ -86,4 +88,27 @@ fn succeeded(output: &Output, what: &impl Debug) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{what:?}: {out}{err}");
     out
+}
+
+/// The folder of programs of a virtual environment of Python with a package from PyPI, installed
+/// once below `target`.
+fn venv(name: &str, package: &str) -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_BIN_EXE_softnet"));
+    let folder = program.parent()?.join(name);
+    let (bin, done) = (folder.join("bin"), folder.join("installed"));
+    if done.exists() {
+        return Some(bin);
+    }
+    let run = |program: &Path, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let place = folder.to_str()?;
+    let made = run(Path::new("python3"), &["-m", "venv", place])
+        && run(&bin.join("pip"), &["install", "-q", package])
+        && std::fs::write(done, "").is_ok();
+    if !made {
+        common::skip(&format!("needs python3 with venv, and {package} from PyPI"));
+    }
+    made.then_some(bin)
 }

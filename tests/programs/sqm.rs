@@ -26,17 +26,34 @@ ip link set dev ifb4wan up
 tc filter add dev wan parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 \
 action mirred egress redirect dev ifb4wan";
 
+/// The same by one qdisc each way.
+const PIECE_OF_CAKE: &str = "\
+ip link add name ifb4wan type ifb
+tc qdisc del dev wan root ; 2
+tc qdisc add dev wan root cake bandwidth 8500kbit besteffort nat dual-srchost ack-filter
+tc qdisc add dev wan handle ffff: ingress
+tc qdisc add dev ifb4wan root cake bandwidth 42000kbit besteffort wash dual-dsthost ingress
+ip link set dev ifb4wan up
+tc filter add dev wan parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 \
+action mirred egress redirect dev ifb4wan";
+
 #[test]
 fn what_arrives_and_what_leaves_is_shaped() {
     if !has_program("tc") || !has_program("ip") {
         return;
     }
+    for commands in [COMMANDS, PIECE_OF_CAKE] {
+        run(commands);
+    }
+}
+
+fn run(commands: &str) {
     let daemon = Daemon::start(
         "sqm",
         "[[port]]\nname = \"wan\"\ndriver = \"null\"\n",
         "wan",
     );
-    for line in COMMANDS.lines() {
+    for line in commands.lines() {
         let (line, expected) = match line.strip_suffix(" ; 2") {
             Some(line) => (line, 2),
             None => (line, 0),

@@ -2,41 +2,18 @@
 //! filters by `tc`, and read them back.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::common::{has_program, skip, text};
-use super::{Daemon, succeeded};
+use super::common::{has_program, text};
+use super::{Daemon, succeeded, venv};
 
 const PACKAGE: &str = "tcconfig==0.30.1";
-
-/// The folder with its programs, installed once below `target`.
-fn installed() -> Option<PathBuf> {
-    let program = Path::new(env!("CARGO_BIN_EXE_softnet"));
-    let folder = program.parent()?.join("tcconfig");
-    let bin = folder.join("bin");
-    if bin.join("tcset").exists() {
-        return Some(bin);
-    }
-    let python = |program: &Path, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    let place = folder.to_str()?;
-    let made = python(Path::new("python3"), &["-m", "venv", place])
-        && python(&bin.join("pip"), &["install", "-q", PACKAGE]);
-    if !made {
-        skip("needs python3 with venv, and tcconfig from PyPI");
-    }
-    made.then_some(bin)
-}
 
 #[test]
 fn tcset_shapes_and_tcshow_reads_it_back() {
     if !has_program("tc") || !has_program("ip") {
         return;
     }
-    let Some(bin) = installed() else {
+    let Some(bin) = venv("tcconfig", PACKAGE) else {
         return;
     };
     let daemon = Daemon::with_port("tcconfig");

@@ -10,7 +10,14 @@ use crate::report;
 /// As tc writes it: of `u32` `800::801`, else a hexadecimal number.
 fn handle(spec: &FilterSpec) -> String {
     match spec.kind {
-        FilterKind::U32(_) => format!("{:x}::{:x}", spec.handle >> 20, spec.handle & 0xfff),
+        FilterKind::U32(_) => {
+            let (table, bucket) = (spec.handle >> 20, spec.handle >> 12 & 0xff);
+            let bucket = match bucket {
+                0 => String::new(),
+                bucket => format!("{bucket:x}"),
+            };
+            format!("{table:x}:{bucket}:{:x}", spec.handle & 0xfff)
+        }
         _ => format!("{:#x}", spec.handle),
     }
 }

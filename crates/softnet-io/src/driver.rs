@@ -15,6 +15,8 @@ use crate::rights::Subject;
 /// Smallest and largest MTU of an Ethernet device: the longest IP packet of a frame of 65,535
 /// bytes.
 pub const ETHERNET_MTUS: (u32, u32) = (68, 65_521);
+/// Smallest and largest MTU of a link without a medium (`dummy`, `ifb`): all that there are.
+pub const ALL_MTUS: (u32, u32) = (0, i32::MAX as u32);
 
 /// A driver: a value is one device with its parameters.
 pub trait Driver: Clone + Debug + PartialEq + Send {

@@ -45,6 +45,13 @@ macro_rules! drivers {
                     $(DeviceSpec::$driver(spec) => spec.subjects(),)*
                 }
             }
+
+            /// Smallest and largest MTU of the device.
+            pub fn mtus(&self) -> (u32, u32) {
+                match self {
+                    $(DeviceSpec::$driver(spec) => spec.mtus(),)*
+                }
+            }
         }
 
         /// A device cannot be opened or changed.
@@ -245,9 +252,7 @@ macro_rules! drivers {
             }
 
             fn mtus(&self, spec: &DeviceSpec) -> (u32, u32) {
-                match spec {
-                    $(DeviceSpec::$driver(spec) => spec.mtus(),)*
-                }
+                spec.mtus()
             }
 
             fn virtual_link(&self, spec: &DeviceSpec) -> Option<Virtual> {

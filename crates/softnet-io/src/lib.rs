@@ -67,7 +67,7 @@ pub use af_xdp::{AfXdp, AfXdpError, AfXdpRx, AfXdpSpec, AfXdpTx};
 pub use buffers::Buffers;
 pub use confine::{ConfineError, confine};
 pub use dgram::{Dgram, DgramSpec};
-pub use driver::{Driver, ETHERNET_MTUS};
+pub use driver::{ALL_MTUS, Driver, ETHERNET_MTUS};
 pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
 pub use handover::{Continued, Handover, OpenDevice};
 pub use inherited::inherited_files;

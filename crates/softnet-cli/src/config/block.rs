@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use softnet_engine::Spec;
 use softnet_io::DeviceSpec;
 use softnet_tc::Unset::{Required, Words};
-use softnet_tc::{FilterList, QdiscSpec, Side};
+use softnet_tc::{FilterList, FilterOp, QdiscSpec, Side};
 
 use super::filter;
 use super::form::int;
@@ -34,8 +34,14 @@ pub(super) fn read(tables: &[Table<'_>], links: &Spec<DeviceSpec>) -> BTreeMap<u
     for table in tables {
         table.known(&names(BLOCK).collect::<Vec<_>>(), |_| "");
         let mut list = FilterList::default();
-        for table in &table.tables("filter") {
-            filter::add_to_block(&mut list, table);
+        let filters = table.tables("filter");
+        let mut links = Vec::new();
+        for table in &filters {
+            let later = filter::add_to_block(&mut list, table);
+            links.extend(later.map(|filter| (table, filter)));
+        }
+        for (table, filter) in links {
+            filter::link(table, list.put(FilterOp::Change, filter));
         }
         let Some(item) = table.find("index") else {
             table.missing::<()>("index", "the number of the block");

@@ -1,8 +1,8 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
 use softnet_tc::{
-    Action, ActionList, ActionSpec, ETH_P_ALL, FilterError, FilterKind, FilterList, FilterOp,
-    FilterSpec, Handle, Hook, Key, Side, U32,
+    Action, ActionList, ActionSpec, BucketKey, ETH_P_ALL, FilterError, FilterKey, FilterKind,
+    FilterList, FilterOp, FilterSpec, Handle, Hook, Key, Offset, Side, U32,
 };
 
 use super::table::{HANDLE, Item, Table};
@@ -14,20 +14,34 @@ use super::{ematch, flower};
 pub(super) const EVERYWHERE: &[&str] = &[
     "kind", "parent", "chain", "prio", "protocol", "handle", "flowid", "classid", "action",
 ];
-/// Adds a table's filter to a tree.
-pub(super) fn add(building: &mut Building, table: &Table<'_>) {
+/// Adds a table's filter to a tree. Returns one that leads to a hash table which is not there yet:
+/// it is to be changed when all are.
+pub(super) fn add(building: &mut Building, table: &Table<'_>) -> Option<FilterSpec> {
     let before = table.source.errors();
-    let Some((class_key, filter)) = read(table, None) else {
-        return;
-    };
+    if is_chain(table) {
+        let (parent, chain) = (parent_of(table), chain(table));
+        let Some(parent) = parent else {
+            table.missing::<()>("parent", "the qdisc whose chain it is, like \"1:\"");
+            return None;
+        };
+        if let Err(error) = building.tree.add_chain(parent, chain) {
+            building.problem(table, "chain", &[parent], error.to_string());
+        }
+        return None;
+    }
+    let (class_key, filter) = read(table, None)?;
     if table.source.errors() > before {
-        return;
+        return None;
     }
     let is_at_hook = building.tree.hook_of(filter.parent).is_some();
     let (parent, class) = (filter.parent, filter.class);
     let names = [parent, class.unwrap_or(parent)];
-    if let Err(error) = building.tree.put_filter(FilterOp::Add, filter) {
+    let put = |filter| building.tree.put_filter(FilterOp::Add, filter);
+    let (put, later) = put_or_later(put, filter);
+    if let Err(error) = put {
         let key = match error {
+            FilterError::NoLink(_) | FilterError::LinkToRoot => "link",
+            FilterError::Divisor(_) => "divisor",
             FilterError::Chain(_) => "chain",
             FilterError::Handle { .. } | FilterError::Table(_) => "handle",
             FilterError::Offset(_) => "match",
@@ -43,7 +57,8 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) {
             },
             _ => "prio",
         };
-        return building.problem(table, key, &names, error.to_string());
+        building.problem(table, key, &names, error.to_string());
+        return None;
     }
     // The kernel takes it, and never finds the class.
     if let Some(class) = class
@@ -53,18 +68,72 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) {
         let text = format!("{class} is not a class of {}", parent.qdisc());
         table.problem::<()>(class_key, text);
     }
+    later
 }
 
-/// Adds a table's filter to a block.
-pub(super) fn add_to_block(list: &mut FilterList, table: &Table<'_>) {
+/// Adds a table's filter to a block, as [`add`] does.
+pub(super) fn add_to_block(list: &mut FilterList, table: &Table<'_>) -> Option<FilterSpec> {
     let before = table.source.errors();
-    let Some((_, filter)) = read(table, Some(Handle::NONE)) else {
-        return;
-    };
-    if table.source.errors() == before
-        && let Err(error) = list.put(FilterOp::Add, filter)
-    {
+    if is_chain(table) {
+        if let Err(error) = list.add_chain(chain(table)) {
+            table.problem::<()>("chain", error.to_string());
+        }
+        return None;
+    }
+    let (_, filter) = read(table, Some(Handle::NONE))?;
+    if table.source.errors() > before {
+        return None;
+    }
+    let (put, later) = put_or_later(|filter| list.put(FilterOp::Add, filter), filter);
+    if let Err(error) = put {
         table.problem::<()>("prio", error.to_string());
+        return None;
+    }
+    later
+}
+
+/// True if a table is a chain that stays without filters.
+fn is_chain(table: &Table<'_>) -> bool {
+    let kind = table.find("kind").and_then(|kind| kind.as_text());
+    let is_chain = kind == Some("chain");
+    if is_chain {
+        table.only(&["kind", "parent", "chain"], "chain", &[]);
+    }
+    is_chain
+}
+
+fn chain(table: &Table<'_>) -> u32 {
+    let what = "a chain from 0 to 268435455";
+    table.parsed("chain", what, number).unwrap_or_default()
+}
+
+/// Adds a filter, without the hash table that it leads to if that is not there: then it is
+/// returned with what it is called by.
+fn put_or_later(
+    mut put: impl FnMut(FilterSpec) -> Result<FilterKey, FilterError>,
+    filter: FilterSpec,
+) -> (Result<FilterKey, FilterError>, Option<FilterSpec>) {
+    match put(filter.clone()) {
+        Err(FilterError::NoLink(_)) => {}
+        done => return (done, None),
+    }
+    let mut without = filter.clone();
+    if let FilterKind::U32(of) = &mut without.kind {
+        of.link = None;
+    }
+    let done = put(without);
+    let later = done.as_ref().ok().map(|key| FilterSpec {
+        prio: key.prio,
+        handle: key.handle,
+        ..filter
+    });
+    (done, later)
+}
+
+/// A filter was changed to lead to a hash table.
+pub(super) fn link<T>(table: &Table<'_>, changed: Result<T, FilterError>) {
+    if let Err(error) = changed {
+        table.problem::<()>("link", error.to_string());
     }
 }
 
@@ -87,13 +156,14 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
     };
     let allowed = match kind {
         "flower" => flower::KEYS,
-        "u32" => &["match", "mark"],
+        "u32" => &["match", "mark", "divisor", "link", "hashkey", "offset"],
         "basic" => &["match"],
         "fw" => &["handle"],
         _ => &[],
     };
     table.only(EVERYWHERE, kind, allowed);
     let (actions, told) = actions(table);
+    let leads = kind == "u32" && (table.has("link") || table.has("divisor"));
     let class_key = match (table.has("classid"), table.has("flowid")) {
         (true, false) => "classid",
         (true, true) => table
@@ -102,6 +172,10 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
         (false, _) => "flowid",
     };
     let class = table.handle(class_key);
+    // The mark is the class.
+    let by_mark =
+        kind == "fw" && of.is_none() && !table.has("handle") && !table.has(class_key) && !told;
+    let leads = leads || by_mark;
     let mut parent = of.or_else(|| parent_of(table));
     let has_class = table.has(class_key);
     let is_at_hook = parent.is_some_and(|parent| parent.qdisc() == Hook::HANDLE);
@@ -111,7 +185,7 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
         }
     } else if is_at_hook {
         // It decides, whatever the class.
-    } else if !has_class && !told {
+    } else if !has_class && !told && !leads {
         table.missing::<()>("flowid", "the class that the packets are for, like \"1:2\"");
     } else if !has_class && !table.has("parent") {
         table.missing::<()>("parent", "the qdisc whose filter it is, like \"1:\"");
@@ -119,15 +193,21 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
         // A filter that does not say so is one of the qdisc that the class belongs to.
         parent = class.map(Handle::qdisc);
     }
-    let (of_kind, mask) = name(table, kind);
+    let (of_kind, mask) = match by_mark {
+        true => (None, 0),
+        false => name(table, kind),
+    };
     let what = "a priority from 1 to 65535";
     let prio = table.parsed("prio", what, |text| {
         text.parse().ok().filter(|&prio| prio > 0)
     });
     let protocol = flower::protocol(table, "protocol").unwrap_or(ETH_P_ALL);
-    let what = "a chain from 0 to 268435455";
-    let chain = table.parsed("chain", what, number).unwrap_or_default();
-    let kind = matches(table, kind, mask, protocol)?;
+    let chain = chain(table);
+    let leads = leads && !has_class && !told;
+    let kind = match by_mark {
+        true => FilterKind::FwClass,
+        false => matches(table, kind, mask, protocol, leads)?,
+    };
     let filter = FilterSpec {
         chain,
         // One is chosen.
@@ -153,15 +233,7 @@ fn name(table: &Table<'_>, kind: &str) -> (Option<u32>, u32) {
         }
     );
     let read = |text: &str| match kind {
-        "u32" => {
-            let (table, node) = text.split_once("::")?;
-            let short = |text: &str| hex(text).filter(|&n| n <= 0xfff);
-            let table = match table {
-                "" => 0,
-                table => short(table)?,
-            };
-            Some((table << 20 | short(node)?, 0))
-        }
+        "u32" => Some((hash_handle(text)?, 0)),
         "fw" => flower::masked(text, u32::MAX),
         _ => Some((number(text)?, 0)),
     };
@@ -172,6 +244,17 @@ fn name(table: &Table<'_>, kind: &str) -> (Option<u32>, u32) {
         Some((handle, mask)) => (Some(handle), mask),
         None => (None, 0),
     }
+}
+
+/// `TABLE:BUCKET:NODE`, `TABLE::NODE`, `TABLE:`, all in hexadecimal.
+fn hash_handle(text: &str) -> Option<u32> {
+    let part = |text: &str, most| match text {
+        "" => Some(0),
+        text => hex(text).filter(|&n| n <= most),
+    };
+    let (table, rest) = text.split_once(':')?;
+    let (bucket, node) = rest.split_once(':').unwrap_or((rest, ""));
+    Some(part(table, 0xfff)? << 20 | part(bucket, 0xff)? << 12 | part(node, 0xfff)?)
 }
 
 /// The actions, and whether there was one.
@@ -196,13 +279,32 @@ fn actions(table: &Table<'_>) -> (ActionList, bool) {
     (items.into_iter().filter_map(read).collect(), true)
 }
 
-fn matches(table: &Table<'_>, kind: &str, mask: u32, protocol: u16) -> Option<FilterKind> {
+fn matches(
+    table: &Table<'_>,
+    kind: &str,
+    mask: u32,
+    protocol: u16,
+    leads: bool,
+) -> Option<FilterKind> {
     Some(match kind {
         "matchall" => FilterKind::Matchall,
         "fw" => FilterKind::Fw { mask },
+        "u32" if table.has("divisor") => FilterKind::U32Table {
+            buckets: table.find("divisor")?.number(1, 256)?,
+        },
         "u32" => FilterKind::U32(U32 {
             keys: keys(table),
             mark: flower::mark(table),
+            leads,
+            link: table
+                .parsed("link", "a hash table like \"42:\"", hash_handle)
+                .filter(|&link| link != 0),
+            bucket: table
+                .parsed("hashkey", BUCKET_FORM, bucket_key)
+                .unwrap_or_default(),
+            offset: table
+                .parsed("offset", OFFSET_FORM, offset)
+                .unwrap_or_default(),
         }),
         "basic" => FilterKind::Basic(
             table
@@ -211,6 +313,46 @@ fn matches(table: &Table<'_>, kind: &str, mask: u32, protocol: u16) -> Option<Fi
         ),
         _ => FilterKind::Flower(flower::read(table, protocol)?),
     })
+}
+
+const BUCKET_FORM: &str = "a key like \"mask 0x0000ff00 at 12\"";
+const OFFSET_FORM: &str = "an offset like \"at 0 mask 0x0f00 shift 6\"";
+
+/// tc's `hashkey`.
+fn bucket_key(text: &str) -> Option<BucketKey> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (mask, at) = match *words {
+        ["mask", mask] => (mask, "0"),
+        ["mask", mask, "at", at] => (mask, at),
+        _ => return None,
+    };
+    Some(BucketKey {
+        at: at.parse().ok()?,
+        mask: hex(mask)?,
+    })
+}
+
+/// tc's `offset`.
+fn offset(text: &str) -> Option<Offset> {
+    let mut offset = Offset::default();
+    let mut words = text.split_whitespace();
+    while let Some(word) = words.next() {
+        match word {
+            "plus" => {
+                offset.is_on = true;
+                offset.plus = number(words.next()?)?.try_into().ok()?;
+            }
+            "at" => {
+                offset.is_variable = true;
+                offset.at = words.next()?.parse().ok()?;
+            }
+            "mask" => offset.mask = hex(words.next()?)?.try_into().ok()?,
+            "shift" => offset.shift = number(words.next()?)?.try_into().ok()?,
+            "eat" => offset.eat = true,
+            _ => return None,
+        }
+    }
+    Some(offset)
 }
 
 fn keys(table: &Table<'_>) -> Vec<Key> {
@@ -262,9 +404,15 @@ pub(super) mod tests {
             ("u8 0x45 ff", 0x4500_0000, 0xff00_0000, 0),
             ("u8 1 ff at -1", 1, 0xff, -4),
         ] {
+            let next = 0;
             let expected = U32 {
-                keys: vec![Key { value, mask, at }],
-                mark: None,
+                keys: vec![Key {
+                    value,
+                    mask,
+                    at,
+                    next,
+                }],
+                ..U32::default()
             };
             let text = format!("kind = \"u32\"\nmatch = \"{text}\"");
             assert_eq!(kind(&text), FilterKind::U32(expected), "{text}");
@@ -281,7 +429,7 @@ pub(super) mod tests {
             ("u8 256 1 at 0", "is not a key"),
             ("u8 1 100 at 0", "is not a key"),
             ("u24 1 1 at 0", "is not a key"),
-            ("u32 1 1 at nexthdr+0", "is not a key"),
+            ("u32 1 1 at nexthdr", "is not a key"),
         ] {
             let text = format!("kind = \"u32\"\nflowid = \"1:1\"\nmatch = \"{text}\"");
             let said = read(&text).expect_err(part);
@@ -313,7 +461,14 @@ pub(super) mod tests {
                     trans: false,
                 },
             ),
-            test(true, Test::Word(Key { value, mask, at: 0 })),
+            test(
+                true,
+                Test::Word(Key {
+                    value,
+                    mask,
+                    ..Key::default()
+                }),
+            ),
             test(false, Test::Priority(Compare::Gt, 5)),
             test(
                 false,

@@ -9,8 +9,8 @@ use softnet_engine::{MemberSpec, PortOptions, PortSpec, Settings, Virtual, VlanT
 use softnet_io::pcap::Pace;
 use softnet_io::vhost_user::{MAX_QUEUES, SocketSpec, VhostUserSpec};
 use softnet_io::{
-    AfPacketSpec, AfXdpSpec, DeviceSpec, DgramSpec, ETHERNET_MTUS, NullSpec, PcapSpec, StreamSpec,
-    TapSpec, Uplink, VirtualSpec, af_xdp,
+    ALL_MTUS, AfPacketSpec, AfXdpSpec, DeviceSpec, DgramSpec, ETHERNET_MTUS, NullSpec, PcapSpec,
+    StreamSpec, TapSpec, Uplink, VirtualSpec, af_xdp,
 };
 use softnet_tc::Unset::{Required, Value, Words};
 use softnet_tc::rate::GroupSpec;
@@ -232,9 +232,9 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     "mirror": Words("`[]`"), "{ to = \"x\" }";
     /// a table ([`redirect`](#redirect))
     "redirect": Words("nowhere"), "{ to = \"x\" }";
-    /// longest IP packet in bytes, 68 (RFC 791) to 65521
-    "mtu": Value, "67"
-        => Number(ETHERNET_MTUS.0 as i64, ETHERNET_MTUS.1 as i64), |p| Some(&mut p.settings.mtu);
+    /// longest IP packet in bytes, 68 (RFC 791) to 65521; up to 2147483647 with `null` and `ifb`
+    "mtu": Value, "-1"
+        => Number(ALL_MTUS.0 as i64, ALL_MTUS.1 as i64), |p| Some(&mut p.settings.mtu);
 };
 
 pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions =>
@@ -431,6 +431,12 @@ pub(super) fn read<'a>(
     key::read(MEMBER, table, &mut port.member.options, None);
     port.member.vlans = vlans::read(table);
     device(table, &mut port);
+    let (least, most) = driver.map_or(ETHERNET_MTUS, |_| port.options.device.mtus());
+    if !(least..=most).contains(&port.settings.mtu)
+        && let Some(item) = table.find("mtu")
+    {
+        item.number::<u32>(least.into(), most.into());
+    }
     if let Some((queues, map)) = egress::queues(table) {
         (port.options.queues, port.options.map) = (queues, map);
         let most = match driver {

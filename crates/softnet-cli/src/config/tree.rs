@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use softnet_tc::{
-    Handle, Hook, HookKind, LinkDefaults, QdiscSpec, Side, SpecError, TreeError, TreeSpec,
+    FilterOp, Handle, Hook, HookKind, LinkDefaults, QdiscSpec, Side, SpecError, TreeError,
+    TreeSpec,
 };
 
 use super::class;
@@ -79,8 +80,12 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec>
         add_qdisc(&mut building, qdisc, root, device);
     }
     classes.for_each(|class| class::add(&mut building, class, device));
+    let mut links = Vec::new();
     for table in &filters {
-        filter::add(&mut building, table);
+        links.extend(filter::add(&mut building, table).map(|filter| (table, filter)));
+    }
+    for (table, filter) in links {
+        filter::link(table, building.tree.put_filter(FilterOp::Change, filter));
     }
     let is_sound = table.source.errors() == before;
     is_sound.then_some(QdiscSpec::Tree(building.tree))

@@ -20,17 +20,27 @@ pub(super) fn key(words: &[&str], read_mask: fn(&str) -> Option<u32>) -> Option<
     let most = u32::MAX >> (32 - 8 * bytes);
     let value = number(value).filter(|&value| value <= most)?;
     let mask = read_mask(mask).filter(|&mask| mask <= most)?;
+    let (at, next) = match at.strip_prefix("nexthdr+") {
+        Some(at) => (at, u32::MAX),
+        None => (at, 0),
+    };
     let at: i32 = at.parse().ok()?;
     let inside = at.rem_euclid(4);
     // A key that is not aligned to its size is refused with its offset.
     if inside % bytes != 0 {
-        return Some(Key { value, mask, at });
+        return Some(Key {
+            value,
+            mask,
+            at,
+            next,
+        });
     }
     let shift = 8 * (4 - bytes - inside);
     Some(Key {
         value: value << shift,
         mask: mask << shift,
         at: at - inside,
+        next,
     })
 }
 

@@ -1,10 +1,11 @@
 //! Filters as tables.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use softnet_tc::{
-    Action, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterKind, FilterList, FilterSpec,
-    Flower, Handle, Key, Layer, MetaId, Side, Test, TreeSpec, Width,
+    Action, BucketKey, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterKind, FilterList,
+    FilterSpec, Flower, Handle, Key, Layer, MetaId, Offset, Side, Test, TreeSpec, Width,
 };
 use toml::Value;
 
@@ -13,11 +14,33 @@ use super::write::Writer;
 
 /// All filters of a tree, in an order in which they are tried again as they are.
 pub(super) fn filters(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
+    chains(w, prefix, tree.kept_chains());
     all(w, prefix, tree.filters().collect());
+}
+
+/// Chains that stay without filters, which come before filters that would make them.
+fn chains(w: &mut Writer, prefix: &str, kept: impl Iterator<Item = (Handle, u32)>) {
+    for (of, chain) in kept {
+        w.table(&format!("[[{prefix}filter]]"));
+        parent(w, of);
+        w.put("chain", int(chain));
+        w.put("kind", "chain");
+    }
+}
+
+fn parent(w: &mut Writer, parent: Handle) {
+    match parent {
+        parent if parent == Handle::NONE => {}
+        parent if parent == Side::Ingress.parent() => w.put("parent", "ingress"),
+        parent if parent == Side::Egress.parent() => w.put("parent", "egress"),
+        parent => w.put("parent", parent.to_string()),
+    }
 }
 
 /// All filters of a block.
 pub(super) fn of_block(w: &mut Writer, list: &FilterList) {
+    let kept = list.kept_chains().map(|chain| (Handle::NONE, chain));
+    chains(w, "block.", kept);
     all(w, "block.", list.iter().collect());
 }
 
@@ -33,24 +56,40 @@ fn all(w: &mut Writer, prefix: &str, filters: Vec<&FilterSpec>) {
             priority.reverse();
         }
     }
-    // A table of u32 is the next one for each priority.
-    priorities.sort_by_key(|priority| match priority[0].kind {
-        FilterKind::U32(_) => priority[0].handle >> 20,
-        _ => 0,
+    let tables = priorities.iter().flatten();
+    let tables = tables.filter(|filter| matches!(filter.kind, FilterKind::U32Table { .. }));
+    let tables: BTreeSet<_> = tables
+        .map(|table| (table.parent, table.handle >> 20))
+        .collect();
+    let is_added = |filter: &FilterSpec| tables.contains(&(filter.parent, filter.handle >> 20));
+    // The table that u32 starts in is the next one for each priority.
+    priorities.sort_by_key(|priority| {
+        let mut roots = priority.iter().filter(|filter| !is_added(filter));
+        roots.next().map_or(0, |first| match first.kind {
+            FilterKind::U32(_) => first.handle >> 20,
+            _ => 0,
+        })
     });
-    for filter in priorities.into_iter().flatten() {
+    for mut filter in priorities.into_iter().flatten().cloned() {
         w.table(&format!("[[{prefix}filter]]"));
-        self::filter(w, filter);
+        if !is_added(&filter)
+            && let FilterKind::U32(_) = filter.kind
+        {
+            // It is the priority's, and not chosen by a filter.
+            filter.handle &= 0xfffff;
+        }
+        if let FilterKind::U32(of) = &mut filter.kind
+            && let Some(link) = of.link
+            && !tables.contains(&(filter.parent, link >> 20))
+        {
+            of.link = None;
+        }
+        self::filter(w, &filter);
     }
 }
 
 fn filter(w: &mut Writer, filter: &FilterSpec) {
-    match filter.parent {
-        parent if parent == Handle::NONE => {}
-        parent if parent == Side::Ingress.parent() => w.put("parent", "ingress"),
-        parent if parent == Side::Egress.parent() => w.put("parent", "egress"),
-        parent => w.put("parent", parent.to_string()),
-    }
+    parent(w, filter.parent);
     if filter.chain != 0 {
         w.put("chain", int(filter.chain));
     }
@@ -63,14 +102,27 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
             w.put("handle", int(handle));
             self::flower(w, flower);
         }
+        FilterKind::U32Table { buckets } => {
+            w.put("handle", hash_handle(handle));
+            w.put("divisor", int(*buckets));
+        }
         FilterKind::U32(u32) => {
-            // The table is the priority's, and not chosen by a filter.
-            w.put("handle", format!("::{:x}", handle & 0xfff));
+            w.put("handle", hash_handle(handle));
             if !u32.keys.is_empty() {
                 w.put("match", u32.keys.iter().map(key).collect::<Vec<_>>());
             }
             if let Some(mark) = u32.mark {
                 w.put("mark", masked(mark));
+            }
+            if u32.link.is_some() || u32.leads {
+                w.put("link", hash_handle(u32.link.unwrap_or(0)));
+            }
+            if u32.bucket != BucketKey::default() {
+                let BucketKey { at, mask } = u32.bucket;
+                w.put("hashkey", format!("mask {mask:#x} at {at}"));
+            }
+            if u32.offset != Offset::default() {
+                w.put("offset", offset(&u32.offset));
             }
         }
         FilterKind::Basic(ematches) => {
@@ -81,12 +133,19 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
         }
         FilterKind::Matchall => w.put("handle", int(handle)),
         FilterKind::Fw { mask } => w.put("handle", masked((handle, *mask))),
+        FilterKind::FwClass => {}
     }
+    let leads = match &filter.kind {
+        FilterKind::U32(of) => of.leads,
+        FilterKind::U32Table { .. } | FilterKind::FwClass => true,
+        _ => false,
+    };
     let own = filter
         .class
         .filter(|class| class.qdisc() == filter.parent.qdisc());
     match own {
         Some(class) => w.put("flowid", class.to_string()),
+        None if leads => {}
         // It leads nowhere, and so does the qdisc itself.
         None if filter.actions.is_empty() => {
             w.put("flowid", filter.parent.qdisc().to_string());
@@ -117,6 +176,39 @@ fn protocol(protocol: u16) -> Value {
         ETH_P_IPV6 => "ipv6".into(),
         other => format!("{other:#06x}").into(),
     }
+}
+
+/// `TABLE:BUCKET:NODE`, in hexadecimal, without what is 0.
+fn hash_handle(handle: u32) -> String {
+    let part = |n: u32| match n {
+        0 => String::new(),
+        n => format!("{n:x}"),
+    };
+    let (bucket, node) = (handle >> 12 & 0xff, handle & 0xfff);
+    match (handle >> 20, bucket, node) {
+        (table, 0, 0) => format!("{table:x}:"),
+        (table, ..) => format!("{}:{}:{}", part(table), part(bucket), part(node)),
+    }
+}
+
+fn offset(of: &Offset) -> String {
+    let mut words = Vec::new();
+    if of.is_on || of.plus != 0 {
+        words.push(format!("plus {}", of.plus));
+    }
+    if of.is_variable {
+        words.push(format!("at {}", of.at));
+    }
+    if of.mask != 0 {
+        words.push(format!("mask {:#x}", of.mask));
+    }
+    if of.shift != 0 {
+        words.push(format!("shift {}", of.shift));
+    }
+    if of.eat {
+        words.push("eat".to_owned());
+    }
+    words.join(" ")
 }
 
 fn masked((value, mask): (u32, u32)) -> String {
@@ -165,7 +257,8 @@ fn flower(w: &mut Writer, flower: &Flower) {
 }
 
 fn key(key: &Key) -> String {
-    format!("u32 {:#x} {:#x} at {}", key.value, key.mask, key.at)
+    let next = if key.next == 0 { "" } else { "nexthdr+" };
+    format!("u32 {:#x} {:#x} at {next}{}", key.value, key.mask, key.at)
 }
 
 fn ematches(list: &[Ematch]) -> String {

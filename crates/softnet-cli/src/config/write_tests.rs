@@ -72,6 +72,96 @@ fn queues_with_aqm_are_written_as_they_are_read() {
     }
 }
 
+/// Hash tables of u32 with filters that lead to them from before and from another priority, chains
+/// that stay, and the mark as a class.
+#[test]
+fn tables_and_chains_are_written_as_they_are_read() {
+    let text = r#"
+[[qdisc]]
+handle = "1:"
+kind = "htb"
+
+[[filter]]
+parent = "1:"
+chain = 7
+kind = "chain"
+
+[[filter]]
+parent = "1:"
+prio = 98
+kind = "u32"
+link = "43:"
+hashkey = "mask 0xff at 16"
+offset = "at 0 mask 0xf00 shift 6 eat"
+
+[[filter]]
+parent = "1:"
+prio = 99
+kind = "u32"
+handle = "43:"
+divisor = 256
+
+[[filter]]
+prio = 99
+kind = "u32"
+handle = "43:7:801"
+match = ["u32 0x35 0xffff at nexthdr+0"]
+flowid = "1:1"
+
+[[filter]]
+prio = 99
+kind = "u32"
+match = ["u32 0xa000007 0xffffffff at 16"]
+link = "43:"
+offset = "plus 4"
+flowid = "1:2"
+
+[[filter]]
+parent = "1:"
+prio = 100
+kind = "fw"
+"#;
+    let QdiscSpec::Tree(tree) = parse_tree("x.toml", text).expect("valid") else {
+        panic!("no tree")
+    };
+    let filters: Vec<String> = tree
+        .filters()
+        .map(|filter| format!("{} {:x}", filter.prio, filter.handle))
+        .collect();
+    let expected = [
+        "98 80000800",
+        "99 4300000",
+        "99 4307801",
+        "99 80100800",
+        "100 0",
+    ];
+    assert_eq!(filters, expected);
+    assert_eq!(
+        tree.kept_chains()
+            .map(|(_, chain)| chain)
+            .collect::<Vec<_>>(),
+        [7]
+    );
+    let written = write::write_tree(&tree);
+    assert_eq!(
+        parse_tree("x.toml", &written),
+        Ok(QdiscSpec::Tree(tree)),
+        "{written}"
+    );
+    for (wrong, part) in [
+        ("link = \"44:\"", "Link hash table not found"),
+        ("link = \"800:\"", "Not linking to root node"),
+        ("divisor = 3", "Divisor is not a power of 2"),
+        ("handle = \"43:\"\ndivisor = 2", "Filter already exists"),
+    ] {
+        let more = format!("{text}\n[[filter]]\nparent = \"1:\"\nprio = 99\nkind = \"u32\"\n");
+        let said = parse_tree("x.toml", &(more + wrong))
+            .expect_err(part)
+            .to_string();
+        assert!(said.contains(part), "{said}");
+    }
+}
+
 #[test]
 fn texts_are_escaped() {
     assert_same(
@@ -355,7 +445,12 @@ fn htb_class() -> impl Strategy<Value = ClassSpec> {
 
 fn key() -> impl Strategy<Value = Key> {
     let at = (-4..16_383_i32).prop_map(|word| 4 * word);
-    (any::<u32>(), any::<u32>(), at).prop_map(|(value, mask, at)| Key { value, mask, at })
+    (any::<u32>(), any::<u32>(), at).prop_map(|(value, mask, at)| Key {
+        value,
+        mask,
+        at,
+        next: 0,
+    })
 }
 
 fn ematch() -> impl Strategy<Value = Ematch> {
@@ -461,7 +556,13 @@ fn flower() -> impl Strategy<Value = Flower> {
 fn filter() -> impl Strategy<Value = FilterSpec> {
     let mark = prop::option::of(any::<(u32, u32)>());
     let u32 = (prop::collection::vec(key(), 0..3), mark);
-    let u32 = u32.prop_map(|(keys, mark)| FilterKind::U32(U32 { keys, mark }));
+    let u32 = u32.prop_map(|(keys, mark)| {
+        FilterKind::U32(U32 {
+            keys,
+            mark,
+            ..U32::default()
+        })
+    });
     let kind = prop_oneof![
         2 => flower().prop_map(FilterKind::Flower),
         2 => u32,

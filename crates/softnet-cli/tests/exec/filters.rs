@@ -7,8 +7,7 @@
 //! = exit code
 //! ```
 //!
-//! Softnet puts help behind the kernel's text, and a text where the kernel has none. Actions have
-//! no numbers of their own, and no times.
+//! Softnet puts help behind the kernel's text, and a text where the kernel has none.
 
 use crate::common::{Running, Scratch, has_program, softnet, text, wait_for};
 use crate::exec;

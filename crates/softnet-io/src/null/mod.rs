@@ -10,7 +10,7 @@ use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_engine::{Opened, Settings};
 
 use crate::Buffers;
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::{ALL_MTUS, Driver};
 
 /// A port without a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Driver for NullSpec {
     const KIND: Option<&'static str> = Some("dummy");
     const IS_OF_HOST: bool = false;
     const NO_QUEUE: bool = true;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
+    const MTUS: (u32, u32) = ALL_MTUS;
 
     fn open(
         &self,

@@ -15,7 +15,7 @@ use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_engine::{Opened, Settings, Virtual};
 
 use crate::Buffers;
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::{ALL_MTUS, Driver, ETHERNET_MTUS};
 
 /// MTU of `lo`.
 pub const LOOPBACK_MTU: u32 = 65_536;
@@ -83,7 +83,8 @@ impl Driver for VirtualSpec {
     fn mtus(&self) -> (u32, u32) {
         match self.0 {
             Virtual::Loopback => (0, LOOPBACK_MTU),
-            _ => Self::MTUS,
+            Virtual::Ifb => ALL_MTUS,
+            Virtual::Vlan { .. } => Self::MTUS,
         }
     }
 

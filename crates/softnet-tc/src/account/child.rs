@@ -72,6 +72,13 @@ impl Child {
         self.stash.is_none() && self.qdisc.stats().qlen == 0
     }
 
+    /// Packets that are queued.
+    #[inline]
+    pub(crate) fn qlen(&self) -> u64 {
+        let stashed = self.stash.as_ref().map_or(0, Packet::wire_packets);
+        self.qdisc.stats().qlen + stashed
+    }
+
     /// Flows with packets; see [`AnyQdisc::flows`].
     pub(crate) fn flows(&self) -> u16 {
         self.qdisc.flows().max(u16::from(self.stash.is_some()))

@@ -171,10 +171,12 @@ fn what_is_counted_is_the_kernels() {
         value,
         mask: 0xffff_ffff,
         at,
+        next: 0,
     };
     let u32 = FilterKind::U32(U32 {
         keys: vec![word(0, 4), word(1, 8)],
         mark: Some((1, 1)),
+        ..U32::default()
     });
     let spec = |prio, kind| FilterSpec {
         prio,

@@ -6,6 +6,7 @@ use softnet::mem::Packet;
 use softnet::qdisc::{Cx, QdiscStats, Target, Verdict};
 use softnet::stats::DropReason;
 
+use super::FilterKind;
 use super::entry::Filter;
 use super::frame::{Frame, Read};
 use super::priority::Priority;
@@ -139,6 +140,12 @@ fn run(chains: &[Chain], packet: &mut Packet, cx: &mut Cx) -> Classified {
 impl Chain {
     fn run(&self, packet: &mut Packet, read: &mut Read, cx: &mut Cx) -> Outcome {
         for priority in &self.priorities {
+            if priority.is_walked() {
+                match walk(priority, packet, read, cx) {
+                    Some(outcome) => return outcome,
+                    None => continue,
+                }
+            }
             let mut from = 0;
             while let Some(filter) = priority.find(&Frame::new(packet, read), &mut from) {
                 if let Some(outcome) = decide(filter, packet, read, cx) {
@@ -148,6 +155,23 @@ impl Chain {
         }
         Outcome::Decided(Classified::None)
     }
+}
+
+/// The outcome of a priority of `u32`; `None`: the next one is tried.
+#[inline(never)]
+fn walk(
+    priority: &Priority,
+    packet: &mut Packet,
+    read: &mut Read,
+    cx: &mut Cx,
+) -> Option<Outcome> {
+    let mut walk = priority.walk(&Frame::new(packet, read))?;
+    while let Some(filter) = walk.next(&Frame::new(packet, read)) {
+        if let Some(outcome) = decide(filter, packet, read, cx) {
+            return Some(outcome);
+        }
+    }
+    None
 }
 
 /// The outcome of a filter that matches; `None`: the next one is tried.
@@ -164,7 +188,10 @@ fn decide(filter: &Filter, packet: &mut Packet, read: &mut Read, cx: &mut Cx) ->
     }
     Some(Outcome::Decided(match control {
         Control::Pass | Control::Pipe | Control::Jump(_) | Control::Repeat => {
-            Classified::Class(filter.spec.class.unwrap_or(Handle::NONE))
+            Classified::Class(match filter.spec.kind {
+                FilterKind::FwClass => Handle::from_raw(packet.mark()),
+                _ => filter.spec.class.unwrap_or(Handle::NONE),
+            })
         }
         Control::Drop => Classified::Drop(DropReason::FilterDrop),
         Control::Stolen | Control::Queued | Control::Trap => {

@@ -216,7 +216,7 @@ impl Ematch {
                 let mask = if mask == 0 { u32::MAX } else { mask };
                 compare.holds(number & mask, value)
             }),
-            &Test::Word(key) => key.matches(frame) == Some(true),
+            &Test::Word(key) => key.matches(frame, ETHERNET, 0) == Some(true),
             Test::Bytes { at, layer, needle } => start(frame, *layer).is_some_and(|start| {
                 (start + i64::from(*at)..)
                     .zip(needle)

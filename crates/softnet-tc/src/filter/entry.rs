@@ -6,9 +6,10 @@ use softnet::mem::Packet;
 use softnet::stats::Published;
 
 use super::ematch;
-use super::frame::Frame;
-use super::{FilterKind, FilterSpec};
+use super::frame::{ETHERNET, Frame};
+use super::{FilterKind, FilterSpec, U32};
 use crate::action::{ActionList, Tally};
+use crate::handle::Handle;
 
 /// Where [`Filter::counts`] has which number.
 const TRIED: usize = 0;
@@ -136,15 +137,26 @@ impl Filter {
         counts.add(BYTES, bytes);
     }
 
+    /// As [`tries`](Filter::tries), for `u32`, whose offsets count from byte `from` on.
+    pub(super) fn tries_from(
+        &self,
+        of: &U32,
+        frame: &Frame<'_>,
+        from: i64,
+        next: u32,
+    ) -> Option<bool> {
+        self.counts.all.add(TRIED, 1);
+        let mut held = self.counts.held.iter();
+        let mut count = || held.next().into_iter().for_each(|n| n.add(0, 1));
+        of.matches(frame, from, next, &mut count)
+    }
+
     /// True if a frame matches; counts that it was tried. `None`: it is to be compared with no
     /// further filter of the priority.
     pub(super) fn tries(&self, frame: &Frame<'_>) -> Option<bool> {
         Some(match &self.spec.kind {
-            FilterKind::U32(of) => {
-                self.counts.all.add(TRIED, 1);
-                let mut held = self.counts.held.iter();
-                of.matches(frame, || held.next().into_iter().for_each(|n| n.add(0, 1)))?
-            }
+            FilterKind::U32(of) => self.tries_from(of, frame, ETHERNET, 0)?,
+            FilterKind::U32Table { .. } => false,
             FilterKind::Basic(all) => {
                 self.counts.all.add(TRIED, 1);
                 ematch::holds(all, frame)
@@ -152,6 +164,11 @@ impl Filter {
             FilterKind::Matchall => true,
             FilterKind::Flower(flower) => flower.matches(frame),
             FilterKind::Fw { mask } => frame.packet.mark() & mask == self.spec.handle,
+            FilterKind::FwClass => {
+                let class = Handle::from_raw(frame.packet.mark());
+                let is_own = class.major() == 0 || class.qdisc() == self.spec.parent.qdisc();
+                class != Handle::NONE && is_own
+            }
         })
     }
 }

@@ -92,6 +92,21 @@ pub enum FilterError {
     /// A `u32` handle names another table than that of its priority (`EINVAL`).
     #[error("cls_u32: Handle specified hash table address mismatch: 0x{0:x}; leave the table out")]
     Table(u32),
+    /// There is no hash table of this handle for a `u32` filter to lead to (`EINVAL`).
+    #[error("cls_u32: Link hash table not found: {0:x}; add the table before")]
+    NoLink(u32),
+    /// The table that a priority starts with (`EINVAL`).
+    #[error("cls_u32: Not linking to root node; link to a table that was added with a divisor")]
+    LinkToRoot,
+    /// The table that a priority starts with goes with it (`EINVAL`).
+    #[error("cls_u32: Not allowed to delete root node; delete the priority")]
+    RootTable,
+    /// `u32` filters lead to the table (`EBUSY`).
+    #[error("cls_u32: Can not delete in-use filter: filters lead to the table")]
+    LinkedTable,
+    /// Buckets of a hash table (`EINVAL`).
+    #[error("cls_u32: Divisor is not a power of 2 up to 256: {0}")]
+    Divisor(u16),
     /// All `fw` filters of a priority have one mask (`EINVAL`).
     #[error("prio {prio}: its fw filters have the mask 0x{mask:x}; choose another prio")]
     Mask {
@@ -112,6 +127,7 @@ impl FilterError {
     /// The kernel's number for it (`errno.h`).
     pub fn errno(&self) -> i32 {
         const ENOENT: i32 = 2;
+        const EBUSY: i32 = 16;
         const EEXIST: i32 = 17;
         const EINVAL: i32 = 22;
         const ENOSPC: i32 = 28;
@@ -125,6 +141,7 @@ impl FilterError {
             | FilterError::NoPrio
             | FilterError::Missing => ENOENT,
             FilterError::Exists(_) | FilterError::ChainExists(_) => EEXIST,
+            FilterError::LinkedTable => EBUSY,
             FilterError::NoPriority | FilterError::NoTable => ENOSPC,
             FilterError::NoBlocks(_) | FilterError::Shared => EOPNOTSUPP,
             FilterError::NoParent(_)
@@ -137,6 +154,10 @@ impl FilterError {
             | FilterError::Protocol(_)
             | FilterError::Handle { .. }
             | FilterError::Table(_)
+            | FilterError::NoLink(_)
+            | FilterError::LinkToRoot
+            | FilterError::RootTable
+            | FilterError::Divisor(_)
             | FilterError::Mask { .. }
             | FilterError::Expressions
             | FilterError::Offset(_) => EINVAL,

@@ -105,6 +105,12 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// True if the frame has a byte there, counted without its first tag.
+    pub(super) fn reaches(&self, at: i64) -> bool {
+        let tag = if self.tag().is_some() { TAG } else { 0 };
+        i64::try_from(self.packet.len() - tag).is_ok_and(|len| at < len)
+    }
+
     /// So many bytes of the frame; `None` if it is shorter.
     #[inline]
     pub(super) fn bytes<const N: usize>(&self, at: usize) -> Option<[u8; N]> {

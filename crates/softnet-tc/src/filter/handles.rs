@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ematch;
 use super::entry::Filter;
 use super::list::{FilterList, PriorityList};
-use super::{FilterError, FilterKind, FilterSpec, Key};
+use super::{FilterError, FilterKind, FilterSpec};
 
 /// The lowest priority that is chosen.
 const FIRST_CHOSEN: u16 = 0x8000;
@@ -16,10 +16,9 @@ const LAST_CHOSEN: u16 = 0xC000;
 pub(super) const MAX_CHAIN: u32 = (1 << 28) - 1;
 /// A `u32` handle is a table (12 bits), a bucket (8) and a node (12).
 pub(super) const NODE: u32 = 0xFFF;
-pub(super) const FIRST_NODE: u32 = 0x800;
-/// The table of the first priority with `u32` filters; those of others come after it.
-const FIRST_TABLE: u32 = 0x800;
-const LAST_TABLE: u32 = 0xFFE;
+/// Bits of a handle besides the table's.
+pub(super) const KEY: u32 = 0xF_FFFF;
+const FIRST_NODE: u32 = 0x800;
 
 impl FilterList {
     /// As the kernel (`tcf_auto_prio`): below all that were chosen before.
@@ -32,53 +31,29 @@ impl FilterList {
             Some((last, _)) => Ok(last - 1),
         }
     }
-
-    /// The table of a priority with `u32` filters, if there is one left for it.
-    pub(super) fn table(&self, own: Option<&PriorityList>) -> Option<u32> {
-        let table = |list: &PriorityList| {
-            let (handle, first) = list.by_handle.first_key_value()?;
-            matches!(first.spec.kind, FilterKind::U32(_)).then_some(handle >> 20)
-        };
-        if let Some(own) = own {
-            return table(own);
-        }
-        let lists = self.chains.values().flat_map(|c| c.priorities.values());
-        let mut used = [false; (LAST_TABLE - FIRST_TABLE) as usize + 1];
-        let mut none = true;
-        for table in lists.filter_map(table) {
-            used[(table - FIRST_TABLE) as usize] = true;
-            none = false;
-        }
-        if none {
-            return Some(FIRST_TABLE);
-        }
-        let after = (self.last_table + 1..=LAST_TABLE).chain(FIRST_TABLE + 1..=LAST_TABLE);
-        let mut free = after.filter(|table| !used[(table - FIRST_TABLE) as usize]);
-        free.next()
-    }
 }
 
 impl PriorityList {
-    /// The lowest free handle; that of `u32` from 0x800 on.
-    pub(super) fn choose_handle(&self, kind: &FilterKind, table: u32) -> Option<u32> {
-        let free = |first: u32, last: u32| {
-            let mut free = first;
-            for &used in self.by_handle.range(first..=last).map(|(handle, _)| handle) {
-                if used != free {
-                    break;
-                }
-                free = free.checked_add(1)?;
+    /// The lowest free handle.
+    pub(super) fn choose_handle(&self) -> Option<u32> {
+        self.free(self.free_from, i32::MAX as u32)
+    }
+
+    /// The lowest free handle in a bucket of `u32`, from 0x800 on.
+    pub(super) fn choose_node(&self, bucket: u32) -> Option<u32> {
+        let later = self.free(bucket | FIRST_NODE, bucket | NODE);
+        later.or_else(|| self.free(bucket | 1, bucket | (FIRST_NODE - 1)))
+    }
+
+    fn free(&self, first: u32, last: u32) -> Option<u32> {
+        let mut free = first;
+        for &used in self.by_handle.range(first..=last).map(|(handle, _)| handle) {
+            if used != free {
+                break;
             }
-            (free <= last).then_some(free)
-        };
-        match kind {
-            FilterKind::U32(_) => {
-                let base = table << 20;
-                let later = free(base | FIRST_NODE, base | NODE);
-                later.or_else(|| free(base | 1, base | (FIRST_NODE - 1)))
-            }
-            _ => free(self.free_from, i32::MAX as u32),
+            free = free.checked_add(1)?;
         }
+        (free <= last).then_some(free)
     }
 
     /// In the order of the kind's `walk` in the kernel, from the one of a handle on; from the first
@@ -87,6 +62,8 @@ impl PriorityList {
         let mut filters = match self.kind() {
             // The newest first.
             Some(FilterKind::Basic(_)) => self.run.filters(),
+            // The newest table first, each before its filters.
+            Some(FilterKind::U32(_) | FilterKind::U32Table { .. }) => self.by_tables(),
             // By hash buckets, of each the newest first (`fw_hash`).
             Some(FilterKind::Fw { .. }) => {
                 let mut filters: Vec<_> = self.by_handle.values().collect();
@@ -115,7 +92,11 @@ impl FilterSpec {
             return Err(FilterError::Chain(self.chain));
         }
         match &self.kind {
-            FilterKind::U32(of) => of.keys.iter().try_for_each(Key::check),
+            FilterKind::U32(of) => of.check(),
+            &FilterKind::U32Table { buckets } => {
+                let is_good = buckets.is_power_of_two() && buckets <= 256;
+                is_good.then_some(()).ok_or(FilterError::Divisor(buckets))
+            }
             FilterKind::Basic(of) => ematch::check(of),
             _ => Ok(()),
         }
@@ -129,28 +110,13 @@ impl FilterSpec {
         }
     }
 
-    /// True if a handle of 0 stands for one that is chosen.
-    pub(super) fn chooses_handle(&self) -> bool {
-        self.handle == 0 || matches!(self.kind, FilterKind::U32(_))
-    }
-
-    /// The handle that is meant; 0, or a table alone, if it is to be chosen.
-    pub(super) fn full_handle(&self, table: u32) -> Result<u32, FilterError> {
-        let handle = self.handle;
+    /// The handle that is meant; 0, if it is to be chosen.
+    pub(super) fn full_handle(&self) -> Result<u32, FilterError> {
         match self.kind {
-            FilterKind::Matchall if handle == 0 => Ok(1),
-            FilterKind::Fw { .. } if handle == 0 => Err(self.bad_handle()),
-            FilterKind::U32(_) => {
-                let (of, bucket, node) = (handle >> 20, handle >> 12 & 0xFF, handle & NODE);
-                if of != 0 && of != table {
-                    return Err(FilterError::Table(handle));
-                }
-                if of != 0 && node == 0 || bucket != 0 {
-                    return Err(self.bad_handle());
-                }
-                Ok(table << 20 | node)
-            }
-            _ => Ok(handle),
+            FilterKind::Matchall if self.handle == 0 => Ok(1),
+            FilterKind::Fw { .. } if self.handle == 0 => Err(self.bad_handle()),
+            FilterKind::FwClass if self.handle != 0 => Err(self.bad_handle()),
+            _ => Ok(self.handle),
         }
     }
 }

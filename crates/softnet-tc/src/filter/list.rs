@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::chains::{Chain, Filters};
 use super::entry::{Filter, FilterStats};
-use super::handles::{FIRST_NODE, MAX_CHAIN, NODE};
+use super::handles::MAX_CHAIN;
 use super::mask::Mask;
 use super::priority::Priority;
+use super::walk::HashTables;
 use super::{FilterError, FilterKind, FilterSpec};
 use crate::action::{Action, ActionList};
 use crate::handle::Handle;
@@ -61,19 +62,21 @@ impl From<FilterKey> for FilterSelector<'_> {
 pub struct FilterList {
     pub(super) chains: BTreeMap<u32, ChainList>,
     /// Number of filters that lead to each class.
-    classes: BTreeMap<Handle, usize>,
+    pub(super) classes: BTreeMap<Handle, usize>,
     /// Chains and filters that were made so far.
-    made: u64,
+    pub(super) made: u64,
     /// The `u32` table that was chosen last.
     pub(super) last_table: u32,
+    /// The tables of `u32` that were added.
+    pub(super) tables: Arc<HashTables>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ChainList {
     /// When it was made: chains are shown in that order.
-    made: u64,
+    pub(super) made: u64,
     /// True if it was made by itself, and stays without filters.
-    stays: bool,
+    pub(super) stays: bool,
     pub(super) priorities: BTreeMap<u16, PriorityList>,
 }
 
@@ -82,13 +85,15 @@ pub(super) struct PriorityList {
     pub(super) by_handle: BTreeMap<u32, Arc<Filter>>,
     /// All handles from 1 to this one are in use, this one not included. Not kept for `u32`.
     pub(super) free_from: u32,
+    /// The table that packets start in, of `u32`; else 0.
+    pub(super) root: u32,
     pub(super) run: Arc<Priority>,
 }
 
-/// By the filters and the order in which they are tried.
+/// By the filters and the order in which they are tried, and the chains that stay without them.
 impl PartialEq for FilterList {
     fn eq(&self, other: &FilterList) -> bool {
-        self.iter().eq(other.iter())
+        self.iter().eq(other.iter()) && self.kept_chains().eq(other.kept_chains())
     }
 }
 
@@ -100,21 +105,25 @@ impl FilterList {
         self.chains.is_empty()
     }
 
-    /// The filters, by chain and priority, in the order in which they are tried.
+    /// The filters, by chain and priority, in the order in which they are tried. Those of `u32` are
+    /// in the order of their handles, behind their tables; the table that packets start in goes
+    /// without saying.
     pub fn iter(&self) -> impl Iterator<Item = &FilterSpec> {
         let lists = self.chains.values().flat_map(|c| c.priorities.values());
-        let filters = lists.flat_map(|list| list.run.filters());
+        let filters = lists.flat_map(PriorityList::filters);
         filters.map(|filter| &filter.spec)
     }
 
     /// The filters and what they have counted, in the order in which the kernel shows them: chains
     /// from the oldest on, of each the lowest priority first.
     pub fn shown(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
+        let is_table = |spec: &FilterSpec| matches!(spec.kind, FilterKind::U32Table { .. });
         self.shown_from(None)
+            .filter(move |(spec, _)| !is_table(spec))
     }
 
-    /// Filters from one on, or from the first of its chain or priority. If that is no more, its
-    /// priority, or all, are gone through from the start.
+    /// Filters and tables of `u32` from one on, or from the first of its chain or priority. If that
+    /// is no more, its priority, or all, are gone through from the start.
     pub fn shown_from(
         &self,
         from: Option<FilterKey>,
@@ -143,6 +152,12 @@ impl FilterList {
         let mut chains: Vec<(&u32, &ChainList)> = self.chains.iter().collect();
         chains.sort_by_key(|(_, chain)| chain.made);
         chains.into_iter().map(|(number, _)| *number)
+    }
+
+    /// The chains that were made by themselves, by their numbers.
+    pub fn kept_chains(&self) -> impl Iterator<Item = u32> {
+        let kept = self.chains.iter().filter(|(_, chain)| chain.stays);
+        kept.map(|(number, _)| *number)
     }
 
     /// One filter of each priority of a chain, from a priority on.
@@ -195,6 +210,12 @@ impl FilterList {
             .values_mut()
             .flat_map(|c| c.priorities.values_mut())
         {
+            if list.root != 0 {
+                for filter in list.by_handle.values_mut() {
+                    *filter = Filter::new(filter.spec.clone(), filter.order);
+                }
+                continue;
+            }
             let filters = list.run.filters().into_iter();
             let filters: Vec<_> = filters
                 .map(|filter| Filter::new(filter.spec.clone(), filter.order))
@@ -202,6 +223,7 @@ impl FilterList {
             list.run = Arc::new(Priority::new(&filters));
             list.by_handle = filters.into_iter().map(|f| (f.spec.handle, f)).collect();
         }
+        self.make_tables();
     }
 
     /// The same filters for another instance, which count apart from these.
@@ -215,6 +237,7 @@ impl FilterList {
     /// there was one, so that [`filters`](FilterList::filters) are to be run anew.
     pub fn map_actions(&mut self, mut f: impl FnMut(&ActionList) -> Option<ActionList>) -> bool {
         let mut changed = false;
+        let mut walked = false;
         let lists = self.chains.values_mut();
         for list in lists.flat_map(|chain| chain.priorities.values_mut()) {
             for filter in list.by_handle.values_mut() {
@@ -226,8 +249,12 @@ impl FilterList {
                     Arc::make_mut(&mut list.run).replace(filter, new.clone());
                     *filter = new;
                     changed = true;
+                    walked |= list.root != 0;
                 }
             }
+        }
+        if walked {
+            self.make_tables();
         }
         changed
     }
@@ -259,11 +286,10 @@ impl FilterList {
             None if op == FilterOp::Change => return Err(FilterError::Create),
             None => {}
         }
-        let table = match filter.kind {
-            FilterKind::U32(_) => self.table(own).ok_or(FilterError::NoTable)?,
-            _ => 0,
-        };
-        filter.handle = filter.full_handle(table)?;
+        if let FilterKind::U32(_) | FilterKind::U32Table { .. } = filter.kind {
+            return self.put_u32(op, filter);
+        }
+        filter.handle = filter.full_handle()?;
         let old = own
             .and_then(|own| own.by_handle.get(&filter.handle))
             .cloned();
@@ -275,16 +301,12 @@ impl FilterList {
         if let Some(own) = own {
             own.check_beside(&filter, old.is_some())?;
         }
-        if old.is_none() && filter.handle & NODE == 0 && filter.chooses_handle() {
-            let chosen = match own {
-                Some(own) => own.choose_handle(&filter.kind, table),
-                None if table != 0 => Some(table << 20 | FIRST_NODE),
-                None => Some(1),
-            };
-            filter.handle = chosen.ok_or_else(|| filter.bad_handle())?;
+        if filter.kind == FilterKind::FwClass && own.is_some() {
+            return Ok(filter.key());
         }
-        if own.is_none() && table != 0 {
-            self.last_table = table;
+        if filter.handle == 0 && filter.kind != FilterKind::FwClass {
+            let chosen = own.map_or(Some(1), PriorityList::choose_handle);
+            filter.handle = chosen.ok_or_else(|| filter.bad_handle())?;
         }
         let key = filter.key();
         self.insert(filter, old);
@@ -317,10 +339,17 @@ impl FilterList {
                     run: Arc::new(Priority::new(std::slice::from_ref(&filter))),
                     by_handle: BTreeMap::from([(handle, filter)]),
                     free_from: if handle == 1 { 2 } else { 1 },
+                    root: 0,
                 });
             }
             Entry::Occupied(own) => {
                 let own = own.into_mut();
+                if own.by_handle.remove(&0).is_some() {
+                    // It was the one without options (`fw_change`).
+                    own.run = Arc::new(Priority::new(std::slice::from_ref(&filter)));
+                    own.by_handle.insert(handle, filter);
+                    return;
+                }
                 own.by_handle.insert(handle, filter.clone());
                 if own.free_from == handle {
                     own.free_from = handle.saturating_add(1);
@@ -360,16 +389,20 @@ impl FilterList {
                     .unwrap_or_default(),
             };
             self.uncount(gone.values().flat_map(|list| list.by_handle.values()));
+            self.forget_tables();
             return Ok(());
         }
-        self.find(&which)?;
+        if self.find(&which)?.root != 0 && handle != 0 && !self.delete_u32(which.key)? {
+            return Ok(());
+        }
         let Some(of_chain) = self.chains.get_mut(&chain) else {
             return Err(FilterError::NoChain);
         };
         let Some(list) = of_chain.priorities.get_mut(&prio) else {
             return Err(FilterError::NoPrio);
         };
-        if handle != 0 {
+        let is_walked = list.root != 0;
+        if handle != 0 && !is_walked {
             let gone = list.by_handle.remove(&handle).ok_or(FilterError::Missing)?;
             list.free_from = list.free_from.min(handle);
             Arc::make_mut(&mut list.run).remove(&gone);
@@ -378,13 +411,14 @@ impl FilterList {
         let Some(of_chain) = self.chains.get_mut(&chain) else {
             return Ok(());
         };
-        let none_left = |list: &PriorityList| list.by_handle.is_empty();
+        let none_left = |list: &PriorityList| is_walked || list.by_handle.is_empty();
         if handle == 0 || of_chain.priorities.get(&prio).is_some_and(none_left) {
             let gone = of_chain.priorities.remove(&prio);
             if of_chain.priorities.is_empty() && !of_chain.stays {
                 self.chains.remove(&chain);
             }
             self.uncount(gone.iter().flat_map(|gone| gone.by_handle.values()));
+            self.forget_tables();
         }
         Ok(())
     }
@@ -424,7 +458,7 @@ impl FilterList {
     }
 
     /// Filters are no more: their classes lose what leads to them.
-    fn uncount<'a>(&mut self, gone: impl IntoIterator<Item = &'a Arc<Filter>>) {
+    pub(super) fn uncount<'a>(&mut self, gone: impl IntoIterator<Item = &'a Arc<Filter>>) {
         for class in gone.into_iter().filter_map(|filter| filter.spec.class) {
             if let Some(n) = self.classes.get_mut(&class) {
                 *n -= 1;
@@ -446,6 +480,18 @@ impl FilterList {
 }
 
 impl PriorityList {
+    /// See [`FilterList::iter`].
+    fn filters(&self) -> Vec<&Arc<Filter>> {
+        match self.root {
+            0 => self.run.filters(),
+            root => {
+                let all = self.by_handle.values();
+                all.filter(|filter| filter.spec.handle != root << 20)
+                    .collect()
+            }
+        }
+    }
+
     /// All filters of a priority are of one protocol and kind.
     fn check(&self, prio: u16, protocol: u16, kind: Option<&str>) -> Result<(), FilterError> {
         if protocol != 0 && protocol != self.run.protocol {

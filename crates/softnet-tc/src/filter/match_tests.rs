@@ -295,10 +295,11 @@ fn extension_headers_are_looked_behind() {
         value: 44 << 8,
         mask: 0xff00,
         at: 4,
+        next: 0,
     };
     let word = U32 {
         keys: vec![next],
-        mark: None,
+        ..U32::default()
     };
     for (kind, expected) in [
         (FilterKind::Flower(port), [1, 0, 0]),
@@ -420,10 +421,16 @@ fn u32_looks_at_words() {
     marked.set_mark(0x25);
     let kind = |keys: &[(u32, u32, i32)], mark| {
         let keys = keys.iter();
-        let keys = keys.map(|&(value, mask, at)| Key { value, mask, at });
+        let keys = keys.map(|&(value, mask, at)| Key {
+            value,
+            mask,
+            at,
+            next: 0,
+        });
         FilterKind::U32(U32 {
             keys: keys.collect(),
             mark,
+            ..U32::default()
         })
     };
     let ethertype = (0x0800, 0xffff, -4);
@@ -474,10 +481,11 @@ fn a_u32_key_beyond_the_packet_ends_the_priority() {
             value: 0,
             mask: 0,
             at,
+            next: 0,
         };
         FilterKind::U32(U32 {
             keys: vec![key],
-            mark: None,
+            ..U32::default()
         })
     };
     for (first, class) in [(16, 1), (20, 3)] {
@@ -556,6 +564,7 @@ fn basic_evaluates_expressions() {
                     value: 0x11_0000,
                     mask: 0xff_0000,
                     at: 8,
+                    next: 0,
                 }),
             )],
             [1, 0, 0],
@@ -594,8 +603,12 @@ fn short_frames_match_what_they_have() {
             value: 0,
             mask: 0,
             at,
+            next: 0,
         }];
-        FilterKind::U32(U32 { keys, mark: None })
+        FilterKind::U32(U32 {
+            keys,
+            ..U32::default()
+        })
     };
     for len in 0..=14 + whole.len() {
         let bytes = [&[2, 0, 0, 0, 0, 0xB, 2, 0, 0, 0, 0, 0xA], &IP[..], &whole].concat();

@@ -12,9 +12,9 @@
 //! queue's owner swaps them for others as a whole. Those share all that a change leaves as it was:
 //! the filters with their counts, and the hash table of each mask but for one bucket.
 //!
-//! Differences from the kernel: `u32` has no hash tables but each priority's own (`800:`), no
-//! links and no variable offsets; `fw` needs a handle; `replace` of a `u32` filter takes the new
-//! keys, which the kernel ignores; a match of `flower` on addresses or ports needs no `protocol`,
+//! Differences from the kernel: a hash table of `u32` goes with the priority that it came with, and
+//! filters are in no other priority's first table; `replace` of a `u32` filter takes the new keys,
+//! which the kernel ignores; a match of `flower` on addresses or ports needs no `protocol`,
 //! and `mark` is its own; a sender is told of what a filter drops. Headers are looked at as far as
 //! [`dissect`](softnet::wire::dissect) reads them, in the first segment or the first 512 bytes:
 //! behind more than 8 IPv6 extension headers, or an IP header with a wrong length or version,
@@ -49,6 +49,10 @@ mod table;
 #[cfg(all(test, not(miri)))]
 mod testing;
 mod u32;
+mod u32_list;
+#[cfg(all(test, not(miri)))]
+mod u32_tests;
+mod walk;
 
 pub(crate) use chains::Lost;
 pub use chains::{Classified, Filters};
@@ -59,7 +63,7 @@ pub use field::{FieldMatch, FlowerField};
 pub use flower::Flower;
 pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
-pub use u32::{Key, U32};
+pub use u32::{BucketKey, Key, Offset, U32};
 
 use crate::action::ActionList;
 #[cfg(doc)]
@@ -136,6 +140,12 @@ pub enum FilterKind {
     /// Packets whose bytes are like this. Those of one priority are tried in the order of their
     /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
     U32(U32),
+    /// A hash table of `u32` filters, which filters of the same qdisc or hook lead to. It matches
+    /// nothing itself. Its handle is `42:`, and those of its filters are `42:BUCKET:801` and so on.
+    U32Table {
+        /// Buckets: 1, 2, 4 and so on up to 256.
+        buckets: u16,
+    },
     /// Packets for which the expressions hold. The newest of one priority is tried first.
     Basic(Vec<Ematch>),
     /// All. There is one to a priority, and its handle is 1.
@@ -145,6 +155,9 @@ pub enum FilterKind {
         /// Which bits of the mark count.
         mask: u32,
     },
+    /// Packets whose mark is the name of a class: they go there (`fw` without options). It is alone
+    /// in its priority, and gives way to filters of `fw` with a handle. Its own is 0.
+    FwClass,
 }
 
 impl FilterKind {
@@ -155,10 +168,10 @@ impl FilterKind {
     pub fn name(&self) -> &'static str {
         match self {
             FilterKind::Flower(_) => "flower",
-            FilterKind::U32(_) => "u32",
+            FilterKind::U32(_) | FilterKind::U32Table { .. } => "u32",
             FilterKind::Basic(_) => "basic",
             FilterKind::Matchall => "matchall",
-            FilterKind::Fw { .. } => "fw",
+            FilterKind::Fw { .. } | FilterKind::FwClass => "fw",
         }
     }
 }

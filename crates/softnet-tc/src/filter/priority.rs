@@ -7,6 +7,7 @@ use super::entry::Filter;
 use super::frame::Frame;
 use super::mask::Mask;
 use super::table::Table;
+use super::walk::{Bucket, HashTables, Walk};
 use super::{ETH_P_ALL, FilterKind, FilterSpec, Flower};
 
 /// The filters of one priority.
@@ -20,6 +21,11 @@ pub(super) struct Priority {
 enum Filters {
     /// One after the other.
     Listed(Vec<Arc<Filter>>),
+    /// By hash tables that lead to each other.
+    Walked {
+        root: Bucket,
+        tables: Arc<HashTables>,
+    },
     /// One look-up for each mask, in the order of the masks' first filters.
     Hashed(Vec<(Mask, Table)>),
 }
@@ -50,10 +56,60 @@ impl Priority {
         }
     }
 
+    /// No filters, of `u32`.
+    pub(super) fn walked(protocol: u16) -> Priority {
+        Priority {
+            protocol,
+            filters: Filters::Walked {
+                root: Bucket::default(),
+                tables: Arc::default(),
+            },
+        }
+    }
+
+    /// Gives `u32` other filters to start with.
+    pub(super) fn set_root(&mut self, filters: Vec<Arc<Filter>>) {
+        if let Filters::Walked { root, .. } = &mut self.filters {
+            *root = Arc::new(filters);
+        }
+    }
+
+    /// Gives `u32` the hash tables that its filters lead to.
+    pub(super) fn set_tables(&mut self, now: &Arc<HashTables>) {
+        if let Filters::Walked { tables, .. } = &mut self.filters {
+            *tables = now.clone();
+        }
+    }
+
+    /// True if it is for frames of this protocol.
+    #[inline]
+    fn is_for(&self, frame: &Frame<'_>) -> bool {
+        self.protocol == ETH_P_ALL || frame.ethertype() == Some(self.protocol)
+    }
+
+    /// Way of a frame through the filters of `u32`. `None`: they are of another kind.
+    #[inline]
+    pub(super) fn walk(&self, frame: &Frame<'_>) -> Option<Walk<'_>> {
+        match &self.filters {
+            Filters::Walked { root, tables } => Some(match self.is_for(frame) {
+                true => Walk::new(root, tables),
+                false => Walk::new(&[], tables),
+            }),
+            _ => None,
+        }
+    }
+
+    /// True if its filters are gone through by a [`walk`](Priority::walk).
+    #[inline]
+    pub(super) fn is_walked(&self) -> bool {
+        matches!(self.filters, Filters::Walked { .. })
+    }
+
     /// The filters in the order in which they are tried.
     pub(super) fn filters(&self) -> Vec<&Arc<Filter>> {
         match &self.filters {
             Filters::Listed(filters) => filters.iter().collect(),
+            Filters::Walked { root, .. } => root.iter().collect(),
             Filters::Hashed(masks) => {
                 let mut all = Vec::new();
                 for (_, table) in masks {
@@ -87,16 +143,11 @@ impl Priority {
     pub(super) fn add(&mut self, filter: Arc<Filter>) {
         match &mut self.filters {
             Filters::Listed(filters) => {
-                let at = match filter.spec.kind {
-                    // By their handles (`u32_change`).
-                    FilterKind::U32(_) => {
-                        filters.partition_point(|f| f.spec.handle < filter.spec.handle)
-                    }
-                    // The newest first (`basic_change`).
-                    _ => filters.partition_point(|f| f.order > filter.order),
-                };
+                // The newest first (`basic_change`).
+                let at = filters.partition_point(|f| f.order > filter.order);
                 filters.insert(at, filter);
             }
+            Filters::Walked { .. } => {}
             Filters::Hashed(masks) => {
                 let (mask, hash) = (Mask::of(&filter.spec), Mask::hash_of(&filter.spec));
                 match masks.iter_mut().find(|(own, _)| *own == mask) {
@@ -111,6 +162,7 @@ impl Priority {
     pub(super) fn remove(&mut self, filter: &Arc<Filter>) {
         match &mut self.filters {
             Filters::Listed(filters) => filters.retain(|other| !Arc::ptr_eq(other, filter)),
+            Filters::Walked { .. } => {}
             Filters::Hashed(masks) => {
                 let (mask, hash) = (Mask::of(&filter.spec), Mask::hash_of(&filter.spec));
                 if let Some(at) = masks.iter().position(|(own, _)| *own == mask) {
@@ -132,6 +184,7 @@ impl Priority {
                     *own = new;
                 }
             }
+            Filters::Walked { .. } => {}
             Filters::Hashed(masks) => {
                 let mask = Mask::of(&new.spec);
                 let own = masks.iter_mut().find(|(own, _)| *own == mask);
@@ -153,10 +206,11 @@ impl Priority {
     /// match is looked up there is only one, as in the kernel (`fl_classify`, `fw_classify`).
     #[inline]
     pub(super) fn find(&self, frame: &Frame<'_>, from: &mut usize) -> Option<&Filter> {
-        if self.protocol != ETH_P_ALL && frame.ethertype() != Some(self.protocol) {
+        if !self.is_for(frame) {
             return None;
         }
         match &self.filters {
+            Filters::Walked { .. } => None,
             Filters::Listed(filters) => {
                 for filter in filters.get(*from..)? {
                     *from += 1;

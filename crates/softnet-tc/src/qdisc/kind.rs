@@ -32,6 +32,7 @@ use crate::handle::Handle;
 use crate::tree::TreeSpec;
 
 // The kinds of the list: the macros name them as items of this module.
+pub(super) use super::blackhole::Blackhole;
 pub(super) use super::cake::Cake;
 pub(super) use super::codel::Codel;
 pub(super) use super::dualpi2::DualPi2;
@@ -183,6 +184,7 @@ impl QdiscKind {
 /// The kinds that have a name, in the order of messages.
 pub const QDISC_KINDS: &[QdiscKind] = &[
     QdiscKind::of::<Noqueue>(|_| QdiscSpec::Noqueue),
+    QdiscKind::of::<Blackhole>(|_| QdiscSpec::Blackhole),
     QdiscKind::of::<Pfifo>(|link| QdiscSpec::Pfifo {
         limit: link.tx_queue_len,
     }),
@@ -364,6 +366,8 @@ macro_rules! kinds {
 kinds! { $
     /// Hand each packet to the driver at once; drop what it does not take.
     Noqueue => Noqueue;
+    /// Drop all packets.
+    Blackhole => Blackhole;
     /// FIFO of at most `limit` frames.
     Pfifo {
         /// Frames.

@@ -3,6 +3,7 @@
 
 mod any;
 mod aqm;
+mod blackhole;
 mod cake;
 mod class;
 mod codel;
@@ -36,6 +37,7 @@ mod tbf;
 
 pub use aqm::AqmSpec;
 pub(crate) use aqm::mark_ce;
+pub use blackhole::Blackhole;
 pub use cake::{AckFilter, Cake, CakeSpec, Diffserv, Framing, Isolation};
 #[cfg(test)]
 pub(crate) use class::ClassKind;

@@ -235,6 +235,7 @@ pub(crate) fn specs() -> impl Strategy<Value = QdiscSpec> {
         1 => (0..4_000_u64).prop_map(|limit| QdiscSpec::Bfifo { limit }),
         1 => (0..20_u32).prop_map(|limit| QdiscSpec::PfifoHeadDrop { limit }),
         1 => (1..9_u32).prop_map(|limit| QdiscSpec::PfifoFast { limit }),
+        1 => Just(QdiscSpec::Blackhole),
         1 => (1..9_u32).prop_map(|limit| {
             let opaque = move || Opaque(PfifoHeadDrop::new(limit));
             let make = move |_: &QdiscEnv| Box::new(opaque()) as Box<dyn Qdisc>;

@@ -352,6 +352,27 @@ impl Block {
         Ok(key)
     }
 
+    /// Makes a chain that stays without filters; see [`FilterList::add_chain`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_chain(&mut self, chain: u32) -> Result<(), FilterError> {
+        self.list.add_chain(chain)
+    }
+
+    /// Removes a chain and its filters; see [`FilterList::delete_chain`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_chain(&mut self, chain: u32) -> Result<(), FilterError> {
+        self.list.delete_chain(chain)?;
+        let all = FilterKey {
+            chain,
+            ..FilterKey::default()
+        };
+        self.copies.iter_mut().try_for_each(|list| list.delete(all))
+    }
+
     /// Gives filters that have an action the action as it is now; see [`FilterList::refresh`].
     pub fn refresh(&mut self, action: &Action) -> bool {
         let mut changed = self.list.refresh(action);

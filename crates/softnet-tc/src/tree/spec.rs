@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::hook::Hook;
+use super::hook::{Hook, Side};
 use crate::account::{EstimatorSpec, SizeTable};
 use crate::filter::{FilterError, FilterList, FilterSpec};
 use crate::handle::Handle;
@@ -170,15 +170,27 @@ impl TreeSpec {
 
     /// The lists of filters that are not empty, by their qdiscs, each before those of its classes.
     pub(crate) fn filter_lists(&self) -> impl Iterator<Item = &FilterList> {
+        self.lists_of().map(|(_, list)| list)
+    }
+
+    fn lists_of(&self) -> impl Iterator<Item = (Handle, &FilterList)> {
         let lists = self.nodes().flat_map(|node| {
             let classes = node.handle.class(1)..=node.handle.class(u16::MAX);
             let classes = self.filtered.range(classes);
-            let of_classes = classes.filter_map(|class| Some(&self.classes.get(class)?.filters));
-            std::iter::once(&node.filters).chain(of_classes)
+            let of_classes =
+                classes.filter_map(|class| Some((*class, &self.classes.get(class)?.filters)));
+            std::iter::once((node.handle, &node.filters)).chain(of_classes)
         });
         let hook = self.hook().into_iter();
-        let hooks = hook.flat_map(|hook| [&hook.ingress.filters, &hook.egress.filters]);
-        lists.chain(hooks).filter(|list| !list.is_empty())
+        let side = |hook, side: Side| (side.parent(), &Hook::side(hook, side).filters);
+        let hooks = hook.flat_map(move |hook| Side::ALL.map(|of| side(hook, of)));
+        lists.chain(hooks).filter(|(_, list)| !list.is_empty())
+    }
+
+    /// The chains that were made by themselves, with the qdisc, class or hook that they are of.
+    pub fn kept_chains(&self) -> impl Iterator<Item = (Handle, u32)> {
+        let lists = self.lists_of();
+        lists.flat_map(|(parent, list)| list.kept_chains().map(move |chain| (parent, chain)))
     }
 
     /// The filters of a qdisc or class.

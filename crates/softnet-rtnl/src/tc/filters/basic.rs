@@ -151,7 +151,7 @@ fn parse_tree(tree: &Attr<'_>) -> Result<Vec<Ematch>, Error> {
             CMP => parse_cmp(data).map(Part::Test),
             NBYTE => parse_nbyte(data).map(Part::Test),
             U32 => match Word::read_from_prefix(data) {
-                Ok((word, _)) => word.key().map(|key| Part::Test(Test::Word(key))),
+                Ok((word, _)) => Ok(Part::Test(Test::Word(word.key()))),
                 Err(_) => Err(Errno::EINVAL.into()),
             },
             META => parse_meta(&attr).map(Part::Test),

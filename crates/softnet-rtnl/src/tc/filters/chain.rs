@@ -43,11 +43,12 @@ pub(super) fn request<D: Devices>(
                 let help = "chains have no templates here; make the chain without one";
                 return Err(Error::new(Errno::EOPNOTSUPP).help(help));
             }
-            let Home::Link(link, parent) = which.home else {
-                let help = "a block's chains come with their first filter; add that";
-                return Err(Error::new(Errno::EOPNOTSUPP).help(help));
+            let made = match which.home {
+                Home::Link(link, parent) => {
+                    engine.edit_tree(link, |tree| tree.add_chain(parent, chain))
+                }
+                Home::Block(number) => engine.edit_block(number, |block| block.add_chain(chain)),
             };
-            let made = engine.edit_tree(link, |tree| tree.add_chain(parent, chain));
             made.map_err(refusal::control)?;
             replies.publish(RTNLGRP_TC, RTM_NEWCHAIN, flags, &header, |out| {
                 out.put_u32(TCA_CHAIN, chain);
@@ -67,9 +68,14 @@ pub(super) fn request<D: Devices>(
             };
             delete(engine, all, asked, replies)?;
             // It is gone already, unless it was made by itself.
-            if let Home::Link(link, parent) = which.home {
-                let _ = engine.edit_tree(link, |tree| tree.delete_chain(parent, chain));
-            }
+            let _ = match which.home {
+                Home::Link(link, parent) => {
+                    engine.edit_tree(link, |tree| tree.delete_chain(parent, chain))
+                }
+                Home::Block(number) => {
+                    engine.edit_block(number, |block| block.delete_chain(chain))
+                }
+            };
             replies.publish(RTNLGRP_TC, RTM_DELCHAIN, flags, &header, |out| {
                 out.put_u32(TCA_CHAIN, chain);
             });

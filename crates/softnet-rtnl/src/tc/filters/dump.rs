@@ -1,11 +1,11 @@
 //! Dumps of filters and chains.
 
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{FilterKey, Handle};
+use softnet_tc::{FilterKey, FilterKind, Handle};
 
 use super::chain;
 use super::home::{Home, OF_BLOCK, View};
-use super::shown::{Part, Shown, table};
+use super::shown::{Part, Shown};
 use super::{RTM_GETCHAIN, RTM_NEWTFILTER, parent};
 use crate::nl::{Chunk, Error, Full, Position, Progress};
 use crate::tc::actions::ShownAt;
@@ -72,8 +72,7 @@ fn home<D: Devices>(engine: &Engine<D>, asked: &Asked<'_>) -> Option<Home> {
     home.ok()
 }
 
-/// The position is a filter, or with handle 0 a priority, or a hash table of `u32`. Each priority
-/// is shown before its filters, and then the table.
+/// The position is a filter, or with handle 0 a priority, which is shown before its filters.
 fn dump_list(
     view: &View<'_>,
     filter: &Filter,
@@ -103,12 +102,12 @@ fn dump_list(
             continue;
         }
         let same = at.filter(|at| (at.chain, at.prio) == (spec.chain, spec.prio));
-        let mut parts = [None, None, Some((spec.handle, Part::Filter(&stats)))];
+        let mut parts = [None, Some((spec.handle, Part::Filter(&stats)))];
         if same.is_none_or(|at| at.handle == 0) {
             parts[0] = Some((0, Part::Priority));
         }
-        if table(spec) != 0 && same.is_none_or(|at| at.handle == 0 || at.handle == table(spec)) {
-            parts[1] = Some((table(spec), Part::Table));
+        if spec.kind == FilterKind::FwClass {
+            parts[1] = None;
         }
         for (handle, part) in parts.into_iter().flatten() {
             position.stage = spec.chain;

@@ -1,9 +1,9 @@
 //! The options of each kind of filter.
 
-use softnet_tc::{FilterKind, FilterSpec, FilterStats};
+use softnet_tc::{FilterKind, FilterList, FilterSpec, FilterStats};
 
 use super::action::Effect;
-use super::{Which, basic, flower, fw, matchall, u32};
+use super::{Home, Which, basic, flower, fw, matchall, u32};
 use crate::nl::{Attr, Attrs, Errno, Error, Message};
 use crate::tc::actions::{FilterFlags, ShownAt};
 
@@ -27,23 +27,33 @@ pub(super) fn parse(
     options: Option<Attr<'_>>,
     which: &Which<'_>,
     before: Option<&FilterSpec>,
+    list: &FilterList,
 ) -> Result<Parsed, Error> {
     if !FilterKind::NAMES.contains(&kind) {
         let help = format!("This version has {}", FilterKind::NAMES.join(", "));
         let error = Error::new(Errno::ENOENT).text("TC classifier not found");
         return Err(error.help(help));
     }
-    let options = options.ok_or(Errno::EINVAL)?;
     let handle = which.key.handle;
+    if kind == "fw" && options.is_none() && handle == 0 {
+        // The marks would be classes of a qdisc, which a block has not.
+        if let Home::Block(_) = which.home {
+            let text = "Must specify mark when attaching fw filter to block";
+            return Err(Error::invalid(text));
+        }
+        return Ok(Parsed {
+            handle,
+            kind: FilterKind::FwClass,
+            effect: Effect::default(),
+        });
+    }
+    let options = options.ok_or(Errno::EINVAL)?;
     let (handle, kind, effect) = match kind {
         "flower" => {
             let (flower, effect) = flower::parse(&options, which.protocol)?;
             (handle, FilterKind::Flower(flower), effect)
         }
-        "u32" => {
-            let (handle, keys, effect) = u32::parse(&options, handle, before)?;
-            (handle, FilterKind::U32(keys), effect)
-        }
+        "u32" => u32::parse(&options, which, before, list)?,
         "basic" => {
             let (ematches, effect) = basic::parse(&options)?;
             (handle, FilterKind::Basic(ematches), effect)
@@ -66,9 +76,11 @@ pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, at: &ShownAt, out: &m
     match &spec.kind {
         FilterKind::Flower(flower) => flower::dump(flower, spec, stats, at, out),
         FilterKind::U32(keys) => u32::dump(keys, spec, stats, at, out),
+        FilterKind::U32Table { buckets } => u32::dump_table(*buckets, out),
         FilterKind::Basic(ematches) => basic::dump(ematches, spec, stats, at, out),
         FilterKind::Matchall => matchall::dump(spec, stats, at, out),
         FilterKind::Fw { mask } => fw::dump(*mask, spec, stats, at, out),
+        FilterKind::FwClass => {}
     }
 }
 

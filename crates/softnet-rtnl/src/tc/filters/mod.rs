@@ -18,8 +18,8 @@ mod u32;
 
 use softnet_engine::{Devices, Engine};
 use softnet_tc::{
-    ActionList, FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Handle,
-    QdiscSpec,
+    ActionList, FilterError, FilterKey, FilterKind, FilterList, FilterOp, FilterSelector,
+    FilterSpec, Handle, QdiscSpec,
 };
 
 use super::actions::{self, ShownAt};
@@ -164,7 +164,7 @@ fn put<D: Devices>(
         };
         let before = list.get(which.key).ok().map(|(before, _)| before);
         let options = asked.attrs.get(TCA_OPTIONS);
-        let parsed = kinds::parse(kind, options, &which, before.or(beside))?;
+        let parsed = kinds::parse(kind, options, &which, before, list)?;
         let spec = FilterSpec {
             parent: home.parent(),
             chain: which.key.chain,
@@ -179,13 +179,21 @@ fn put<D: Devices>(
         Ok((op, spec, parsed.effect))
     })?;
     spec.actions = actions::bind(engine, &effect.actions, effect.flags)?;
+    let is_fw_class = spec.kind == FilterKind::FwClass;
     let key = home.put(engine, op, spec)?;
     let flags = asked.request.flags;
     home.read(engine, |view| {
+        if is_fw_class && view.list.get(key).is_err() {
+            return Ok(());
+        }
         let found = view.list.get(key);
         let found = found.map_err(|error| refusal::filter(&error))?;
         let (spec, stats) = view.sum(found);
-        let shown = Shown::new(home, spec, Part::Filter(&stats), at);
+        let part = match is_fw_class {
+            true => Part::Priority,
+            false => Part::Filter(&stats),
+        };
+        let shown = Shown::new(home, spec, part, at);
         tell(replies, RTM_NEWTFILTER, flags, &shown);
         Ok(())
     })

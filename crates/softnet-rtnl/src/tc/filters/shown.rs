@@ -1,6 +1,6 @@
 //! Filters as messages show them.
 
-use softnet_tc::{FilterKind, FilterSpec, FilterStats};
+use softnet_tc::{FilterSpec, FilterStats};
 
 use super::home::Home;
 use super::kinds;
@@ -14,8 +14,6 @@ use crate::tc::{TCA_CHAIN, TCA_KIND};
 pub(in crate::tc) enum Part<'a> {
     /// The priority itself.
     Priority,
-    /// The hash table of `u32`.
-    Table,
     /// The filter, and what it has counted.
     Filter(&'a FilterStats),
 }
@@ -53,7 +51,6 @@ impl<'a> Shown<'a> {
             parent,
             handle: match self.part {
                 Part::Priority => 0,
-                Part::Table => table(spec),
                 Part::Filter(_) => spec.handle,
             },
             info: u32::from(spec.prio) << 16 | u32::from(spec.protocol.to_be()),
@@ -66,16 +63,7 @@ impl<'a> Shown<'a> {
         out.put_u32(TCA_CHAIN, self.spec.chain);
         match self.part {
             Part::Priority => {}
-            Part::Table => super::u32::dump_table(out),
             Part::Filter(stats) => kinds::dump(self.spec, stats, &self.at, out),
         }
-    }
-}
-
-/// The handle of the hash table that a `u32` filter is in; 0 for other kinds.
-pub(super) fn table(spec: &FilterSpec) -> u32 {
-    match spec.kind {
-        FilterKind::U32(_) => spec.handle & 0xfff0_0000,
-        _ => 0,
     }
 }

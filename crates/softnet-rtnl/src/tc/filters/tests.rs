@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 use softnet_tc::{
-    Action, ActionSpec, Compare, Control, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FieldMatch,
-    FilterKind, FilterSpec, FilterStats, Flower, FlowerField, Key, Layer, MetaId, Prefix, Test,
-    U32, Width,
+    Action, ActionSpec, BucketKey, Compare, Control, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
+    FieldMatch, FilterKind, FilterList, FilterSpec, FilterStats, Flower, FlowerField, Key, Layer,
+    MetaId, Offset, Prefix, Test, U32, Width,
 };
 
 use super::*;
@@ -87,17 +87,43 @@ fn flower() -> impl Strategy<Value = (u16, Flower)> {
 }
 
 fn key() -> impl Strategy<Value = Key> {
-    let words = (any::<u32>(), any::<u32>(), -4..16_383_i32);
-    words.prop_map(|(value, mask, word)| Key {
+    let next = prop::sample::select(vec![0, u32::MAX]);
+    let words = (any::<u32>(), any::<u32>(), -4..16_383_i32, next);
+    words.prop_map(|(value, mask, word, next)| Key {
         value,
         mask,
         at: word * 4,
+        next,
     })
 }
 
 fn keys() -> impl Strategy<Value = U32> {
     let mark = prop::option::of((any::<u32>(), any::<u32>()));
-    (prop::collection::vec(key(), 0..20), mark).prop_map(|(keys, mark)| U32 { keys, mark })
+    let link = prop::option::of((1..0x800_u32).prop_map(|table| table << 20));
+    let numbers = any::<((i16, u32), (u16, i16, u16, u8), [bool; 4])>();
+    let all = (prop::collection::vec(key(), 0..20), mark, link, numbers);
+    all.prop_map(|(keys, mark, link, numbers)| {
+        let (bucket, (plus, at, mask, shift), [leads, is_on, is_variable, eat]) = numbers;
+        U32 {
+            keys,
+            mark,
+            leads,
+            link,
+            bucket: BucketKey {
+                at: bucket.0,
+                mask: bucket.1,
+            },
+            offset: Offset {
+                is_on,
+                plus,
+                is_variable,
+                at,
+                mask,
+                shift,
+                eat,
+            },
+        }
+    })
 }
 
 fn compare() -> impl Strategy<Value = Compare> {
@@ -263,6 +289,22 @@ fn spec() -> impl Strategy<Value = FilterSpec> {
     )
 }
 
+/// The marks are classes of the qdisc, which a block has not.
+#[test]
+fn fw_without_options_is_at_a_qdisc_alone() {
+    let list = FilterList::default();
+    let parse = |home| {
+        let spec = FilterSpec::new(FilterKind::FwClass, Handle::new(1, 0));
+        let mut which = which(&spec);
+        which.home = home;
+        kinds::parse("fw", None, &which, None, &list).map(|parsed| parsed.kind)
+    };
+    let link = Home::Link(1, Handle::new(1, 0));
+    assert_eq!(parse(link).ok(), Some(FilterKind::FwClass));
+    let refused = parse(Home::Block(1)).err();
+    assert_eq!(refused.map(|error| error.errno), Some(Errno::EINVAL));
+}
+
 proptest! {
     #[test]
     fn what_is_shown_is_what_was_asked_for(spec in spec(), counts in any::<[u64; 4]>()) {
@@ -270,7 +312,8 @@ proptest! {
         let stats = FilterStats { tried, matched, packets, bytes, held: vec![matched; 7] };
         let shown = |out: &mut Message<'_>| kinds::dump(&spec, &stats, &ShownAt::default(), out);
         let parsed = with_options(shown, |options| {
-            kinds::parse(spec.kind.name(), options, &which(&spec), Some(&spec))
+            let list = FilterList::default();
+            kinds::parse(spec.kind.name(), options, &which(&spec), Some(&spec), &list)
         });
         let parsed = parsed.unwrap();
         prop_assert_eq!(parsed.kind, spec.kind.clone());
@@ -306,7 +349,8 @@ proptest! {
         for kind in ["flower", "u32", "basic", "matchall", "fw"] {
             let put = |out: &mut Message<'_>| out.put_bytes(TCA_OPTIONS, &bytes);
             let _ = with_options(put, |options| {
-                kinds::parse(kind, options, &which(&spec), Some(&spec))
+                let list = FilterList::default();
+                kinds::parse(kind, options, &which(&spec), Some(&spec), &list)
             });
         }
     }

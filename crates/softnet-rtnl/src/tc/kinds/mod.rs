@@ -125,7 +125,7 @@ pub fn parse(
         (QdiscSpec::Hfsc(_), options) => return hfsc::parse(options),
         (QdiscSpec::Ets(_), options) => return ets::parse(options, &context.link, is_new),
         // They have none, and read none.
-        (QdiscSpec::Drr | QdiscSpec::Qfq, _) => {}
+        (QdiscSpec::Drr | QdiscSpec::Qfq | QdiscSpec::Blackhole, _) => {}
         (QdiscSpec::Multiq { .. }, options) => {
             return multiq::parse(options, context.link.queues);
         }
@@ -177,6 +177,7 @@ pub fn dump(qdisc: &ShownQdisc<'_>, out: &mut Message<'_>) {
         | QdiscSpec::Tree(_)
         | QdiscSpec::Mq
         | QdiscSpec::Noqueue
+        | QdiscSpec::Blackhole
         | QdiscSpec::Custom(_) => {}
     }
 }

@@ -18,6 +18,10 @@ struct Options {
 pub(super) fn parse(options: Option<Attr<'_>>, queues: u16) -> Result<QdiscSpec, Error> {
     let refuse = || Error::from(Errno::EINVAL).help("multiq needs its options");
     let options = options.ok_or_else(refuse)?;
+    if queues < 2 {
+        let help = "multiq needs a link with several transmit queues";
+        return Err(Error::from(Errno::EOPNOTSUPP).help(help));
+    }
     if options.data.len() < size_of::<Options>() {
         return Err(refuse().at(&options));
     }

@@ -1,6 +1,7 @@
 //! Requests about qdiscs, classes and filters, on an engine with devices in memory. What is
 //! expected is what Linux 7.2 answers to the same.
 
+mod actions;
 mod classes;
 mod filters;
 mod hostile;

@@ -121,10 +121,11 @@ pub struct Netem {
 }
 
 impl Netem {
-    /// Frames that are queued, in the class, too.
+    /// As many packets wait for their time as may. Those in the class count no more.
     #[inline]
     fn is_full(&self) -> bool {
-        self.class.stats.qlen >= self.spec.limit.into()
+        let passed = self.class.get(0).map_or(0, |child| child.qlen());
+        self.class.stats.qlen - passed >= self.spec.limit.into()
     }
 
     /// Segments a large frame, and takes its packets one by one.

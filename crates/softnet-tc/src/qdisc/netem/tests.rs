@@ -308,6 +308,39 @@ fn a_child_has_the_packets_after_the_delay() {
     cx.dropped.settle(&DropCounters::new());
 }
 
+/// Packets whose delay is over, and that the class holds, leave room for others (Linux 6.13).
+#[test]
+fn the_limit_is_of_those_that_wait_for_their_time() {
+    let pool = pool(64);
+    let env = QdiscEnv::new(&pool);
+    let mut tree = Tree::build(TreeSpec::new(), &env).unwrap();
+    let mut cx = Cx::new(&pool);
+    let spec = NetemSpec {
+        limit: 3,
+        ..delay(MS)
+    };
+    tree.edit(&mut cx)
+        .add(Handle::ROOT, handle("1:"), QdiscSpec::Netem(spec))
+        .unwrap();
+    let queue = QdiscSpec::Pfifo { limit: 10 };
+    tree.edit(&mut cx)
+        .add(handle("1:1"), handle("2:"), queue)
+        .unwrap();
+    let mut out = PacketList::new();
+    for (time, qlen, drops) in [(0, 3, 1), (MS, 6, 2), (2 * MS, 9, 3)] {
+        // What is due goes to the class.
+        tree.dequeue(0, &mut out, cx.at(Time(time)));
+        for n in 0..4 {
+            tree.enqueue(&mut packet(&pool, 100, 0, n).into(), cx.at(Time(time)));
+        }
+        assert_eq!((tree.stats().qlen, tree.stats().drops), (qlen, drops));
+    }
+    assert!(out.is_empty());
+    tree.dequeue(99, &mut out, cx.at(Time(3 * MS)));
+    assert_eq!((out.len(), tree.stats().qlen), (9, 0));
+    cx.dropped.settle(&DropCounters::new());
+}
+
 /// CoDel's time is that in its own queue.
 #[test]
 fn the_delay_is_no_sojourn_time() {

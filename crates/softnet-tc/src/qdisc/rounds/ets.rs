@@ -168,7 +168,7 @@ impl Kind for Ets {
         for band in (spec.bands..self.bands.len() as u16).rev() {
             let mut held = PacketList::new();
             self.bands.remove(band + 1, &mut held);
-            self.rounds.deactivate(band.into(), &self.bands);
+            self.rounds.leave(band.into(), &self.bands);
             held.append(&mut removed);
             removed = held;
         }
@@ -218,7 +218,7 @@ impl Ets {
         self.priomap = spec.priomap;
         for band in 0..usize::from(spec.bands) {
             if band < self.strict {
-                self.rounds.deactivate(band, &self.bands);
+                self.rounds.leave(band, &self.bands);
             } else {
                 let quantum = spec.quanta.get(band).copied().unwrap_or(1);
                 self.rounds.set(band, quantum);

@@ -120,6 +120,12 @@ impl Rounds {
         self.publish(slot, classes);
     }
 
+    /// Takes a class out of the round for good, whether it holds packets back or not.
+    fn leave(&mut self, slot: usize, classes: &Children) {
+        self.held.release(slot);
+        self.deactivate(slot, classes);
+    }
+
     /// Is there as its queue says (INV-Q-7).
     #[inline]
     fn update(&mut self, slot: usize, classes: &Children) {

@@ -1,0 +1,234 @@
+//! Requests about actions: `tc actions`.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::nl::{NLM_F_ROOT, Policy};
+
+/// `struct tcamsg`
+const HEADER: u32 = 0;
+/// `TCA_ROOT_*`
+const TAB: u16 = 1;
+const ROOT_FLAGS: u16 = 2;
+const COUNT: u16 = 3;
+/// `TCA_ACT_*`
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const INDEX: u16 = 3;
+const STATS: u16 = 4;
+/// `TCA_GACT_PARMS`, and `TC_ACT_OK` and `TC_ACT_SHOT` there
+const PARMS: u16 = 2;
+const OK: u32 = 0;
+const SHOT: u32 = 2;
+
+/// A `gact` of this index and control.
+fn gact(index: u32, control: u32) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(KIND, "gact");
+        out.nest(OPTIONS, |out| {
+            // index, capab, action, refcnt, bindcnt
+            out.put(PARMS, &[index, 0, control, 0, 0]);
+        });
+    }
+}
+
+/// One by its name.
+fn named(index: u32) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(KIND, "gact");
+        out.put_u32(INDEX, index);
+    }
+}
+
+/// Actions of a message, by their indices: control, references, filters that have it, and whether
+/// statistics are shown.
+type Shown = BTreeMap<u32, (u32, u32, u32, bool)>;
+
+fn shown(bytes: &[u8]) -> Shown {
+    const ALL: Policy = Policy::new(33, &[]);
+    let mut all = Shown::new();
+    for message in Requests::new(bytes) {
+        let attrs = message.attrs::<u32>(&ALL, Validation::Liberal).unwrap();
+        let tab = attrs.get(TAB).unwrap().nested(&ALL).unwrap();
+        let list: Vec<_> = (0..33).filter_map(|n| tab.get(n)).collect();
+        if let Some(count) = attrs.u32(COUNT).unwrap() {
+            assert_eq!(count as usize, list.len());
+        }
+        for one in list {
+            let one = one.nested(&ALL).unwrap();
+            assert_eq!(one.str(KIND).unwrap(), Some("gact"));
+            let Some(options) = one.get(OPTIONS) else {
+                let index = one.u32(INDEX).unwrap();
+                all.insert(index.unwrap_or(0), (0, 0, 0, one.has(STATS)));
+                continue;
+            };
+            let options = options.nested(&ALL).unwrap();
+            let parms: [u32; 5] = options.fixed(PARMS).unwrap().unwrap();
+            let [index, _, control, references, binds] = parms;
+            all.insert(index, (control, references, binds, one.has(STATS)));
+        }
+    }
+    all
+}
+
+impl World {
+    /// A request with actions, and what is answered and told.
+    fn act(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        actions: &[Body<'_>],
+    ) -> Result<(Shown, Shown), String> {
+        self.act_as(&CLIENT, kind, flags, actions)
+    }
+
+    fn act_as(
+        &mut self,
+        client: &crate::nl::Client,
+        kind: u16,
+        flags: u16,
+        actions: &[Body<'_>],
+    ) -> Result<(Shown, Shown), String> {
+        let request = message(kind, flags, &HEADER, |out| {
+            out.nest(TAB, |out| {
+                for (number, action) in (1..).zip(actions) {
+                    out.nest(number, |out| action(out));
+                }
+            });
+        });
+        let (answer, replies) = testing::ask(&mut self.rtnl, client, &request);
+        self.warning.clone_from(&replies.warning);
+        let events: Vec<_> = replies.events().iter().collect();
+        assert!(answer.is_ok() || events.is_empty());
+        answer.map_err(|error| error.to_string())?;
+        let told = events.iter().flat_map(|event| {
+            assert_eq!(event.group, RTNLGRP_TC);
+            shown(event.message.as_bytes())
+        });
+        Ok((shown(replies.messages().as_bytes()), told.collect()))
+    }
+
+    /// `tc actions ls action gact`, in parts.
+    fn actions(&mut self, terse: bool) -> (usize, Shown) {
+        let request = message(RTM_GETACTION, NLM_F_DUMP, &HEADER, |out| {
+            out.nest(TAB, |out| {
+                out.nest(1, |out| out.put_str(KIND, "gact"));
+            });
+            let large = 1 | if terse { 2 } else { 0 };
+            out.put(ROOT_FLAGS, &[large, large]);
+        });
+        let parts = testing::dump(&mut self.rtnl, &CLIENT, &request).unwrap();
+        let all = parts.iter().flat_map(|part| shown(part.as_bytes()));
+        (parts.len(), all.collect())
+    }
+}
+
+#[test]
+fn actions_are_added_replaced_shown_and_deleted() {
+    let mut world = World::new();
+    let (answered, told) = world.act(RTM_NEWACTION, ADD, &[&gact(7, OK)]).unwrap();
+    assert!(answered.is_empty());
+    assert_eq!(told, Shown::from([(7, (OK, 1, 0, true))]));
+    let again = world.act(RTM_NEWACTION, ADD, &[&gact(7, SHOT)]);
+    assert!(again.unwrap_err().contains("use replace or change"));
+    let (_, told) = world
+        .act(RTM_NEWACTION, REPLACE, &[&gact(7, SHOT)])
+        .unwrap();
+    assert_eq!(told, Shown::from([(7, (SHOT, 1, 0, true))]));
+    let (got, told) = world.act(RTM_GETACTION, 0, &[&named(7)]).unwrap();
+    assert_eq!(
+        (got, told.len()),
+        (Shown::from([(7, (SHOT, 1, 0, true))]), 0)
+    );
+    // An index is chosen.
+    let (_, told) = world.act(RTM_NEWACTION, ADD, &[&gact(0, OK)]).unwrap();
+    assert_eq!(told, Shown::from([(1, (OK, 1, 0, true))]));
+    assert_eq!(world.actions(false).1.len(), 2);
+    let (_, terse) = world.actions(true);
+    assert_eq!(terse.len(), 2);
+    assert!(terse.values().all(|&(control, ..)| control == 0));
+    let missing = "TC action with specified index not found";
+    for kind in [RTM_GETACTION, RTM_DELACTION] {
+        let refused = world.act(kind, 0, &[&named(8)]).unwrap_err();
+        assert!(refused.contains(missing), "{refused}");
+    }
+    let (_, told) = world.act(RTM_DELACTION, 0, &[&named(7)]).unwrap();
+    assert_eq!(told.into_keys().collect::<Vec<_>>(), [7]);
+    assert_eq!(world.actions(false).1.into_keys().collect::<Vec<_>>(), [1]);
+}
+
+/// All of a batch or none: not those before the one that is refused.
+#[test]
+fn a_batch_is_done_or_refused_as_a_whole() {
+    let mut world = World::new();
+    let batch: Vec<_> = (1..=32).map(|index| gact(index, OK)).collect();
+    let bodies: Vec<Body<'_>> = batch.iter().map(|one| one as Body<'_>).collect();
+    let (_, told) = world.act(RTM_NEWACTION, ADD, &bodies).unwrap();
+    assert_eq!((told.len(), world.actions(false).1.len()), (32, 32));
+    for last in [gact(5, OK), gact(50, 1 << 29 | 1)] {
+        let refused = world.act(RTM_NEWACTION, ADD, &[&gact(40, OK), &gact(41, OK), &last]);
+        assert!(refused.is_err());
+        assert_eq!(world.actions(false).1.len(), 32);
+    }
+    // What is not there stops a request before anything is deleted.
+    let refused = world.act(RTM_DELACTION, 0, &[&named(1), &named(99)]);
+    assert!(refused.is_err());
+    assert_eq!(world.actions(false).1.len(), 32);
+    world
+        .act(RTM_DELACTION, 0, &[&named(1), &named(32)])
+        .unwrap();
+    let left: Vec<u32> = world.actions(false).1.into_keys().collect();
+    assert_eq!(left, (2..=31).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_dump_comes_in_parts() {
+    let mut world = World::new();
+    for first in (1..=500).step_by(32) {
+        let batch: Vec<_> = (first..first + 32).map(|index| gact(index, OK)).collect();
+        let bodies: Vec<Body<'_>> = batch.iter().map(|one| one as Body<'_>).collect();
+        world.act(RTM_NEWACTION, ADD, &bodies).unwrap();
+    }
+    let (parts, all) = world.actions(false);
+    assert!(parts > 1);
+    assert_eq!(
+        all.into_keys().collect::<Vec<_>>(),
+        (1..=512).collect::<Vec<_>>()
+    );
+}
+
+/// An action of a filter stays: it is not deleted, and others are flushed up to it.
+#[test]
+fn actions_of_filters_are_not_deleted() {
+    let mut world = World::new();
+    let options = prio(3);
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &options)
+        .unwrap();
+    for index in [3, 4, 9] {
+        world.act(RTM_NEWACTION, ADD, &[&gact(index, OK)]).unwrap();
+    }
+    let header = TcMsg {
+        info: 1 << 16 | u32::from(3_u16.to_be()),
+        ..at(1, "1:", "")
+    };
+    let filter = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "matchall");
+        // TCA_MATCHALL_ACT
+        out.nest(TCA_OPTIONS, |out| {
+            out.nest(2, |out| out.nest(1, |out| gact(4, OK)(out)));
+        });
+    };
+    world.ask(RTM_NEWTFILTER, ADD, header, &filter).unwrap();
+    let (_, all) = world.actions(false);
+    assert_eq!(all[&4], (OK, 2, 1, true));
+    assert!(world.act(RTM_DELACTION, 0, &[&named(4)]).is_err());
+    let flush = |out: &mut Message<'_>| out.put_str(KIND, "gact");
+    world.act(RTM_DELACTION, NLM_F_ROOT, &[&flush]).unwrap();
+    let warning = world.warning.clone();
+    assert_eq!(warning.as_deref(), Some("Unable to flush all TC actions"));
+    let left: Vec<u32> = world.actions(false).1.into_keys().collect();
+    assert_eq!(left, [4, 9]);
+    let none = world.act(RTM_DELACTION, NLM_F_ROOT, &[&flush]);
+    assert!(none.unwrap_err().contains("filters have the first action"));
+}
