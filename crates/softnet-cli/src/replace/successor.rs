@@ -161,9 +161,8 @@ impl Successor {
 /// The open devices with the names of their ports.
 pub(crate) fn named(engine: &Engine) -> Vec<(String, OpenDevice)> {
     let links = engine.links();
-    let has = |link: &LinkInfo<DeviceSpec>, spec: &DeviceSpec| {
-        link.open && link.device() == Some(spec)
-    };
+    let has =
+        |link: &LinkInfo<DeviceSpec>, spec: &DeviceSpec| link.open && link.device() == Some(spec);
     let name_of = |open: &OpenDevice| {
         // Unless it has another name by now.
         let link = engine.link_named(&open.port).ok();
