@@ -155,7 +155,7 @@ impl Daemon {
         })?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(mut files) = message {
-                *file = files.next().or(file.take());
+                *file = files.next().or_else(|| file.take());
             }
         }
         Ok(received.bytes)

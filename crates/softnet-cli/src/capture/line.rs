@@ -27,20 +27,24 @@ impl Line {
             Direction::In => "in",
             Direction::Out => "out",
         };
-        format!(
-            "{hours:02}:{minutes:02}:{seconds:02}.{nanos:09} {direction} {} {}, length {}, {}\n",
+        let mut line = format!(
+            "{hours:02}:{minutes:02}:{seconds:02}.{nanos:09} {direction} {} {}, length {}",
             self.port,
             packet(record, frame),
             record.len,
-            facts(record, |waited| format!(
-                "{:?}",
-                Duration::from_nanos(waited)
-            )),
-        )
+        );
+        let facts = facts(record, |waited| {
+            format!("{:?}", Duration::from_nanos(waited))
+        });
+        if !facts.is_empty() {
+            line += ", ";
+            line += &facts;
+        }
+        line + "\n"
     }
 }
 
-/// What is known of a packet beside its bytes; `time` words the nanoseconds for which it waited.
+/// Facts about a packet beside its bytes; `time` words the nanoseconds for which it waited.
 pub(super) fn facts(record: &Record, time: impl Fn(u64) -> String) -> String {
     let mut facts = Vec::new();
     facts.extend(record.queue.map(|queue| format!("queue {queue}")));
@@ -48,10 +52,7 @@ pub(super) fn facts(record: &Record, time: impl Fn(u64) -> String) -> String {
     facts.extend((class != Handle::NONE).then(|| format!("class {class}")));
     facts.extend(record.waited.map(|nanos| format!("waited {}", time(nanos))));
     facts.extend(record.reason.map(|reason| format!("dropped: {reason}")));
-    match facts.is_empty() {
-        true => "no queue".to_owned(),
-        false => facts.join(", "),
-    }
+    facts.join(", ")
 }
 
 /// Addresses and protocol.

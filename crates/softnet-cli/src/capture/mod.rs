@@ -10,6 +10,7 @@ mod stream;
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,6 +30,10 @@ use crate::signals::Stop;
 
 /// Interval at which a capture without packets looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
+/// Time that the daemon has for its last numbers.
+const LAST: Duration = Duration::from_secs(1);
+/// Bytes that are read at once.
+const PART: usize = 256 * 1024;
 
 pub(crate) const HELP: &str = "\
 Filters are words as tcpdump has them:
@@ -137,11 +142,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         base: started.base,
         left: options.count,
         written: 0,
+        bytes: Vec::new(),
         stats: CaptureStats::default(),
         last: started.base,
     };
-    let ended = session.receive(&mut socket, &stop);
-    // The daemon stops copying at once.
+    let ended = session
+        .receive(&mut socket, &stop)
+        .and_then(|()| session.settle(&mut socket));
     drop(socket);
     match ended.and_then(|()| session.end()) {
         // Whoever read it has seen enough.
@@ -165,6 +172,8 @@ struct Session {
     /// Packets until the end, if there is one.
     left: Option<u64>,
     written: u64,
+    /// Received, and not read: an item that is not whole.
+    bytes: Vec<u8>,
     stats: CaptureStats,
     /// Time of the last packet.
     last: u64,
@@ -173,9 +182,8 @@ struct Session {
 impl Session {
     /// Takes packets until there are enough, the daemon or the port is gone, or a signal comes.
     fn receive(&mut self, socket: &mut UnixStream, stop: &Stop) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        let mut part = vec![0; 256 * 1024];
-        while !stop.requested() {
+        let mut part = vec![0; PART];
+        while !stop.requested() && self.left != Some(0) {
             let length = match socket.read(&mut part) {
                 Ok(0) => return Ok(()),
                 Ok(length) => length,
@@ -185,24 +193,42 @@ impl Session {
                     _ => return Err(error),
                 },
             };
-            bytes.extend_from_slice(&part[..length]);
-            let mut rest = &*bytes;
-            while let Some((item, after)) = stream::read(rest)? {
-                rest = after;
-                match item {
-                    Item::Stats(stats) => self.stats = stats,
-                    Item::Packet(record, frame) => {
-                        self.packet(&record, frame)?;
-                        if self.left == Some(0) {
-                            return Ok(());
-                        }
-                    }
-                }
-            }
-            let used = bytes.len() - rest.len();
-            bytes.drain(..used);
+            self.take(&part[..length])?;
             self.flush()?;
         }
+        Ok(())
+    }
+
+    /// Has the daemon stop, and takes its last numbers. It may not be there any more.
+    fn settle(&mut self, socket: &mut UnixStream) -> io::Result<()> {
+        self.left = Some(0);
+        self.take(&[])?;
+        let mut part = vec![0; PART];
+        if socket.shutdown(Shutdown::Write).is_err()
+            || socket.set_read_timeout(Some(LAST)).is_err()
+        {
+            return Ok(());
+        }
+        while let Ok(length @ 1..) = socket.read(&mut part) {
+            self.take(&part[..length])?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come: packets as long as some are wanted.
+    fn take(&mut self, part: &[u8]) -> io::Result<()> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.extend_from_slice(part);
+        let mut rest = &*bytes;
+        while let Some((item, after)) = stream::read(rest)? {
+            rest = after;
+            match item {
+                Item::Stats(stats) => self.stats = stats,
+                Item::Packet(..) if self.left == Some(0) => {}
+                Item::Packet(record, frame) => self.packet(&record, frame)?,
+            }
+        }
+        self.bytes = rest.to_vec();
         Ok(())
     }
 

@@ -95,7 +95,9 @@ impl<W: Write> Pcapng<W> {
         let mut block = Block::new(&[0, high, low, frame.len() as u32, len]);
         block.padded(frame);
         let facts = line::facts(record, |waited| format!("{waited} ns"));
-        block.option(1, facts.as_bytes());
+        if !facts.is_empty() {
+            block.option(1, facts.as_bytes());
+        }
         let direction: u32 = match record.direction {
             Direction::In => 1,
             Direction::Out => 2,

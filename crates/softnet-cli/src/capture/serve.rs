@@ -114,6 +114,13 @@ struct Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Serving {
+    /// Nothing is captured from now on.
+    fn end(&self) {
         if let Some(engine) = self.engine.upgrade() {
             let engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
             // Refused only on a worker's thread.
@@ -123,13 +130,16 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    /// Sends until the client closes its end, or the port is gone and everything is sent.
+    /// Sends until the client closes its end, or the port is gone and everything is sent. Where
+    /// the client only says that it has enough, it gets the numbers of packets.
     fn run(self, socket: &OwnedFd) {
         rights::capture_thread();
         let mut taken = PacketList::new();
         let (mut out, mut sent) = (Vec::new(), 0);
         let mut told = None;
         let mut pause = SHORTEST;
+        // Times that it may take nothing once it has enough.
+        let mut patience = None;
         loop {
             let ended = self.capture.has_ended();
             if sent == out.len() {
@@ -153,10 +163,13 @@ impl Serving {
             if is_idle && ended {
                 return;
             }
-            let (events, time) = match is_idle {
+            let (mut events, time) = match is_idle {
                 true => (PollFlags::empty(), pause),
                 false => (PollFlags::OUT, PATIENCE),
             };
+            if patience.is_none() {
+                events |= PollFlags::RDHUP;
+            }
             let mut file = [PollFd::new(socket, events)];
             let time = Timespec {
                 tv_sec: 0,
@@ -168,6 +181,13 @@ impl Serving {
             if events.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
                 return;
             }
+            if events.contains(PollFlags::RDHUP) && patience.is_none() {
+                patience = Some(10_u32);
+                self.end();
+                taken = PacketList::new();
+                drop(self.capture.take());
+                continue;
+            }
             if is_idle {
                 pause = (2 * pause).min(LONGEST);
                 continue;
@@ -176,7 +196,11 @@ impl Serving {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match send(socket, &out[sent..], flags) {
                 Ok(length) => sent += length,
-                Err(SystemError::AGAIN | SystemError::INTR) => {}
+                Err(SystemError::AGAIN | SystemError::INTR) => match &mut patience {
+                    Some(0) => return,
+                    Some(left) => *left -= 1,
+                    None => {}
+                },
                 Err(_) => return,
             }
         }

@@ -31,11 +31,11 @@ pub(crate) const MOST: usize = 4;
 /// Packets that a capture is of.
 #[derive(Debug, Default)]
 pub struct CaptureSpec {
-    /// Those of this class, or of all classes of this qdisc.
+    /// Only packets of this class, or of all classes of this qdisc.
     pub class: Option<Handle>,
-    /// Those that are dropped; else those that are received and sent.
+    /// True: packets that are dropped. False: packets that are received and sent.
     pub dropped: bool,
-    /// Those that this matches.
+    /// Only packets that this matches.
     pub filter: Filter,
 }
 
@@ -53,9 +53,9 @@ pub enum CaptureError {
 /// Packets that a capture has met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureStats {
-    /// Those that it is of.
+    /// All that it is of.
     pub matched: u64,
-    /// Those among them that were not copied: nobody took the copies in time.
+    /// The part of them that was not copied: nobody took the copies in time.
     pub missed: u64,
     /// Wire packets dropped of which nothing was left to look at, whether it is of them or not.
     pub unseen: u64,

@@ -9,7 +9,7 @@ use crate::mem::{Packet, PacketList};
 #[derive(Debug)]
 pub struct Dropped {
     packets: PacketList,
-    /// Those that a tap was shown already.
+    /// Dropped, and shown to a tap already.
     shown: PacketList,
     counts: [u32; DropReason::ALL.len()],
     wire: u64,

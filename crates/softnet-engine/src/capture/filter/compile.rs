@@ -18,7 +18,7 @@ const LONGEST: usize = 4096;
 /// Parentheses and `not` within each other at most.
 const DEEPEST: usize = 32;
 
-/// What can be written, for messages.
+/// All words, for messages.
 const WORDS: &str = "a filter is made of [src|dst] host ADDRESS, net PREFIX, port NUMBER; ether \
                      [src|dst] host MAC; vlan [NUMBER]; tcp, udp, icmp, icmp6, arp, ip, ip6, proto \
                      NUMBER; and, or, not and parentheses";
@@ -29,7 +29,7 @@ pub enum FilterError {
     /// It is longer than any that people write.
     #[error("the filter has more than {LONGEST} bytes")]
     TooLong,
-    /// Its parentheses are deeper than any that people write.
+    /// Parentheses are deeper than any that people write.
     #[error("the filter has parentheses or `not` more than {DEEPEST} deep")]
     TooDeep,
     /// It ends too early.
@@ -40,7 +40,7 @@ pub enum FilterError {
     Wrong {
         /// The word.
         word: String,
-        /// What could be there.
+        /// Words that could be there.
         wanted: &'static str,
     },
     /// A word that other programs know.
@@ -48,7 +48,7 @@ pub enum FilterError {
     Other {
         /// The word.
         word: String,
-        /// What to write in its place.
+        /// Advice: words to write in its place.
         instead: &'static str,
     },
     /// A word that nobody knows.

@@ -78,7 +78,7 @@ enum Test {
     Vlan(Option<u16>),
 }
 
-/// What a filter says.
+/// The meaning of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Expression {
     Test(Test),

@@ -1,4 +1,4 @@
-//! What filters match, and what is refused.
+//! Filters: packets that they match, and words that are refused.
 
 use super::*;
 
