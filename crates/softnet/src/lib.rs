@@ -5,8 +5,9 @@
 //! [`Device::transmit`](tx::Device::transmit) takes a list of them from any thread. In one
 //! compare-and-swap the sender either becomes the queue's owner or pushes its list for the owner.
 //! The owner enqueues what was pushed to the [`Qdisc`](qdisc::Qdisc), dequeues, and hands batches
-//! to the driver's [`TxRing`](tx::TxRing). No sender waits longer than handing its packets over
-//! would cost. Every packet that is not sent has a [`DropReason`](stats::DropReason).
+//! to the driver's [`TxRing`](tx::TxRing). A single packet waits for no other thread, a list for at
+//! most 200 ns for each of its packets. Every packet that is not sent has a
+//! [`DropReason`](stats::DropReason).
 //!
 //! ```
 //! use std::time::Duration;

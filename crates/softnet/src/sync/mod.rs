@@ -34,6 +34,8 @@ pub(crate) use flow_slot::{FlowPin, FlowSlot};
 pub(crate) use index_stack::IndexStack;
 pub(crate) use llist::{AdoptionList, Chain, Linked, NodeList};
 pub(crate) use notify::{Notify, Sleeping};
+#[cfg(all(test, not(loom)))]
+pub(crate) use owned_list::gaps;
 pub(crate) use owned_list::{Entry, ListOwner, OwnedList, is_owner_here};
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::{prefetch, prefetch_for_write};

@@ -47,6 +47,7 @@ use crossbeam_utils::CachePadded;
 
 use super::llist::{AdoptionList, FLAGS, NodeList, Pushed, count, nodes};
 use super::preempt;
+use super::prefetch_for_write;
 use super::primitive::{AtomicU32, Ordering, UnsafeCell};
 
 /// One thread is the owner.
@@ -90,6 +91,19 @@ fn pause_briefly() {
     loom::thread::yield_now();
     #[cfg(not(loom))]
     std::hint::spin_loop();
+}
+
+/// Pauses behind each look of so many in all: 1, 2, 4 and so on up to an eighth of all, so that an
+/// owner that ends late in the time is not missed for half of it.
+pub(crate) fn gaps(pauses: u32) -> impl Iterator<Item = u32> {
+    let most = (pauses / 8).max(1);
+    let (mut left, mut gap) = (pauses, 1);
+    std::iter::from_fn(move || {
+        let now = gap.min(left);
+        left -= now;
+        gap = gap.saturating_mul(2).min(most);
+        (now > 0).then_some(now)
+    })
 }
 
 fn has<N>(word: *mut N, flag: usize) -> bool {
@@ -240,13 +254,12 @@ impl<L: NodeList, T> OwnedList<L, T> {
     }
 
     /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
-    /// Each time between two looks is twice the last: a look takes the word's line from the owner,
-    /// which has to write it. A claim ends it: what this thread would wait for is a thread of the
+    /// Each [time between two looks](gaps) is twice the last: a look takes the word's line from the
+    /// owner, which has to write it. A claim ends it: what this thread would wait for is a thread of the
     /// control path.
     #[inline]
     pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, L)> {
-        let (mut left, mut gap) = (pauses, 1);
-        while left > 0 {
+        for gap in gaps(pauses) {
             let word = self.word(Ordering::Relaxed);
             if has(word, CLAIMED) {
                 return None;
@@ -256,11 +269,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
             {
                 return Some(begun);
             }
-            for _ in 0..gap.min(left) {
-                pause_briefly();
-            }
-            left = left.saturating_sub(gap);
-            gap = gap.saturating_mul(2);
+            (0..gap).for_each(|_| pause_briefly());
         }
         None
     }
@@ -273,6 +282,8 @@ impl<L: NodeList, T> OwnedList<L, T> {
         nodes: &mut L,
         limit: impl FnOnce(&L) -> usize + Copy,
     ) -> Entry<'_, L, T> {
+        // Whoever does not become the owner writes the word, too.
+        prefetch_for_write(&raw const self.shared.list.word);
         loop {
             if let Some((owner, left)) = self.try_begin() {
                 return Entry::Acquired(owner, left);

@@ -108,6 +108,27 @@ fn inv_tx_9_another_senders_drop_is_not_the_owners() {
     bench.check(22);
 }
 
+/// INV-TX-19: while an owner stands still in its driver, a single packet, a short list and a long
+/// one are all left to it: their senders return, and what they sent leaves when the owner goes on.
+#[test]
+fn inv_tx_19_no_sender_waits_for_an_owner_that_stands_still() {
+    let bench = shared(QdiscSpec::Pfifo { limit: 1000 }, TxPolicy::default());
+    let sender = bench.clone();
+    bench.scripts[0].on_next_call(move || {
+        // It does not go on before they have returned.
+        std::thread::scope(|scope| {
+            for marks in [1..2, 2..9, 9..73] {
+                let sent = scope.spawn(|| sender.send(marks));
+                assert_eq!(sent.join().unwrap(), XmitResult::Success);
+            }
+        });
+    });
+    bench.send([0]);
+    bench.work(Time::ZERO);
+    assert_eq!(bench.marks(0), (0..73).collect::<Vec<_>>());
+    bench.check(73);
+}
+
 /// INV-TX-9: a queue that drops an old packet for a new one says congestion (`NET_XMIT_CN`); one
 /// that refuses a large frame says that it was dropped, however many wire packets that were.
 #[test]
