@@ -2,6 +2,7 @@
 //! allocation.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use super::{Header, Packet, size};
@@ -103,15 +104,33 @@ impl PacketList {
         self.iter().next()
     }
 
-    /// Calls `change` for every packet, first to last. If it panics, the packets not yet reached
-    /// stay in the list.
+    /// Calls `change` for every packet, first to last, where it is. All stay in the list, also if
+    /// that panics.
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Packet)) {
-        let mut done = PacketList::new();
-        while let Some(mut packet) = self.pop_front() {
-            change(&mut packet);
-            done.push_back(packet);
+        let mut before = None;
+        while let Some(raw) = self.behind(before) {
+            // SAFETY: the list owns the packet; nobody else uses it until `place` puts it back.
+            let (packet, next) = unsafe { (Packet::from_raw(raw), raw.as_ref().next) };
+            self.bytes -= packet.len() as u64;
+            let mut place = Place {
+                list: self,
+                before,
+                packet: ManuallyDrop::new(packet),
+                next,
+            };
+            change(&mut place.packet);
+            before = Some(place.packet.0);
         }
-        *self = done;
+    }
+
+    /// The first packet, or the one behind one of the list.
+    #[inline(always)]
+    fn behind(&self, before: Option<NonNull<Header>>) -> Option<NonNull<Header>> {
+        match before {
+            None => self.head,
+            // SAFETY: the list owns it.
+            Some(before) => unsafe { before.as_ref().next },
+        }
     }
 
     /// Moves all packets of `other` to the end of this list, in order; one step, whatever the
@@ -215,6 +234,34 @@ impl PacketList {
         self.tail = Some(chain.tail);
         self.len += chain.len;
         self.bytes += chain.bytes;
+    }
+}
+
+/// A packet that is changed in its place of a list. It may be another one afterwards, of another
+/// length.
+struct Place<'a> {
+    list: &'a mut PacketList,
+    before: Option<NonNull<Header>>,
+    packet: ManuallyDrop<Packet>,
+    next: Option<NonNull<Header>>,
+}
+
+impl Drop for Place<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let raw = self.packet.0;
+        self.list.bytes += self.packet.len() as u64;
+        // SAFETY: the list owns the packets before and behind, and takes over this one.
+        unsafe {
+            (*raw.as_ptr()).next = self.next;
+            match self.before {
+                None => self.list.head = Some(raw),
+                Some(before) => (*before.as_ptr()).next = Some(raw),
+            }
+        }
+        if self.next.is_none() {
+            self.list.tail = Some(raw);
+        }
     }
 }
 

@@ -174,6 +174,40 @@ fn lists_keep_order_and_counts() {
     assert_eq!(pool.stats().free, 16);
 }
 
+/// Packets are changed where they are: their lengths count, another packet takes the place of one,
+/// and a panic loses none.
+#[test]
+fn packets_of_a_list_are_changed_in_place() {
+    let pool = pool(16, 512);
+    let mut list = numbered(&pool, 0..5);
+    list.for_each_mut(|packet| {
+        packet.set_mark(packet.mark() + 10);
+        if packet.mark() % 2 == 0 {
+            let mut other = pool.packet(&[0; 100]).unwrap();
+            other.set_mark(packet.mark());
+            *packet = other;
+        }
+    });
+    let (len, bytes) = (list.len(), list.bytes());
+    assert_eq!((marks(&list), len, bytes), ((10..15).collect(), 5, 320));
+    list.push_back(numbered(&pool, 15..16).pop_front().unwrap());
+    let change = std::panic::AssertUnwindSafe(|| {
+        list.for_each_mut(|packet| {
+            packet.set_mark(packet.mark() + 10);
+            assert!(packet.mark() < 23, "enough");
+        });
+    });
+    assert!(std::panic::catch_unwind(change).is_err());
+    assert_eq!(marks(&list), [20, 21, 22, 23, 14, 15]);
+    let (mut front, mut all) = (PacketList::new(), 0);
+    list.split_front(2, &mut front);
+    front.append(&mut list);
+    while let Some(packet) = front.pop_front() {
+        all += packet.len();
+    }
+    assert_eq!((all, front.bytes(), pool.stats().free), (330, 0, 16));
+}
+
 #[test]
 fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
     let pool = pool(16, 512);
