@@ -95,7 +95,7 @@ fn pause_briefly() {
 
 /// Pauses behind each look of so many in all: 1, 2, 4 and so on up to an eighth of all, so that an
 /// owner that ends late in the time is not missed for half of it.
-pub(super) fn gaps(pauses: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn gaps(pauses: u32) -> impl Iterator<Item = u32> {
     let most = (pauses / 8).max(1);
     let (mut left, mut gap) = (pauses, 1);
     std::iter::from_fn(move || {
