@@ -3,13 +3,35 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Headers, L4, Network, array};
 
 static KEY: LazyLock<[u64; 4]> = LazyLock::new(|| {
+    // Relaxed: nothing else is read because of it.
+    if FIXED.load(Ordering::Relaxed) {
+        return FIXED_KEY;
+    }
     // The standard library's states are seeded by the system and differ from one another.
     [0, 1, 2, 3].map(|n: u64| RandomState::new().hash_one(n))
 });
+
+static FIXED: AtomicBool = AtomicBool::new(false);
+
+/// A key that everybody knows, for packets that nobody sends: those of a simulation. (The digits of
+/// pi, as in Blowfish.)
+pub const FIXED_KEY: [u64; 4] = [
+    0x243F_6A88_85A3_08D3,
+    0x1319_8A2E_0370_7344,
+    0xA409_3822_299F_31D0,
+    0x082E_FA98_EC4E_6C89,
+];
+
+/// Gives the process the key that everybody knows, for a program that simulates and has to come to
+/// the same result again. Too late once something was hashed.
+pub fn use_fixed_key() {
+    FIXED.store(true, Ordering::Relaxed);
+}
 
 /// The process's key.
 #[inline]
@@ -31,8 +53,8 @@ fn halves(n: u128) -> [u64; 2] {
 }
 
 #[inline]
-fn finish(hash: u64, more: u64) -> u32 {
-    let h = mix(hash ^ key()[2], more ^ key()[3]);
+fn finish(key: &[u64; 4], hash: u64, more: u64) -> u32 {
+    let h = mix(hash ^ key[2], more ^ key[3]);
     // For some keys the lower bits alone are uneven; this brings all bits to the upper half. The
     // factor is 2^64 divided by the golden ratio.
     ((h ^ (h >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
@@ -41,7 +63,8 @@ fn finish(hash: u64, more: u64) -> u32 {
 /// The keyed hash of one number, such as an address.
 #[inline]
 pub fn keyed_hash(number: u64) -> u32 {
-    finish(number ^ key()[0], number.rotate_left(32) ^ key()[1])
+    let key = key();
+    finish(key, number ^ key[0], number.rotate_left(32) ^ key[1])
 }
 
 impl Headers {
@@ -53,7 +76,12 @@ impl Headers {
     /// one run of the program to the next.
     #[inline]
     pub fn flow_hash(&self, data: &[u8]) -> u32 {
-        let key = key();
+        self.flow_hash_with(data, key())
+    }
+
+    /// As [`flow_hash`](Headers::flow_hash), with another key.
+    #[inline]
+    pub fn flow_hash_with(&self, data: &[u8], key: &[u64; 4]) -> u32 {
         let at = usize::from(self.network_offset);
         let (ports, l4) = match self.transport {
             L4::Tcp {
@@ -75,7 +103,7 @@ impl Headers {
                 };
                 let a = u64::from(u32::from_be_bytes(*a)) << 16 | u64::from(ports.0);
                 let b = u64::from(u32::from_be_bytes(*b)) << 16 | u64::from(ports.1);
-                finish(mix(a.min(b) ^ key[0], a.max(b) ^ key[1]), l4)
+                finish(key, mix(a.min(b) ^ key[0], a.max(b) ^ key[1]), l4)
             }
             Network::V6 => {
                 let Some([a, b]) = array::<32>(data, at + 8).map(|x| x.as_chunks::<16>().0) else {
@@ -87,11 +115,12 @@ impl Headers {
                 let ([high, low], [other_high, other_low]) = (halves(a.0), halves(b.0));
                 let h = mix(low ^ key[0], high ^ key[1]);
                 let h = h ^ mix(other_low ^ key[2], other_high ^ key[3]).rotate_left(23);
-                finish(h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
+                finish(key, h, l4 << 32 | u64::from(a.1) << 16 | u64::from(b.1))
             }
             Network::Other => {
                 let (a, b) = (self.destination.to_u64(), self.source.to_u64());
                 finish(
+                    key,
                     mix(a.min(b) ^ key[0], a.max(b) ^ key[1]),
                     u64::from(self.ethertype),
                 )
