@@ -60,6 +60,16 @@ impl<const FINE: u32> fmt::Debug for Counts<FINE> {
 }
 
 impl<const FINE: u32> Counts<FINE> {
+    /// Number of the bucket of a value, for counts that are kept elsewhere.
+    pub fn bucket_of(value: u64) -> usize {
+        bucket(value, FINE)
+    }
+
+    /// The smallest value of a bucket, and the number of values in it.
+    pub fn bucket_range(bucket: usize) -> (u64, u64) {
+        range(bucket, FINE)
+    }
+
     /// Counts one value.
     pub fn record(&mut self, value: u64) {
         self.0[bucket(value, FINE)] += 1;
