@@ -22,7 +22,7 @@ pub(super) struct Generated {
     pub tcp: Option<Tcp>,
     /// The source port was given: connections count from it.
     pub has_port: bool,
-    /// Its packets are answered: the round-trip time without queues.
+    /// Round-trip time without queues, if its packets are answered.
     pub echo: Option<u64>,
 }
 

@@ -157,8 +157,8 @@ pub(crate) struct Options {
     /// `parallel = true` has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Option<u16>,
-    /// How late a CPU begins, at most, in 99 of 100 cases: p99=200us; the delay is exponentially
-    /// distributed
+    /// Delay with which a CPU begins, in 99 of 100 cases at most, like p99=200us; it is
+    /// exponentially distributed
     #[arg(long, value_name = "p99=TIME", requires = "cpus", value_parser = stall)]
     stall: Option<u64>,
     /// Share of the flows that the first CPU sends, like 90%; without it all have equal parts

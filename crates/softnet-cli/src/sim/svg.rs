@@ -17,7 +17,7 @@ const PLOT: (f64, f64) = (440.0, 220.0);
 /// Left and upper edges of the four plots.
 const LEFT: [f64; 2] = [90.0, 640.0];
 const TOP: [f64; 2] = [110.0, 410.0];
-/// Of Okabe and Ito, whom everybody can tell apart; the root is grey.
+/// Colours that everybody can tell apart (Okabe and Ito, and two more); the root is grey.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#999933",
 ];

@@ -7,7 +7,7 @@ use super::expect::{Broken, Expectation, WINDOW};
 use super::explain;
 use super::series::Series;
 
-/// What is watched.
+/// State of those who watch.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
     expected: &'a [Expectation],
@@ -96,7 +96,7 @@ impl<'a> Watch<'a> {
         &self.broken
     }
 
-    /// What is drawn.
+    /// The series that is drawn.
     pub(super) fn series(&self) -> Option<&Series> {
         self.series.as_ref()
     }

@@ -16,7 +16,7 @@ use super::times::Times;
 use crate::account::ClassCounters;
 use crate::handle::Handle;
 
-/// What left a class and was dropped there.
+/// Packets that left a class, and those that were dropped there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Wire packets dropped, by reason.

@@ -87,7 +87,7 @@ pub enum FlowError {
     /// Packets come for no time at all.
     #[error("`on` must be longer than nothing")]
     On,
-    /// Its addresses, ports and protocol are those of another one.
+    /// Addresses, ports and protocol of another one.
     #[error(
         "addresses, ports and protocol are those of another flow; give it another source port"
     )]

@@ -14,8 +14,8 @@ use crate::tree::{ClassStats, DeviceTree, Tree, TreeSpec};
 pub struct Cpus {
     /// Number of them, and of transmit queues.
     pub count: usize,
-    /// Nanoseconds by which a CPU begins late in 99 of 100 cases at most. The delay is exponentially
-    /// distributed: 4.6 times less on average.
+    /// Nanoseconds by which a CPU begins late in 99 of 100 cases at most. The delay is
+    /// exponentially distributed: 4.6 times less on average.
     pub stall: u64,
     /// Share of the flows that the first CPU sends, from 0 to 1; the others have equal parts of the
     /// rest. By default all have equal parts.

@@ -56,7 +56,7 @@ pub struct Story {
     pub link: u64,
     /// Nanoseconds for which it waited because the tree let nothing leave.
     pub held: u64,
-    /// Its end.
+    /// End of it.
     pub fate: Fate,
     /// Place of its data while it waits.
     address: usize,

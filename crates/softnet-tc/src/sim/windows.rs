@@ -11,9 +11,9 @@ use super::world::World;
 /// Result of a part of the simulated time.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// Its start.
+    /// Start of it.
     pub from: Time,
-    /// Its end, which belongs to the next one.
+    /// End of it, which belongs to the next one.
     pub until: Time,
     /// The root and all classes.
     pub classes: Vec<ClassReport>,

@@ -39,7 +39,7 @@ pub struct Connection {
     pub bytes: Option<u64>,
     /// Bytes that the receiver has room for; as much as Linux grows to if none are given.
     pub receive_window: Option<u64>,
-    /// What it sends are pages, with pauses in between.
+    /// Pages are sent, with pauses in between.
     pub pages: bool,
     /// Addresses, ports and marks of its packets. Rate, size and pattern have no meaning.
     pub flow: Flow,
@@ -264,7 +264,7 @@ impl World {
             (false, Some(bytes)) => bytes.div_ceil(MSS),
             (false, None) => u64::MAX,
         };
-        let mut pages = (connection.pages).then(|| Pages(Random(connection.flow.seed)));
+        let mut pages = (connection.pages).then_some(Pages(Random(connection.flow.seed)));
         let (first, event) = match &mut pages {
             Some(pages) => (pages.pause() / 4, Event::Request(index)),
             None => (0, Event::Start(index)),
