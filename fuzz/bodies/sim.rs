@@ -1,4 +1,4 @@
-//! What reads words in `softnet sim`, where the program has it.
+//! The readers of words in `softnet sim`, where the program has them.
 
 #[path = "../../crates/softnet-cli/src/sim/expect.rs"]
 mod expect;

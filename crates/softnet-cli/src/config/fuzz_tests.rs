@@ -3,7 +3,7 @@
 #[path = "../../../../fuzz/bodies/config.rs"]
 mod config;
 #[path = "../../../../fuzz/bodies/corpus.rs"]
-mod corpus;
+pub(crate) mod corpus;
 
 #[test]
 fn configurations() {

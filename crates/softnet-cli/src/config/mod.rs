@@ -164,7 +164,7 @@ mod all_errors_tests;
 #[cfg(test)]
 mod engine_tests;
 #[cfg(test)]
-mod fuzz_tests;
+pub(crate) mod fuzz_tests;
 #[cfg(test)]
 mod port_tests;
 #[cfg(test)]

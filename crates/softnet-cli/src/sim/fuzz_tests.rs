@@ -1,7 +1,7 @@
 //! Replays the corpus of the fuzzer of flows and expectations.
 
-#[path = "../../../../fuzz/bodies/corpus.rs"]
-mod corpus;
+use crate::config::fuzz_tests::corpus;
+
 #[path = "../../../../fuzz/bodies/sim_words.rs"]
 mod sim_words;
 

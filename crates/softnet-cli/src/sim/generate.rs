@@ -256,11 +256,14 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
     })
 }
 
+/// TCP or not, source, destination.
+type Ends = (bool, (IpAddr, u16), (IpAddr, u16));
+
 /// The addresses and ports that senders have: nobody tells the packets of two apart that have the
 /// same.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
-    taken: HashSet<(bool, (IpAddr, u16), (IpAddr, u16))>,
+    taken: HashSet<Ends>,
     /// The next port of those that were told none.
     next: u16,
 }
