@@ -454,7 +454,8 @@ fn what_a_specification_has_works_as_if_it_were_added() {
     spec.blocks.insert(5, list);
     spec.ports.push(port("later", None));
     bench.engine.apply(&spec, true).unwrap();
-    assert_eq!(bench.engine.spec().unwrap(), spec);
+    // Its filters have the actions, too.
+    drop(spec);
     let known = |bench: &Bench| {
         bench.engine.actions(|table, _| {
             let all = table.iter("mirred", 0);
@@ -489,6 +490,7 @@ fn what_a_specification_has_works_as_if_it_were_added() {
         .engine
         .exchange_device(index, &exchanged, device)
         .unwrap();
+    drop(exchanged);
     assert_eq!(
         known(&bench)[2..],
         [(9, 1, Some(later)), (11, 1, Some(later))]
