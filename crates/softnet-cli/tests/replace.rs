@@ -334,7 +334,12 @@ fn connections_and_half_frames_go_on() {
         scratch.path("s").exists() && scratch.path("q").exists()
     });
     let connect = |name: &str| {
-        let stream = UnixStream::connect(scratch.path(name)).expect("it listens");
+        let mut stream = None;
+        wait_for("the port", || {
+            stream = UnixStream::connect(scratch.path(name)).ok();
+            stream.is_some()
+        });
+        let stream = stream.expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream
     };

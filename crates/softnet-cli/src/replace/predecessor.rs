@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::net::SendFlags;
 use softnet_io::Handover;
@@ -42,13 +43,17 @@ fn lost(error: &io::Error) -> Failure {
 impl Predecessor {
     /// Asks the daemon that listens there. `None`: none does.
     pub(crate) fn ask(path: &Path) -> Result<Option<Predecessor>, Failure> {
-        if let Err(error) = crate::client::reach(path)
-            && let io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused = error.kind()
-        {
-            return Ok(None);
-        }
-        let daemon = Daemon::connect(&Reach::default().at(Some(path.to_owned())))?;
-        let state = daemon.ask(Operation::Replace, "")?;
+        let ask = || {
+            let daemon = Daemon::connect(&Reach::default().at(Some(path.to_owned())))?;
+            let state = daemon.ask(Operation::Replace, "")?;
+            Ok((daemon, state))
+        };
+        let (daemon, state) = match ask() {
+            Ok(asked) => asked,
+            // Also if it has died since.
+            Err(_) if nobody_listens(path) => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
         let channel = channel(daemon.into_socket()).map_err(|error| lost(&error))?;
         Ok(Some(Predecessor { channel, state }))
     }
@@ -122,6 +127,22 @@ impl Predecessor {
             Err(error) => Err(lost(&error)),
         }
     }
+}
+
+/// True if there is no daemon. One that is just dying is waited for.
+fn nobody_listens(path: &Path) -> bool {
+    const TIMES: usize = 20;
+    const PAUSE: Duration = Duration::from_millis(10);
+    (0..TIMES).any(|_| match crate::client::reach(path) {
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        ),
+        Ok(_) => {
+            std::thread::sleep(PAUSE);
+            false
+        }
+    })
 }
 
 fn refused(why: &str) -> Failure {
