@@ -213,7 +213,10 @@ mod tests {
             ("of=a:x", "\"x\" is not a class; write it like a:1:10"),
             ("of=", "name a port, like web or web:1:10"),
             ("top=-1", "\"-1\" is not a number"),
-            ("txet", "counters are for text, ports, of=PORT[:CLASS] and top=N"),
+            (
+                "txet",
+                "counters are for text, ports, of=PORT[:CLASS] and top=N",
+            ),
         ] {
             assert_eq!(left(selection), Err(said.to_owned()));
         }
