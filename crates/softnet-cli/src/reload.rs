@@ -419,8 +419,8 @@ pub(crate) fn keep_added(
                 if !stays {
                     let to = &action.to;
                     notes.push(format!(
-                        "port {name:?}: what it mirrored or redirected to {to:?} stays: there is \
-                         no such port any more"
+                        "port {name:?}: its mirror or redirect to {to:?} is removed: there is no \
+                         such port any more"
                     ));
                 }
                 stays

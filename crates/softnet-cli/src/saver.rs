@@ -174,13 +174,15 @@ mod tests {
 
     use super::*;
 
-    /// A saver whose writes wait for their results, and what tells of each write and its end.
-    fn saver() -> (
+    type Bench = (
         Saver,
         Sender<Result<(), String>>,
         Receiver<()>,
         Receiver<()>,
-    ) {
+    );
+
+    /// A saver whose writes wait for their results, and what tells of each write and its end.
+    fn saver() -> Bench {
         let (results, result) = channel();
         let (begins, began) = channel();
         let (ends, ended) = channel();
