@@ -69,10 +69,10 @@ impl Device {
                 },
                 error => refused("to bind to a queue")(error),
             })?;
-            first = first.or(Some(socket.as_fd()));
+            first = first.or_else(|| Some(socket.as_fd()));
         }
         // Those that share its memory are bound as the first is.
-        let options = first.map(|first| sockopt::xdp_options(first)).transpose();
+        let options = first.map(sockopt::xdp_options).transpose();
         let options = options.map_err(refused("the kind of copy"))?;
         let zero_copy = options.is_some_and(|o| o.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
         let device = Device {

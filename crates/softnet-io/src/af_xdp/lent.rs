@@ -25,7 +25,7 @@ impl Area {
         let (memory, buffer) = (pool.area(), pool.buffer_size());
         let fits = buffer.is_power_of_two()
             && (CHUNKS.0..=CHUNKS.1).contains(&buffer)
-            && memory.addr().get() % CHUNKS.1 == 0;
+            && memory.addr().get().is_multiple_of(CHUNKS.1);
         fits.then(|| Area {
             start: memory.cast::<u8>().as_ptr().expose_provenance() as u64,
             len: memory.len() as u64,

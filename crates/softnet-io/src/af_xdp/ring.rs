@@ -52,6 +52,11 @@ enum Memory {
     Heap(Box<[std::cell::UnsafeCell<u64>]>),
 }
 
+// SAFETY: the memory may be used from any thread; this only gives out its address.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
 impl Memory {
     fn start(&self) -> NonNull<u8> {
         match self {
@@ -110,9 +115,10 @@ impl<T: Entry> Ring<T> {
             .and_then(|bytes| bytes.checked_add(entries))
             .ok_or_else(wrong)?;
         let indexes = [Some(producer), Some(consumer), flags];
-        let inside = |at: usize| at % size_of::<u32>() == 0 && at <= len - size_of::<u32>();
+        let inside =
+            |at: usize| at.is_multiple_of(size_of::<u32>()) && at <= len - size_of::<u32>();
         if !size.is_power_of_two()
-            || entries % align_of::<T>() != 0
+            || !entries.is_multiple_of(align_of::<T>())
             || !indexes.into_iter().flatten().all(inside)
         {
             return Err(wrong());

@@ -33,8 +33,6 @@ const LONGEST_BATCH: Duration = Duration::from_micros(200);
 /// Bytes of an Ethernet header, and of a VLAN tag.
 const HEADER: usize = 14;
 const TAG: usize = 4;
-/// Tags that a frame may have beside what the MTU says.
-const TAGS: usize = 2;
 
 /// One transmit queue of a port.
 #[derive(Debug)]
@@ -176,13 +174,11 @@ fn copy(packet: Packet, pool: &Pool) -> Result<Packet, (DropReason, Packet)> {
     }
 }
 
-/// Longest frame with the tags of this one.
+/// Longest frame: one VLAN tag does not count, as for the kernel's own.
 fn longest(packet: &Packet, mtu: u32) -> usize {
-    let data = packet.data();
-    let is_tag = |at: &usize| matches!(data.get(*at..*at + 2), Some([0x81, 0] | [0x88, 0xa8]));
-    let places = (0..TAGS).map(|tag| HEADER - 2 + TAG * tag);
-    let tags = places.take_while(is_tag).count();
-    mtu as usize + HEADER + TAG * tags
+    let kind = packet.data().get(HEADER - 2..HEADER);
+    let is_tag = matches!(kind, Some([0x81, 0] | [0x88, 0xa8]));
+    mtu as usize + HEADER + if is_tag { TAG } else { 0 }
 }
 
 impl TxRing for AfXdpTx {
