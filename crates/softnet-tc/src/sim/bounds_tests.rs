@@ -76,7 +76,8 @@ fn case() -> impl Strategy<Value = Case> {
 impl Case {
     fn class(&self, leaf: &Leaf) -> HtbClassSpec {
         let (rate, ceil, burst, prio) = *leaf;
-        let rate = self.rate * rate / 16;
+        // Together no more than the class above: what leaves have by themselves they may send.
+        let rate = self.rate * rate / 16 / self.leaves.len() as u64;
         HtbClassSpec {
             ceil: rate.max(self.rate * ceil / 16),
             burst,
