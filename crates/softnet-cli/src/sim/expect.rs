@@ -10,12 +10,16 @@
 //! Rates and times have tc's units; loss is a share (`0.01`) or in percent (`1%`); `fair` is Jain's
 //! index, from 0 to 1. Flows of one name count together: their rates add up, of times the longest
 //! counts. Without a word for it, of times 99 of 100 are held against the bound.
+//!
+//! A bound that does not hold for the whole is held against each window of 100 ms, too, so that
+//! the result says when it was first broken.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
-use softnet_tc::sim::{ClassReport, FlowReport, Report, Sojourn, jain};
+use softnet::time::Time;
+use softnet_tc::sim::{ClassReport, FlowReport, Report, Sojourn, Window, jain};
 
 use crate::config::units;
 
@@ -60,7 +64,22 @@ pub(crate) struct Outcome<'a> {
     /// None: the figure does not exist.
     measured: Option<f64>,
     why: Option<String>,
+    /// None: no window alone broke the bound.
+    broken: Option<Broken>,
 }
+
+/// The first window in which a bound was broken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Broken {
+    from: Time,
+    until: Time,
+    measured: f64,
+}
+
+/// The least part of a second over which a rate is told, ns: half of a window.
+const LEAST_WINDOW: u64 = WINDOW / 2;
+/// Window in which bounds are held against results, ns.
+pub(super) const WINDOW: u64 = 100_000_000;
 
 const FIGURES: &str = "rate, loss, drops, marks, fair, sojourn or rtt";
 
@@ -230,41 +249,89 @@ impl Figure {
 }
 
 impl Expectation {
-    /// Holds the results against the bound. `port` is another name of the root.
+    /// Holds the results against the bound. `port` is another name of the root, and `broken` the
+    /// first window that broke the bound.
     pub(crate) fn check(
         &self,
         report: &Report,
         flows: &[FlowReport],
         port: Option<&str>,
+        broken: Option<Broken>,
     ) -> Outcome<'_> {
+        let measured = self.measure(&report.classes, flows, port);
+        Outcome {
+            expected: self,
+            measured: measured.as_ref().ok().copied(),
+            why: measured.err(),
+            broken,
+        }
+    }
+
+    /// The figure, or why there is none.
+    fn measure(
+        &self,
+        classes: &[ClassReport],
+        flows: &[FlowReport],
+        port: Option<&str>,
+    ) -> Result<f64, String> {
         let named: Vec<&FlowReport> = flows
             .iter()
             .filter(|flow| flow.name == self.subject)
             .collect();
         let class = match self.subject.as_str() {
-            name if name == "root" || Some(name) == port => report.classes.first(),
+            name if name == "root" || Some(name) == port => classes.first(),
             name => {
                 let handle = name.parse().ok();
-                let mut classes = report.classes.iter();
+                let mut classes = classes.iter();
                 classes.find(|class| {
                     Some(class.class) == handle
                         || (class.qdisc != softnet_tc::Handle::NONE && Some(class.qdisc) == handle)
                 })
             }
         };
-        let measured = match (named.as_slice(), class) {
+        match (named.as_slice(), class) {
             ([], None) => Err(format!(
                 "there is no class and no flow {:?}; flows have names by name=",
                 self.subject
             )),
             ([], Some(class)) => of_class(self.figure, class),
             (named, _) => of_flows(self.figure, named),
-        };
-        Outcome {
-            expected: self,
-            measured: measured.as_ref().ok().copied(),
-            why: measured.err(),
         }
+    }
+
+    /// A window that breaks the bound. `count` is what figures that are counts have come to in
+    /// the windows before.
+    pub(super) fn broken_in(
+        &self,
+        window: &Window,
+        port: Option<&str>,
+        count: &mut f64,
+    ) -> Option<Broken> {
+        let is_rate = matches!(self.figure, Figure::Rate | Figure::Fair);
+        let sends = |flow: &&FlowReport| !is_rate || flow.nanos >= LEAST_WINDOW;
+        let flows: Vec<FlowReport> = window.flows.iter().filter(sends).cloned().collect();
+        let is_flow = (window.flows.iter()).any(|flow| flow.name == self.subject);
+        let is_short = window.until.since(window.from).as_nanos() < LEAST_WINDOW.into();
+        if is_rate && (is_short || (is_flow && flows.is_empty())) {
+            return None;
+        }
+        let mut measured = self.measure(&window.classes, &flows, port).ok()?;
+        let holds = match self.figure {
+            Figure::Drops | Figure::Marks => {
+                *count += measured;
+                measured = *count;
+                // There may be more of them yet.
+                *count < self.least.0 || self.holds(*count)
+            }
+            // Nothing left.
+            Figure::Sojourn(_) | Figure::Rtt(_) if measured == 0.0 => true,
+            _ => self.holds(measured),
+        };
+        (!holds).then_some(Broken {
+            from: window.from,
+            until: window.until,
+            measured,
+        })
     }
 
     fn holds(&self, value: f64) -> bool {
@@ -294,11 +361,10 @@ fn of_flows(figure: Figure, flows: &[&FlowReport]) -> Result<f64, String> {
         let longest = flows.iter().map(|flow| of(flow)).max();
         longest.unwrap_or(0) as f64
     };
-    let dropped = |flow: &FlowReport| flow.sent.saturating_sub(flow.delivered);
     Ok(match figure {
         Figure::Rate => sum(|flow| flow.rate),
-        Figure::Drops => sum(dropped),
-        Figure::Loss => sum(dropped) / sum(|flow| flow.sent).max(1.0),
+        Figure::Drops => sum(|flow| flow.dropped),
+        Figure::Loss => sum(|flow| flow.dropped) / sum(|flow| flow.sent).max(1.0),
         Figure::Marks => sum(|flow| flow.marked),
         Figure::Fair => jain(flows.iter().map(|flow| flow.rate)),
         Figure::Sojourn(rank) => longest(&|flow| rank.of(&flow.sojourn)),
@@ -323,6 +389,11 @@ impl Outcome<'_> {
             "holds": self.holds(),
             "measured": self.measured,
             "why": self.why,
+            "first_broken": self.broken.filter(|_| !self.holds()).map(|broken| json!({
+                "from_ns": broken.from.0,
+                "until_ns": broken.until.0,
+                "measured": broken.measured,
+            })),
         })
     }
 
@@ -351,7 +422,7 @@ pub(crate) fn junit(outcomes: &[Outcome<'_>]) -> String {
     )
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
         match c {
@@ -391,9 +462,19 @@ impl fmt::Display for Outcome<'_> {
         };
         write!(
             f,
-            "failed: {text}: it is {measured}, off by {}",
+            "failed: {text}: it is {measured}, off by {}; ",
             figure.text(off)
-        )
+        )?;
+        match self.broken {
+            Some(broken) => write!(
+                f,
+                "first broken from {} to {} ({})",
+                super::output::time(broken.from.0),
+                super::output::time(broken.until.0),
+                figure.text(broken.measured)
+            ),
+            None => write!(f, "no window of 100 ms breaks it alone"),
+        }
     }
 }
 

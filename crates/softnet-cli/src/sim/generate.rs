@@ -20,6 +20,8 @@ pub(super) struct Generated {
     pub tcp: Option<Tcp>,
     /// The source port was given: connections count from it.
     pub has_port: bool,
+    /// Round-trip time without queues, if its packets are answered.
+    pub echo: Option<u64>,
 }
 
 /// TCP connections.
@@ -30,10 +32,17 @@ pub(super) struct Tcp {
     pub rtt: u64,
     pub ecn: bool,
     pub bytes: Option<u64>,
+    pub receive_window: Option<u64>,
+    /// Pages with pauses in between.
+    pub pages: bool,
 }
 
+/// Length of a ping's frame: 56 bytes of data, as ping sends.
+const PING: u16 = 98;
+
 const KEYS: &str = "name, rate, for, size, start, pattern, src, dst, sport, dport, dscp, prio, \
-                    mark, seed; of connections tcp, cc, rtt, ecn, bytes";
+                    mark, seed, on, off, ping; of connections tcp, web, cc, rtt, ecn, bytes, \
+                    rwnd";
 
 /// Reads a flow.
 pub(super) fn flow(text: &str) -> Result<Generated, String> {
@@ -44,7 +53,10 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
         rtt: 20_000_000,
         ecn: false,
         bytes: None,
+        receive_window: None,
+        pages: false,
     };
+    let (mut on_off, mut interval) = ((0, 0), None);
     let mut flow = Flow {
         rate: 0,
         size: 1514..=1514,
@@ -86,7 +98,18 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
             }
             "name" if value.is_empty() => return Err("the name is empty".to_owned()),
             "name" => name = value.to_owned(),
-            "tcp" => {
+            "on" => on_off.0 = units::time(value).map_err(|error| format!("on: {error}"))?,
+            "off" => on_off.1 = units::time(value).map_err(|error| format!("off: {error}"))?,
+            "ping" => {
+                let every = units::time(value).map_err(|error| format!("ping: {error}"))?;
+                interval = Some(every.max(1));
+            }
+            "rwnd" => {
+                let bytes = units::size(value).map_err(|error| format!("rwnd: {error}"))?;
+                tcp.receive_window = Some(bytes);
+            }
+            "tcp" | "web" => {
+                tcp.pages = key == "web";
                 let count = value.parse().ok().filter(|n| (1..=10_000).contains(n));
                 tcp.count = count.ok_or_else(|| number("a number from 1 to 10000"))?;
             }
@@ -120,14 +143,41 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
         }
     }
     let has = |key| seen.contains(&key);
-    let is_tcp = has("tcp");
-    for key in ["cc", "rtt", "ecn", "bytes"] {
-        if has(key) && !is_tcp {
+    let is_tcp = has("tcp") || has("web");
+    for key in ["cc", "rtt", "ecn", "bytes", "rwnd"] {
+        let is_of_pings = key == "rtt" && has("ping");
+        if has(key) && !is_tcp && !is_of_pings {
             return Err(format!("{key} is of connections; add tcp=1"));
         }
     }
+    for (one, other) in [
+        ("tcp", "web"),
+        ("bytes", "web"),
+        ("ping", "rate"),
+        ("ping", "pattern"),
+        ("on", "pattern"),
+        ("ping", "on"),
+    ] {
+        if has(one) && has(other) {
+            return Err(format!("{one} and {other} exclude each other"));
+        }
+    }
+    if has("on") != has("off") {
+        return Err("on and off belong together, as in on=1s,off=500ms".to_owned());
+    }
+    if has("on") {
+        let (on, off) = on_off;
+        flow.pattern = Pattern::OnOff { on, off };
+    }
+    if let Some(interval) = interval {
+        if !has("size") {
+            flow.size = PING..=PING;
+        }
+        let size = u128::from(*flow.size.start());
+        flow.rate = u64::try_from(size * 1_000_000_000 / u128::from(interval)).unwrap_or(u64::MAX);
+    }
     if is_tcp {
-        for key in ["rate", "size", "pattern"] {
+        for key in ["rate", "size", "pattern", "on", "ping"] {
             if has(key) {
                 return Err(format!(
                     "{key} is not for connections: they send what they may"
@@ -139,7 +189,7 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
         (flow.rate, flow.destination.1) = (1, if has("dport") { flow.destination.1 } else { 80 });
     }
     for key in ["rate", "for"] {
-        let is_needed = key != "rate" || !is_tcp;
+        let is_needed = key != "rate" || !(is_tcp || has("ping"));
         if is_needed && !has(key) {
             return Err(format!(
                 "`{key}` is missing; a flow is written like rate=8mbit,for=10s"
@@ -151,6 +201,7 @@ pub(super) fn flow(text: &str) -> Result<Generated, String> {
     Ok(Generated {
         name,
         has_port: has("sport"),
+        echo: interval.map(|_| tcp.rtt),
         tcp: is_tcp.then_some(tcp),
         flow,
     })
@@ -191,6 +242,20 @@ mod tests {
         );
         let dctcp = flow("tcp=1,cc=dctcp,for=1s").expect("a connection").tcp;
         assert!(dctcp.expect("a connection").ecn);
+    }
+
+    #[test]
+    fn senders_that_pause_in_words() {
+        let ping = flow("ping=20ms,for=1s,rtt=5ms").expect("pings");
+        assert_eq!((ping.echo, ping.tcp), (Some(5_000_000), None));
+        assert_eq!((ping.flow.rate, ping.flow.size), (4900, 98..=98));
+        let web = flow("web=3,for=1s,rwnd=64k").expect("pages").tcp;
+        let web = web.expect("connections");
+        assert_eq!((web.count, web.pages), (3, true));
+        assert_eq!(web.receive_window, Some(65_536));
+        let talk = flow("rate=1mbit,for=1s,on=1s,off=1500ms").expect("a flow");
+        let (on, off) = (1_000_000_000, 1_500_000_000);
+        assert_eq!(talk.flow.pattern, Pattern::OnOff { on, off });
     }
 
     #[test]
@@ -235,6 +300,12 @@ mod tests {
             ("tcp=1,for=1s,cc=vegas", "reno, cubic, dctcp or bbr"),
             ("tcp=1", "`for` is missing"),
             ("tcp=1,for=1s,ecn=1", "on or off"),
+            ("tcp=1,web=2,for=1s", "tcp and web exclude"),
+            ("tcp=1,for=1s,ping=1s", "ping is not for connections"),
+            ("rate=1mbit,for=1s,on=1s", "on and off belong together"),
+            ("rate=1mbit,for=1s,on=0,off=1s", "longer than nothing"),
+            ("ping=1s,rate=1mbit,for=1s", "ping and rate exclude"),
+            ("rate=1mbit,for=1s,rwnd=64k", "rwnd is of connections"),
         ] {
             let error = flow(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

@@ -1,14 +1,18 @@
 //! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture, by flows, or by connections
 //! that react. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes captures,
 //! [`generate`] reads flows, [`script`] runs a script for its tree, [`expect`] holds results
-//! against bounds, [`output`] prints.
+//! against bounds, [`watch`] says when they were first broken, [`output`] prints, [`svg`] draws.
 
 mod capture;
 mod expect;
+mod explain;
 mod generate;
 mod output;
 mod outside;
 mod script;
+mod series;
+mod svg;
+mod watch;
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +21,8 @@ use serde_json::{Value, json};
 use softnet::mem::{Packet, Pool, PoolConfig};
 use softnet::time::Time;
 use softnet::wire::Network;
-use softnet_tc::sim::{Connection, FlowReport, Report, SimLink, Simulator, World};
-use softnet_tc::{QdiscEnv, QdiscSpec, Tree};
+use softnet_tc::sim::{Connection, Cpus, Flow, FlowReport, Report, SimLink, Simulator, World};
+use softnet_tc::{QdiscEnv, QdiscSpec, SpecError, Tree};
 
 use crate::config::{self, units};
 use crate::failure::{Exit, Failure};
@@ -28,6 +32,7 @@ use capture::{CaptureReader, CaptureWriter};
 pub(crate) use expect::Expectation;
 use generate::Generated;
 use outside::Outside;
+use watch::Watch;
 
 pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
                                [[class]] for each `tc class add` and one [[filter]] for each `tc \
@@ -60,6 +65,8 @@ A flow to generate is a list of KEY=VALUE with tc's units:
   dscp, prio, mark       of its packets
   seed                   of what is random in it
   name                   what results and expectations call it
+  on, off                it sends at the rate for a while, then not for another
+  ping                   how far apart packets are that are answered, without a rate; with rtt
 
 TCP connections, which react to loss, marks and delay, are a list, too:
 
@@ -68,6 +75,8 @@ TCP connections, which react to loss, marks and delay, are a list, too:
   rtt                    round-trip time without queues; 20ms by default
   ecn                    on or off (the default; dctcp always has it)
   bytes                  what each sends at most
+  rwnd                   what the receiver has room for; 6m by default
+  web                    how many, in place of tcp: users who ask for pages with pauses
   name, start, src, ...  as above
 
 An expectation is a subject, a figure and a bound:
@@ -75,7 +84,8 @@ An expectation is a subject, a figure and a bound:
   root | CLASS | PORT | a flow's name
   rate | loss | drops | marks | fair | sojourn [p99] | rtt [p99]
   < VALUE, <= VALUE, > VALUE, >= VALUE, = VALUE or VALUE..VALUE
-  (of times mean, p50, p90, p99, p999 or max; p99 where none is named)
+  (of times mean, p50, p90, p99, p999 or max; p99 where none is named;
+  percentiles are right to 0.8 %)
 
   softnet sim --tree tree.toml --generate rate=8mbit,for=10s \\
       --generate rate=1mbit,for=10s,size=100,dport=53
@@ -121,6 +131,24 @@ pub(crate) struct Options {
     /// Write what came of the expectations in JUnit's format
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Draw rate, delay and drops of each class over time, and the distribution of its sojourn
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Tell the story of the Nth packet that arrives: which filters looked at it, where it went,
+    /// what it waited for and who left before it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    explain: Option<u64>,
+    /// Simulated CPUs, each with a transmit queue and an instance of the tree, as a port with
+    /// `parallel = true` has
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    cpus: Option<u16>,
+    /// Delay with which a CPU begins, in 99 of 100 cases at most, like p99=200us; it is
+    /// exponentially distributed
+    #[arg(long, value_name = "p99=TIME", requires = "cpus", value_parser = stall)]
+    stall: Option<u64>,
+    /// Share of the flows that the first CPU sends, like 90%; without it all have equal parts
+    #[arg(long, value_name = "SHARE", requires = "cpus", value_parser = skew)]
+    skew: Option<f64>,
     /// Seed of what is random in flows, instead of their own
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -152,6 +180,23 @@ pub(crate) struct Options {
     json: bool,
 }
 
+fn stall(text: &str) -> Result<u64, String> {
+    let time = text
+        .strip_prefix("p99=")
+        .ok_or("it is written like p99=200us")?;
+    units::time(time).map_err(|error| error.to_string())
+}
+
+fn skew(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 100.0),
+        None => (text, 1.0),
+    };
+    let share = number.parse::<f64>().map(|number| number / scale);
+    let share = share.ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "it is a share like 0.9 or 90%".to_owned())
+}
+
 fn link_rate(text: &str) -> Result<u64, String> {
     match units::rate(text) {
         Ok(0) => Err("the link needs a rate of at least one byte per second".to_owned()),
@@ -163,35 +208,49 @@ fn link_rate(text: &str) -> Result<u64, String> {
 /// Runs the policy, and another beside it if one is named, and holds the results against what is
 /// expected.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    // Hashes are to be the same on every run.
+    softnet::wire::use_fixed_key();
     let mut expected = options.expect.clone();
-    let mut results = vec![of(options, policy(options, &mut expected)?)?];
-    if let Some(path) = &options.compare {
-        results.push(of(options, tree_file(path)?)?);
-    }
+    let first = policy(options, &mut expected)?;
     let port = options.port.as_deref().or(options.dev.as_deref());
-    let check = |(report, flows, _): &Simulated| {
+    let watch = || Watch::new(&expected, port, options.svg.is_some(), options.explain);
+    let mut watches = vec![watch()];
+    let mut results = vec![of(options, first, &mut watches[0])?];
+    if let Some(path) = &options.compare {
+        watches.push(watch());
+        results.push(of(options, tree_file(path)?, &mut watches[1])?);
+    }
+    let check = |((report, flows, _), watch): (&Simulated, &Watch<'_>)| {
         let outcomes = expected
             .iter()
-            .map(|expected| expected.check(report, flows, port));
+            .zip(watch.broken())
+            .map(|(expected, broken)| expected.check(report, flows, port, *broken));
         outcomes
             .map(|outcome| (outcome.holds(), outcome.json(), outcome.to_string()))
             .collect()
     };
-    let outcomes: Vec<Vec<(bool, Value, String)>> = results.iter().map(check).collect();
+    let outcomes: Vec<Vec<(bool, Value, String)>> =
+        results.iter().zip(&watches).map(check).collect();
     let failed = outcomes
         .iter()
         .flatten()
         .filter(|(holds, ..)| !holds)
         .count();
-    let told = |(report, flows, outside): &Simulated, outcomes: &[(bool, Value, String)]| {
+    let told = |(report, flows, outside): &Simulated,
+                outcomes: &[(bool, Value, String)],
+                watch: &Watch<'_>| {
         let mut object = output::json(report, flows, *outside);
         object["expectations"] = outcomes.iter().map(|(_, json, _)| json.clone()).collect();
+        if let Some(story) = watch.story_json() {
+            object["explained"] = story;
+        }
         object
     };
     let text = match (options.json, results.as_slice(), outcomes.as_slice()) {
-        (true, [one], [of]) => format!("{:#}\n", told(one, of)),
+        (true, [one], [of]) => format!("{:#}\n", told(one, of, &watches[0])),
         (true, ..) => {
-            let all = results.iter().zip(&outcomes).map(|(one, of)| told(one, of));
+            let all = results.iter().zip(&outcomes).zip(&watches);
+            let all = all.map(|((one, of), watch)| told(one, of, watch));
             format!("{:#}\n", json!({ "compared": all.collect::<Vec<_>>() }))
         }
         (false, ..) => {
@@ -203,7 +262,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                     (.., Some(other)) => format!("\n{}\n", other.display()),
                 };
                 let lines: String = of.iter().map(|(.., text)| format!("{text}\n")).collect();
-                head + &output::table(report, flows, *outside) + &lines
+                head + &output::table(report, flows, *outside) + &lines + &watches[place].story()
             });
             texts.collect()
         }
@@ -214,9 +273,26 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let (report, flows, _) = &results[0];
         let outcomes: Vec<_> = expected
             .iter()
-            .map(|expected| expected.check(report, flows, port))
+            .zip(watches[0].broken())
+            .map(|(expected, broken)| expected.check(report, flows, port, *broken))
             .collect();
         std::fs::write(path, expect::junit(&outcomes)).map_err(|error| {
+            Failure::because(Exit::Failure, path.display().to_string(), &error)
+        })?;
+    }
+    if let Some(path) = &options.svg {
+        let names = ["the policy".to_owned()].into_iter();
+        let names = names.chain(
+            options
+                .compare
+                .iter()
+                .map(|path| path.display().to_string()),
+        );
+        let drawn = names.zip(&results).zip(&watches);
+        let drawn: Vec<_> = drawn
+            .filter_map(|((name, (report, ..)), watch)| Some((name, report, watch.series()?)))
+            .collect();
+        std::fs::write(path, svg::draw(&drawn)).map_err(|error| {
             Failure::because(Exit::Failure, path.display().to_string(), &error)
         })?;
     }
@@ -264,7 +340,7 @@ fn tree_file(path: &Path) -> Result<QdiscSpec, Failure> {
 /// Result of a simulation.
 type Simulated = (Report, Vec<FlowReport>, Outside);
 
-fn of(options: &Options, spec: QdiscSpec) -> Result<Simulated, Failure> {
+fn of(options: &Options, spec: QdiscSpec, watch: &mut Watch<'_>) -> Result<Simulated, Failure> {
     let failed =
         |what: &str, error: &dyn std::error::Error| Failure::because(Exit::Failure, what, error);
     let pool = Pool::new(PoolConfig {
@@ -273,7 +349,11 @@ fn of(options: &Options, spec: QdiscSpec) -> Result<Simulated, Failure> {
     })
     .map_err(|error| failed("cannot have so many buffers", &error))?;
     let env = QdiscEnv::new(&pool);
-    let tree = Tree::build(spec, &env)
+    let link = SimLink {
+        rate: options.link,
+        ..SimLink::default()
+    };
+    let simulator = simulator(options, spec, &env, link)
         .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;
     let mut capture = match &options.pcap {
         Some(path) => Some(CaptureReader::open(path)?),
@@ -289,12 +369,9 @@ fn of(options: &Options, spec: QdiscSpec) -> Result<Simulated, Failure> {
         Some(out) => out.write(time, packet),
         None => Ok(()),
     };
-    let link = SimLink {
-        rate: options.link,
-        ..SimLink::default()
-    };
-    let mut world = World::new(Simulator::new(tree, link), &pool);
+    let mut world = World::new(simulator, &pool);
     senders(options, &mut world)?;
+    watch.begin(&mut world);
     let mut outside = Outside::default();
     while let Some(capture) = &mut capture {
         let Some(time) = capture.next_time()? else {
@@ -303,6 +380,7 @@ fn of(options: &Options, spec: QdiscSpec) -> Result<Simulated, Failure> {
         // Of what happens at the same time the capture's packets come before senders'.
         while world.due().is_some_and(|next| next < time) {
             world.step(&mut depart)?;
+            watch.look(&mut world);
         }
         if let Some(mut packet) = capture.take(&pool, &mut outside) {
             if options.tos_priority {
@@ -313,13 +391,41 @@ fn of(options: &Options, spec: QdiscSpec) -> Result<Simulated, Failure> {
     }
     while world.due().is_some() {
         world.step(&mut depart)?;
+        watch.look(&mut world);
     }
+    watch.end(&mut world);
     outside.no_buffer += world.no_buffer;
     let (report, flows) = world.finish(&mut depart)?;
     if let Some(out) = out {
         out.finish()?;
     }
     Ok((report, flows, outside))
+}
+
+/// The tree, on as many CPUs as it is to have.
+fn simulator(
+    options: &Options,
+    spec: QdiscSpec,
+    env: &QdiscEnv,
+    link: SimLink,
+) -> Result<Simulator, SpecError> {
+    let Some(count) = options.cpus else {
+        return Ok(Simulator::new(Tree::build(spec, env)?, link));
+    };
+    let cpus = Cpus {
+        count: count.into(),
+        stall: options.stall.unwrap_or(0),
+        skew: options.skew,
+        seed: options.seed.unwrap_or(1),
+    };
+    let simulator = Simulator::parallel(spec, cpus, env, link)?;
+    if simulator.cpus() < cpus.count {
+        note(format_args!(
+            "this tree has {} instances at most: so many CPUs send",
+            simulator.cpus()
+        ));
+    }
+    Ok(simulator)
 }
 
 /// Adds what is to be generated.
@@ -335,6 +441,7 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
             flow,
             tcp,
             has_port,
+            echo,
         } = generated;
         let mut flow = flow.clone();
         if let Some(seed) = options.seed {
@@ -345,10 +452,14 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
                 flow.source.1 = port;
                 port = port.wrapping_add(1);
             }
-            world.add_flow(name, flow).map_err(wrong)?;
+            let added = match echo {
+                Some(rtt) => world.add_pings(name, flow, *rtt),
+                None => world.add_flow(name, flow),
+            };
+            added.map_err(wrong)?;
             continue;
         };
-        for _ in 0..tcp.count {
+        for number in 0..tcp.count {
             if !has_port {
                 flow.source.1 = port;
                 port = port.wrapping_add(1);
@@ -360,7 +471,13 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
                 start: flow.start,
                 duration: flow.duration,
                 bytes: tcp.bytes,
-                flow: flow.clone(),
+                receive_window: tcp.receive_window,
+                pages: tcp.pages,
+                flow: Flow {
+                    // Each has pages of its own.
+                    seed: flow.seed.wrapping_add(u64::from(number) << 32),
+                    ..flow.clone()
+                },
             };
             let name = if name.is_empty() { "tcp" } else { name };
             world.add_connection(name, connection).map_err(wrong)?;

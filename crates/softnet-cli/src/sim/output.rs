@@ -194,6 +194,7 @@ pub(super) fn json(report: &Report, flows: &[FlowReport], outside: Outside) -> V
                 "name": flow.name,
                 "sent": flow.sent,
                 "delivered": flow.delivered,
+                "dropped": flow.dropped,
                 "bytes": flow.bytes,
                 "rate_bps": flow.rate,
                 "marked": flow.marked,

@@ -31,6 +31,13 @@ impl ClassCounters {
         QdiscStats::from_words(words)
     }
 
+    /// Wire packets that left, and frames refused.
+    #[inline]
+    pub(crate) fn left_and_refused(&self) -> (u64, u64) {
+        let one = |stat| self.stats.get_one(at(stat));
+        (one(QdiscStat::packets), one(QdiscStat::drops))
+    }
+
     pub(crate) fn reset(&self) {
         self.stats.set([0; WORDS]);
     }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use super::tcp::MSS;
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
-use softnet::wire::{checksum, fold, pseudo_header, sum_bytes};
+
+use super::frame::Template;
 
 /// Protocol numbers.
 pub(super) const TCP: u8 = 6;
@@ -17,6 +17,9 @@ const HEADERS_V6: u16 = 14 + 40 + 8;
 /// The longest frame that is generated: what fits a packet buffer of 2 KiB.
 const MAX_SIZE: u16 = 1700;
 
+/// Flows and connections that can be told apart.
+pub(super) const MAX_FLOWS: usize = u16::MAX as usize;
+
 /// When the packets of a flow come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
@@ -26,12 +29,20 @@ pub enum Pattern {
     Poisson,
     /// In bursts of so many packets at once, as far apart as the rate asks for.
     Bursts(u32),
+    /// At equal distances in bytes for `on` nanoseconds, then none for `off`, and so on. The rate
+    /// is that of the former.
+    OnOff {
+        /// Nanoseconds in which packets come.
+        on: u64,
+        /// Nanoseconds in which none do.
+        off: u64,
+    },
 }
 
 /// A flow to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Mean rate in bytes per second.
+    /// Mean rate in bytes per second; with [`Pattern::OnOff`], of the time in which packets come.
     pub rate: u64,
     /// Frame length in bytes; where it is a range, each length is as likely as the others.
     pub size: RangeInclusive<u16>,
@@ -73,11 +84,22 @@ pub enum FlowError {
     /// A burst without packets.
     #[error("a burst has at least one packet")]
     Burst,
+    /// Packets come for no time at all.
+    #[error("`on` must be longer than nothing")]
+    On,
+    /// Addresses, ports and protocol of another one.
+    #[error(
+        "addresses, ports and protocol are those of another flow; give it another source port"
+    )]
+    Same,
+    /// More than can be told apart.
+    #[error("there are more than {MAX_FLOWS} flows and connections")]
+    Many,
 }
 
 /// A sequence of equally distributed numbers (SplitMix64, Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -92,11 +114,14 @@ impl Random {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u32
     }
 
+    /// Above 0 and up to 1, with 53 bits.
+    pub(super) fn uniform(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Exponentially distributed with mean 1.
-    fn exponential(&mut self) -> f64 {
-        // 53 bits, never 0.
-        let uniform = ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-        -uniform.ln()
+    pub(super) fn exponential(&mut self) -> f64 {
+        -self.uniform().ln()
     }
 }
 
@@ -135,6 +160,9 @@ impl Flow {
         if self.pattern == Pattern::Bursts(0) {
             return Err(FlowError::Burst);
         }
+        if matches!(self.pattern, Pattern::OnOff { on: 0, .. }) {
+            return Err(FlowError::On);
+        }
         Ok(Arrivals {
             flow: self.clone(),
             random: Random(self.seed),
@@ -147,84 +175,8 @@ impl Flow {
     /// A frame of `len` bytes of this flow, with right checksums; `None` if the pool has no buffer
     /// that holds it.
     pub fn packet(&self, len: u16, pool: &Pool) -> Option<Packet> {
-        let v4 = self.source.0.is_ipv4();
-        let payload = len.checked_sub(14 + if v4 { 20 } else { 40 })?;
-        let mut header = [0; 8];
-        header[4..6].copy_from_slice(&payload.to_be_bytes());
-        self.frame(UDP, &mut header, 6, payload, 0, pool)
+        Template::datagrams(self, len)?.packet(len, pool)
     }
-
-    /// A frame with a transport header, whose ports and checksum are filled in, and zeros behind
-    /// it: `payload` bytes in all.
-    fn frame(
-        &self,
-        protocol: u8,
-        header: &mut [u8],
-        sum_at: usize,
-        payload: u16,
-        ecn: u8,
-        pool: &Pool,
-    ) -> Option<Packet> {
-        let (source, destination) = match (self.source.0, self.destination.0) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => (a.octets().to_vec(), b.octets().to_vec()),
-            (IpAddr::V6(a), IpAddr::V6(b)) => (a.octets().to_vec(), b.octets().to_vec()),
-            _ => return None,
-        };
-        let v4 = source.len() == 4;
-        let start = 14 + if v4 { 20 } else { 40 };
-        let len = start + usize::from(payload);
-        if usize::from(payload) < header.len() {
-            return None;
-        }
-        let class = self.dscp << 2 | ecn;
-        let mut frame = vec![0; len];
-        // Locally administered stations 2 and 1.
-        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0, 0]);
-        if v4 {
-            frame[12..14].copy_from_slice(&[0x08, 0x00]);
-            frame[14..16].copy_from_slice(&[0x45, class]);
-            frame[16..18].copy_from_slice(&(payload + 20).to_be_bytes());
-            frame[22..24].copy_from_slice(&[64, protocol]);
-            frame[26..30].copy_from_slice(&source);
-            frame[30..34].copy_from_slice(&destination);
-            let sum = checksum(&frame[14..34]);
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
-        } else {
-            frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-            frame[14..16].copy_from_slice(&[0x60 | class >> 4, class << 4]);
-            frame[18..20].copy_from_slice(&payload.to_be_bytes());
-            frame[20..22].copy_from_slice(&[protocol, 64]);
-            frame[22..38].copy_from_slice(&source);
-            frame[38..54].copy_from_slice(&destination);
-        }
-        header[0..2].copy_from_slice(&self.source.1.to_be_bytes());
-        header[2..4].copy_from_slice(&self.destination.1.to_be_bytes());
-        // The data are zeros.
-        let sum =
-            pseudo_header(&source, &destination, protocol, u32::from(payload)) + sum_bytes(header);
-        let sum = match !fold(sum) {
-            0 if protocol == UDP => 0xffff,
-            sum => sum,
-        };
-        header[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());
-        frame[start..start + header.len()].copy_from_slice(header);
-        let mut packet = pool.alloc().ok()?;
-        packet.set_priority(self.priority);
-        packet.set_mark(self.mark);
-        packet.append(&frame).then_some(packet)
-    }
-}
-
-/// A full segment of a connection with these addresses, its number where the sequence number is;
-/// `None` if the pool has no buffer that holds it.
-pub(super) fn segment(flow: &Flow, number: u32, ecn: u8, pool: &Pool) -> Option<Packet> {
-    // 32 bytes with the timestamp option of RFC 7323.
-    let mut header = [0; 32];
-    header[4..8].copy_from_slice(&number.to_be_bytes());
-    header[12..16].copy_from_slice(&[0x80, 0x10, 0xff, 0xff]);
-    header[20..24].copy_from_slice(&[1, 1, 8, 10]);
-    let payload = header.len() as u16 + MSS as u16;
-    flow.frame(TCP, &mut header, 16, payload, ecn, pool)
 }
 
 impl Iterator for Arrivals {
@@ -232,7 +184,10 @@ impl Iterator for Arrivals {
     type Item = (Time, u16);
 
     fn next(&mut self) -> Option<(Time, u16)> {
-        let nanos = u64::try_from(self.at / u128::from(self.flow.rate)).ok()?;
+        let mut nanos = u64::try_from(self.at / u128::from(self.flow.rate)).ok()?;
+        if let Pattern::OnOff { on, off } = self.flow.pattern {
+            nanos = nanos.saturating_add((nanos / on).saturating_mul(off));
+        }
         if nanos >= self.flow.duration {
             return None;
         }
@@ -240,7 +195,7 @@ impl Iterator for Arrivals {
         let len = least + self.random.below(u32::from(most - least) + 1) as u16;
         let bytes = u128::from(len) * 1_000_000_000;
         match self.flow.pattern {
-            Pattern::Constant => self.at += bytes,
+            Pattern::Constant | Pattern::OnOff { .. } => self.at += bytes,
             Pattern::Poisson => self.at += (bytes as f64 * self.random.exponential()) as u128,
             Pattern::Bursts(count) => {
                 self.in_burst += 1;

@@ -8,6 +8,7 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use softnet::mem::Pool;
 use softnet::stats::DropReason;
 use softnet::testing::{frame, pool};
+use softnet::time::Time;
 
 use super::*;
 use crate::*;
@@ -83,10 +84,10 @@ fn g3_tbf_in_virtual_time() {
     assert_eq!(root.drops, [(DropReason::QdiscLimit, 3)]);
     // 9 failed attempts of senders, and one timer for each but the last packet that waits.
     assert_eq!((root.stats.packets, root.stats.overlimits), (9, 9 + 5));
-    assert_eq!(
-        (root.sojourn.p50, root.sojourn.max),
-        (2 * SECOND / 10, 6 * SECOND / 10)
-    );
+    // Percentiles are known to 0.8 %.
+    let off = root.sojourn.p50.abs_diff(2 * SECOND / 10);
+    assert!(off * 125 < 2 * SECOND / 10, "{:?}", root.sojourn);
+    assert_eq!(root.sojourn.max, 6 * SECOND / 10);
     assert_eq!((report.span, root.rate), (6 * SECOND / 10, 120_000));
     assert_eq!(pool.stats().free, 64);
 }
@@ -218,4 +219,148 @@ fn flows_keep_their_rate_and_are_well_formed() {
     );
     assert_eq!(error(|f| f.dscp = 64), FlowError::Dscp);
     assert_eq!(error(|f| f.pattern = Pattern::Bursts(0)), FlowError::Burst);
+}
+
+/// Hashes are not those of the process, which differ from run to run: what is written here is what
+/// came out once.
+#[test]
+fn flows_fall_into_the_same_queues_on_every_run() {
+    let pool = pool(256);
+    let spec = FqCodelSpec {
+        flows: 4,
+        limit: 24,
+        ..FqCodelSpec::default()
+    };
+    let env = QdiscEnv {
+        seed: 1,
+        ..QdiscEnv::new(&pool)
+    };
+    let tree = Tree::build(QdiscSpec::FqCodel(spec), &env).unwrap();
+    let link = SimLink {
+        rate: Some(1000),
+        cost: LinkCost::default(),
+    };
+    let mut sim = Simulator::new(tree, link);
+    let mut order = Vec::new();
+    let mut depart = |_: Time, packet: &Packet| {
+        order.push(packet.mark());
+        Ok::<(), Infallible>(())
+    };
+    for n in 0..24 {
+        let flow = Flow {
+            source: ([10, 0, 0, 1].into(), n as u16 % 8),
+            mark: n,
+            ..flow()
+        };
+        let Ok(()) = sim.arrive(flow.packet(100, &pool).unwrap(), Time(0), &mut depart);
+    }
+    let Ok(_) = sim.finish(&mut depart);
+    assert_eq!(order, ORDER);
+}
+
+/// The order in which packets of eight flows leave four queues; CoDel drops the others.
+const ORDER: [u32; 21] = [
+    0, 1, 17, 2, 8, 12, 16, 18, 20, 3, 5, 11, 13, 19, 21, 6, 7, 14, 15, 22, 23,
+];
+
+fn matchall(class: &str, actions: &[&str]) -> FilterSpec {
+    let actions = actions
+        .iter()
+        .map(|text| Action::new(text.parse().unwrap()));
+    FilterSpec {
+        actions: actions.collect(),
+        ..FilterSpec::new(FilterKind::Matchall, class.parse().unwrap())
+    }
+}
+
+/// There is no other link: what is redirected there is dropped, and copies are as if they had not
+/// been made.
+#[test]
+fn what_goes_elsewhere_is_accounted_for() {
+    for (actions, left) in [
+        ("mirred egress redirect blockid 3", 0),
+        ("mirred egress mirror blockid 3", 5),
+    ] {
+        let pool = pool(64);
+        let mut spec = TreeSpec::new();
+        let prio = QdiscSpec::Prio(PrioSpec::default());
+        spec.add(Handle::ROOT, "1:".parse().unwrap(), prio).unwrap();
+        spec.put_filter(FilterOp::Add, matchall("1:2", &[actions]))
+            .unwrap();
+        let tree = Tree::build(spec, &QdiscEnv::new(&pool)).unwrap();
+        let sim = Simulator::new(tree, SimLink::default());
+        let arrivals = (0..5).map(|n| (n, frame(&pool, 1, 2, 100, n as u32)));
+        let (sent, report) = run(sim, arrivals.collect());
+        assert_eq!((sent.len(), report.offered.0), (left, 5), "{actions}");
+        let lost: Vec<_> = (left < 5)
+            .then_some((DropReason::NoForward, 5))
+            .into_iter()
+            .collect();
+        assert_eq!(report.drops, lost, "{actions}");
+        assert_eq!(pool.stats().free, 64, "{actions}");
+    }
+}
+
+/// Filters of `clsact` for what leaves run before the tree; changed ones from then on.
+#[test]
+fn clsact_drops_before_the_tree() {
+    let pool = pool(64);
+    let mut spec = TreeSpec::new();
+    let fifo = QdiscSpec::Pfifo { limit: 100 };
+    spec.add(Handle::ROOT, "1:".parse().unwrap(), fifo).unwrap();
+    let mut hook = Hook::new(HookKind::Clsact);
+    let filter = FilterSpec {
+        parent: Side::Egress.parent(),
+        class: None,
+        ..matchall("1:1", &["gact drop"])
+    };
+    let egress = &mut hook.side_mut(Side::Egress).filters;
+    egress.put(FilterOp::Add, filter).unwrap();
+    spec.set_hook(Some(hook)).unwrap();
+    let tree = Tree::build(spec, &QdiscEnv::new(&pool)).unwrap();
+    let mut sim = Simulator::new(tree, SimLink::default());
+    let mut ignore = |_: Time, _: &Packet| Ok::<(), Infallible>(());
+    let Ok(()) = sim.arrive(frame(&pool, 1, 2, 100, 1), Time(1), &mut ignore);
+    let (tree, cx) = sim.tree();
+    tree.edit(cx).set_hook(None).unwrap();
+    let (sent, report) = run(sim, vec![(2, frame(&pool, 1, 2, 100, 2))]);
+    assert_eq!(sent, [(2, 2)]);
+    assert_eq!(report.drops, [(DropReason::FilterDrop, 1)]);
+    assert_eq!((report.offered.0, report.root().packets), (2, 1));
+}
+
+/// The classes of packets are found whatever class a flow's packet before took, and whatever
+/// changes in the tree; drops of several classes at once are told apart.
+#[test]
+fn packets_count_where_they_were() {
+    let pool = pool(64);
+    let nodes = [
+        ("root", "1:", QdiscSpec::Prio(PrioSpec::default())),
+        ("1:1", "10:", QdiscSpec::Prio(PrioSpec::default())),
+        ("10:1", "11:", QdiscSpec::Pfifo { limit: 100 }),
+    ];
+    let mut sim = Simulator::new(tree(&nodes, &pool), SimLink::default());
+    let mut ignore = |_: Time, _: &Packet| Ok::<(), Infallible>(());
+    // One flow, whose packets take turns.
+    for n in 0..30 {
+        let mut packet = frame(&pool, 1, 2, 100, n);
+        packet.set_priority([6, 0, 2][n as usize % 3]);
+        let Ok(()) = sim.arrive(packet, Time(n.into()), &mut ignore);
+    }
+    let (tree, cx) = sim.tree();
+    let mut tree = tree.edit(cx);
+    tree.delete("11:".parse().unwrap()).unwrap();
+    let mut packet = frame(&pool, 1, 2, 100, 30);
+    packet.set_priority(6);
+    let Ok(()) = sim.arrive(packet, Time(30), &mut ignore);
+    let Ok(report) = sim.finish(&mut ignore);
+    let frames = |name: &str| {
+        let mut classes = report.classes.iter();
+        let class = classes.find(|c| c.class == name.parse().unwrap()).unwrap();
+        assert_eq!(class.fair, 1.0);
+        class.sojourn.frames
+    };
+    assert_eq!(frames("root"), 31);
+    assert_eq!(["1:1", "1:2", "1:3"].map(frames), [11, 10, 10]);
+    assert_eq!(["10:1", "10:2", "10:3"].map(frames), [11, 0, 0]);
 }

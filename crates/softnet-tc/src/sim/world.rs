@@ -6,17 +6,20 @@
 //! run.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
-use std::iter::Peekable;
+use std::collections::{BinaryHeap, HashSet};
 use std::net::IpAddr;
 
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
+use softnet::wire::network_offset;
 
-use super::flow::{Arrivals, Flow, FlowError};
-use super::report::{Report, Sojourn};
-use super::tcp::{Acknowledgment, Algorithm, MSS, Receiver, Sender};
-use super::{Simulator, flow};
+use super::flow::{Arrivals, Flow, FlowError, Random};
+use super::flows::{FlowReport, Seen};
+use super::frame::Template;
+use super::report::Report;
+use super::tcp::{Acknowledgment, Algorithm, MSS, RECEIVE_WINDOW, Receiver, Sender};
+use super::windows::Windows;
+use super::{Simulator, flow, is_marked};
 
 /// A connection to simulate.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,77 +37,39 @@ pub struct Connection {
     pub duration: u64,
     /// Bytes that it sends at most.
     pub bytes: Option<u64>,
+    /// Bytes that the receiver has room for; as much as Linux grows to if none are given.
+    pub receive_window: Option<u64>,
+    /// Pages are sent, with pauses in between.
+    pub pages: bool,
     /// Addresses, ports and marks of its packets. Rate, size and pattern have no meaning.
     pub flow: Flow,
-}
-
-/// Fate of a flow or connection.
-#[derive(Clone, Debug)]
-pub struct FlowReport {
-    /// Name of the flow.
-    pub name: String,
-    /// Packets that it sent into the tree.
-    pub sent: u64,
-    /// Packets that left the tree.
-    pub delivered: u64,
-    /// Bytes of frames that left the tree.
-    pub bytes: u64,
-    /// Packets that left with a congestion mark.
-    pub marked: u64,
-    /// Bits per second that left from its start to its end.
-    pub rate: u64,
-    /// Time in the tree, ns.
-    pub sojourn: Sojourn,
-    /// Round-trip times of a connection, ns.
-    pub rtt: Sojourn,
-    /// Segments that a connection sent again.
-    pub again: u64,
 }
 
 /// Key that tells flows apart: addresses, ports, protocol.
 type Key = (IpAddr, IpAddr, u16, u16, u8);
 
-/// Counters of a flow's packets.
-#[derive(Debug, Default)]
-struct Seen {
-    name: String,
-    /// Time for which it is to send, ns.
-    duration: u64,
-    start: Time,
-    sent: u64,
-    delivered: u64,
-    bytes: u64,
-    /// Bytes that left while it was to send.
-    in_time: u64,
-    marked: u64,
-    sojourns: Vec<u64>,
-    /// The last packet's departure.
-    last: Time,
-}
-
-impl Seen {
-    /// The end of the time for which it is to send.
-    fn end(&self) -> Time {
-        self.start.plus_nanos(self.duration)
-    }
-}
-
 #[derive(Debug)]
 struct Udp {
-    flow: Flow,
-    arrivals: Peekable<Arrivals>,
+    template: Template,
+    arrivals: Arrivals,
+    /// Length of the frame that is due.
+    len: u16,
     seen: usize,
 }
 
 #[derive(Debug)]
 struct Tcp {
     connection: Connection,
+    template: Template,
     sender: Sender,
     receiver: Receiver,
+    /// Segments that there are to send in all.
+    all: u64,
     seen: usize,
     /// Times for which an event of the kind is in the heap.
     timer: Option<Time>,
     pace: Option<Time>,
+    pages: Option<Pages>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,13 +83,32 @@ enum Event {
     Acknowledged(usize, Acknowledgment),
     Timeout(usize),
     Paced(usize),
+    /// Somebody asks for a page.
+    Request(usize),
 }
 
-/// A packet that left: the connection or flow, its number, its mark.
+/// Pages: from 12 KiB to 10 MiB by a Pareto distribution of shape 1.2, some 56 KiB on average; an
+/// exponential pause between them, of two seconds on average.
+#[derive(Debug)]
+struct Pages(Random);
+
+impl Pages {
+    fn segments(&mut self) -> u64 {
+        let bytes = 12_288.0 * self.0.uniform().powf(-1.0 / 1.2);
+        (bytes.min(10_485_760.0) as u64).div_ceil(MSS)
+    }
+
+    fn pause(&mut self) -> u64 {
+        (2e9 * self.0.exponential()) as u64
+    }
+}
+
+/// A packet of a flow that left.
 #[derive(Debug)]
 struct Departed {
     at: Time,
-    key: Option<Key>,
+    /// Number of the flow.
+    seen: usize,
     number: u32,
     is_marked: bool,
     len: u64,
@@ -134,12 +118,17 @@ struct Departed {
 /// A tree with senders.
 #[derive(Debug)]
 pub struct World {
-    simulator: Simulator,
+    pub(super) simulator: Simulator,
     pool: Pool,
     udp: Vec<Udp>,
     tcp: Vec<Tcp>,
-    seen: Vec<Seen>,
-    keys: HashMap<Key, (usize, Option<usize>)>,
+    pub(super) seen: Vec<Seen>,
+    /// The connection of each flow that is one.
+    connections: Vec<Option<usize>>,
+    keys: HashSet<Key>,
+    /// The next arrival of each flow.
+    arrivals: BinaryHeap<Reverse<(Time, usize)>>,
+    pub(super) windows: Option<Windows>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     count: u64,
     departed: Vec<Departed>,
@@ -149,14 +138,18 @@ pub struct World {
 
 impl World {
     /// No senders yet.
-    pub fn new(simulator: Simulator, pool: &Pool) -> World {
+    pub fn new(mut simulator: Simulator, pool: &Pool) -> World {
+        simulator.keeps_lost = true;
         World {
             simulator,
             pool: pool.clone(),
             udp: Vec::new(),
             tcp: Vec::new(),
             seen: Vec::new(),
-            keys: HashMap::new(),
+            connections: Vec::new(),
+            keys: HashSet::new(),
+            arrivals: BinaryHeap::new(),
+            windows: None,
             events: BinaryHeap::new(),
             count: 0,
             departed: Vec::new(),
@@ -164,42 +157,86 @@ impl World {
         }
     }
 
-    fn watch(&mut self, name: &str, flow: &Flow, protocol: u8, tcp: Option<usize>) -> usize {
-        let key = key(flow, protocol);
-        // Flows that look alike are told apart by nobody.
-        if let Some(&(seen, _)) = self.keys.get(&key) {
-            return seen;
+    /// Takes over what senders have counted.
+    pub(super) fn collect(&mut self) {
+        for tcp in &mut self.tcp {
+            let (seen, stats) = (&mut self.seen[tcp.seen], &mut tcp.sender.stats);
+            seen.now.rtts.merge(&stats.rtts);
+            stats.rtts.clear();
+            seen.now.again += std::mem::take(&mut stats.again);
+            let all = tcp.connection.bytes.map(|_| tcp.all);
+            seen.is_done = all.is_some_and(|all| tcp.sender.acknowledged_up_to() >= all);
         }
-        let seen = self.seen.len();
-        self.seen.push(Seen {
-            name: name.to_owned(),
-            duration: flow.duration,
-            start: flow.start,
-            ..Seen::default()
-        });
-        self.keys.insert(key, (seen, tcp));
-        seen
+    }
+
+    fn watch(
+        &mut self,
+        name: &str,
+        flow: &Flow,
+        protocol: u8,
+        tcp: Option<usize>,
+    ) -> Result<usize, FlowError> {
+        if self.seen.len() >= flow::MAX_FLOWS {
+            return Err(FlowError::Many);
+        }
+        if !self.keys.insert(key(flow, protocol)) {
+            return Err(FlowError::Same);
+        }
+        self.seen.push(Seen::new(name, flow.start, flow.duration));
+        self.connections.push(tcp);
+        Ok(self.seen.len() - 1)
     }
 
     /// Adds a flow.
     ///
     /// # Errors
-    /// If it makes no sense.
+    /// If it makes no sense, or cannot be told from another.
     pub fn add_flow(&mut self, name: &str, flow: Flow) -> Result<(), FlowError> {
-        let arrivals = flow.arrivals()?.peekable();
-        let seen = self.watch(name, &flow, flow::UDP, None);
+        let arrivals = flow.arrivals()?;
+        let template = Template::datagrams(&flow, *flow.size.end()).ok_or(FlowError::Size)?;
+        let seen = self.watch(name, &flow, flow::UDP, None)?;
+        let index = self.udp.len();
         self.udp.push(Udp {
-            flow,
+            template,
             arrivals,
+            len: 0,
             seen,
         });
+        self.draw(index);
         Ok(())
+    }
+
+    /// Adds a flow whose packets are answered: each tells a round-trip time, which is `rtt` without
+    /// queues.
+    ///
+    /// # Errors
+    /// As [`add_flow`](World::add_flow).
+    pub fn add_pings(&mut self, name: &str, flow: Flow, rtt: u64) -> Result<(), FlowError> {
+        self.add_flow(name, flow)?;
+        if let Some(seen) = self.seen.last_mut() {
+            seen.set_echo(rtt);
+        }
+        Ok(())
+    }
+
+    /// The simulator, for what it has to tell.
+    pub fn simulator(&mut self) -> &mut Simulator {
+        &mut self.simulator
+    }
+
+    /// Draws the next arrival of a flow.
+    fn draw(&mut self, index: usize) {
+        let udp = &mut self.udp[index];
+        if let Some((time, len)) = udp.arrivals.next() {
+            udp.len = len;
+            self.arrivals.push(Reverse((time, index)));
+        }
     }
 
     /// Adds a connection.
     ///
     /// # Errors
-    /// If its addresses or marks make no sense.
+    /// If its addresses or marks make no sense, or it cannot be told from another.
     pub fn add_connection(&mut self, name: &str, connection: Connection) -> Result<(), FlowError> {
         // Rate and size are not its own.
         Flow {
@@ -214,20 +251,39 @@ impl World {
             ..connection.flow.clone()
         };
         let index = self.tcp.len();
-        let seen = self.watch(name, &of, flow::TCP, Some(index));
-        let all = connection
-            .bytes
-            .map_or(u64::MAX, |bytes| bytes.div_ceil(MSS));
-        self.at(connection.start, Event::Start(index));
+        let ecn = match (connection.ecn, connection.algorithm) {
+            (false, _) => 0,
+            (true, Algorithm::Dctcp) => 1,
+            (true, _) => 2,
+        };
+        let template = Template::segments(&of, ecn).ok_or(FlowError::Family)?;
+        let seen = self.watch(name, &of, flow::TCP, Some(index))?;
+        let all = match (connection.pages, connection.bytes) {
+            // The first request is a part of a pause late.
+            (true, _) => 0,
+            (false, Some(bytes)) => bytes.div_ceil(MSS),
+            (false, None) => u64::MAX,
+        };
+        let mut pages = (connection.pages).then_some(Pages(Random(connection.flow.seed)));
+        let (first, event) = match &mut pages {
+            Some(pages) => (pages.pause() / 4, Event::Request(index)),
+            None => (0, Event::Start(index)),
+        };
+        self.at(connection.start.plus_nanos(first), event);
         let end = connection.start.plus_nanos(connection.duration);
         self.at(end, Event::End(index));
+        let mut sender = Sender::new(connection.algorithm, all, connection.ecn);
+        sender.set_receive_window(connection.receive_window.unwrap_or(RECEIVE_WINDOW));
         self.tcp.push(Tcp {
-            sender: Sender::new(connection.algorithm, all, connection.ecn),
+            sender,
             connection,
+            template,
             receiver: Receiver::default(),
+            all,
             seen,
             timer: None,
             pace: None,
+            pages,
         });
         Ok(())
     }
@@ -238,9 +294,8 @@ impl World {
     }
 
     /// Time of what happens next by itself; none if nothing does.
-    pub fn due(&mut self) -> Option<Time> {
-        let udp = self.udp.iter_mut().filter_map(|udp| udp.arrivals.peek());
-        let udp = udp.map(|&(time, _)| time).min();
+    pub fn due(&self) -> Option<Time> {
+        let udp = self.arrivals.peek().map(|Reverse((time, _))| *time);
         let event = self.events.peek().map(|Reverse((time, ..))| *time);
         [udp, event, self.simulator.due()]
             .into_iter()
@@ -260,6 +315,7 @@ impl World {
         let Some(now) = self.due() else {
             return Ok(());
         };
+        self.turn(now);
         // What is due at this moment was asked for before.
         if self.simulator.due() == Some(now) {
             self.simulate(depart, |simulator, depart| simulator.run_until(now, depart))?;
@@ -275,18 +331,15 @@ impl World {
             }
             return Ok(());
         }
-        let udp = self.udp.iter_mut().position(|udp| {
-            let next = udp.arrivals.peek();
-            next.is_some_and(|&(time, _)| time == now)
-        });
-        let Some(udp) = udp.and_then(|index| self.udp.get_mut(index)) else {
+        let Some(Reverse((now, index))) = self.arrivals.pop() else {
             return Ok(());
         };
-        let len = udp.arrivals.next().map_or(0, |(_, len)| len);
-        let (packet, seen) = (udp.flow.packet(len, &self.pool), udp.seen);
-        self.seen[seen].sent += 1;
+        let udp = &self.udp[index];
+        let (packet, seen) = (udp.template.packet(udp.len, &self.pool), udp.seen);
+        self.draw(index);
+        self.seen[seen].now.sent += 1;
         match packet {
-            Some(packet) => self.arrive(packet, now, depart),
+            Some(packet) => self.send(packet, seen, now, depart),
             None => {
                 self.no_buffer += 1;
                 Ok(())
@@ -304,9 +357,24 @@ impl World {
         now: Time,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.turn(now);
         self.simulate(depart, |simulator, depart| {
             simulator.arrive(packet, now, depart)
         })
+    }
+
+    /// A packet of a flow arrives. There are no ports here: the number of the flow is in the place
+    /// of the port of arrival, where whatever becomes of the packet leaves it.
+    fn send<E>(
+        &mut self,
+        mut packet: Packet,
+        seen: usize,
+        now: Time,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // As many flows as there are numbers but 0.
+        packet.set_port(seen as u16 + 1);
+        self.arrive(packet, now, depart)
     }
 
     /// Has the simulator run, and notes what leaves.
@@ -319,33 +387,37 @@ impl World {
         ) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut departed = std::mem::take(&mut self.departed);
+        let (connections, tcp) = (&self.connections, &self.tcp);
         let result = run(&mut self.simulator, &mut |at, packet| {
-            departed.push(seen_of(at, packet));
+            if let Some(seen) = usize::from(packet.port()).checked_sub(1) {
+                let index = connections.get(seen).copied().flatten();
+                let template = index.map(|index| &tcp[index].template);
+                departed.push(departed_of(at, seen, packet, template));
+            }
             depart(at, packet)
         });
         for left in departed.drain(..) {
             self.left(&left);
         }
         self.departed = departed;
+        let mut lost = std::mem::take(&mut self.simulator.lost);
+        for port in lost.drain(..) {
+            let seen = usize::from(port).checked_sub(1);
+            if let Some(seen) = seen.and_then(|seen| self.seen.get_mut(seen)) {
+                seen.now.dropped += 1;
+            }
+        }
+        self.simulator.lost = lost;
         result
     }
 
     /// A packet left: its receiver gets it half a round trip later.
     fn left(&mut self, left: &Departed) {
-        let known = left.key.and_then(|key| self.keys.get(&key));
-        let Some(&(seen, tcp)) = known else {
+        let Some(seen) = self.seen.get_mut(left.seen) else {
             return;
         };
-        let seen = &mut self.seen[seen];
-        seen.delivered += 1;
-        seen.bytes += left.len;
-        if left.at <= seen.end() {
-            seen.in_time += left.len;
-        }
-        seen.marked += u64::from(left.is_marked);
-        seen.sojourns.push(left.sojourn);
-        seen.last = left.at;
-        if let Some(index) = tcp {
+        seen.left(left.at, left.len, left.is_marked, left.sojourn);
+        if let Some(index) = self.connections[left.seen] {
             let half = self.tcp[index].connection.rtt / 2;
             let arrives = left.at.plus_nanos(half);
             // Numbers on the wire have 32 bits; no window is near half of that.
@@ -391,7 +463,22 @@ impl World {
                 Ok(())
             }
             Event::Acknowledged(index, (numbers, marked)) => {
-                self.tcp[index].sender.acknowledged(now, &numbers, marked);
+                let tcp = &mut self.tcp[index];
+                let was_idle = tcp.sender.is_idle();
+                tcp.sender.acknowledged(now, &numbers, marked);
+                let is_read = !was_idle && tcp.sender.is_idle();
+                if let Some(pages) = tcp.pages.as_mut().filter(|_| is_read) {
+                    let at = now.plus_nanos(pages.pause());
+                    self.at(at, Event::Request(index));
+                }
+                self.transmit(index, now, depart)
+            }
+            Event::Request(index) => {
+                let tcp = &mut self.tcp[index];
+                let end = tcp.connection.start.plus_nanos(tcp.connection.duration);
+                if let Some(pages) = tcp.pages.as_mut().filter(|_| now < end) {
+                    tcp.sender.more(pages.segments());
+                }
                 self.transmit(index, now, depart)
             }
             Event::Timeout(index) => {
@@ -418,15 +505,11 @@ impl World {
     ) -> Result<(), E> {
         while let Some(number) = self.tcp[index].sender.send(now) {
             let tcp = &self.tcp[index];
-            let ecn = match (tcp.connection.ecn, tcp.connection.algorithm) {
-                (false, _) => 0,
-                (true, Algorithm::Dctcp) => 1,
-                (true, _) => 2,
-            };
-            let packet = flow::segment(&tcp.connection.flow, number as u32, ecn, &self.pool);
-            self.seen[tcp.seen].sent += 1;
+            let packet = tcp.template.segment(number as u32, &self.pool);
+            let seen = tcp.seen;
+            self.seen[seen].now.sent += 1;
             match packet {
-                Some(packet) => self.arrive(packet, now, depart)?,
+                Some(packet) => self.send(packet, seen, now, depart)?,
                 None => self.no_buffer += 1,
             }
         }
@@ -458,32 +541,8 @@ impl World {
         while self.due().is_some() {
             self.step(depart)?;
         }
-        let mut rtts: HashMap<usize, (Sojourn, u64)> = HashMap::new();
-        for tcp in &self.tcp {
-            let stats = &tcp.sender.stats;
-            rtts.insert(tcp.seen, (Sojourn::of(&stats.rtts), stats.again));
-        }
-        let flows = self.seen.iter().enumerate().map(|(index, seen)| {
-            let (rtt, again) = rtts.get(&index).copied().unwrap_or_default();
-            let span = seen
-                .end()
-                .min(seen.last)
-                .since(seen.start)
-                .as_nanos()
-                .max(1);
-            FlowReport {
-                name: seen.name.clone(),
-                sent: seen.sent,
-                delivered: seen.delivered,
-                bytes: seen.bytes,
-                marked: seen.marked,
-                rate: (u128::from(seen.in_time) * 8_000_000_000 / span) as u64,
-                sojourn: Sojourn::of(&seen.sojourns),
-                rtt,
-                again,
-            }
-        });
-        let flows = flows.collect();
+        self.collect();
+        let flows = self.seen.iter_mut().map(Seen::in_all).collect();
         Ok((self.simulator.finish(depart)?, flows))
     }
 }
@@ -494,30 +553,14 @@ fn key(flow: &Flow, protocol: u8) -> Key {
     (source, destination, sport, dport, protocol)
 }
 
-/// Notes on a packet that leaves.
-fn seen_of(at: Time, packet: &Packet) -> Departed {
+/// Notes on a packet that leaves; with the template of its segments if it is of a connection.
+fn departed_of(at: Time, seen: usize, packet: &Packet, segments: Option<&Template>) -> Departed {
     let data = packet.data();
-    let headers = packet.parse().ok();
-    let transport = headers.as_ref().and_then(|headers| {
-        let (_, start) = headers.offsets();
-        data.get(start..start + 8)?.first_chunk::<8>().copied()
-    });
-    let key = headers
-        .as_ref()
-        .zip(transport)
-        .and_then(|(headers, bytes)| {
-            let (source, destination) = headers.addresses(data)?;
-            let [a, b, c, d, ..] = bytes;
-            let (sport, dport) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-            Some((source, destination, sport, dport, headers.protocol))
-        });
     Departed {
         at,
-        key,
-        number: transport.map_or(0, |[_, _, _, _, a, b, c, d]| {
-            u32::from_be_bytes([a, b, c, d])
-        }),
-        is_marked: headers.is_some_and(|headers| headers.traffic_class & 3 == 3),
+        seen,
+        number: segments.map_or(0, |of| of.number(data, network_offset(data))),
+        is_marked: is_marked(packet),
         len: packet.wire_len(),
         sojourn: at.since(packet.timestamp()).as_nanos() as u64,
     }
@@ -537,133 +580,5 @@ pub fn jain(rates: impl IntoIterator<Item = u64>) -> f64 {
 }
 
 #[cfg(all(test, not(miri)))]
-mod tests {
-    use std::convert::Infallible;
-
-    use softnet::mem::PoolConfig;
-
-    use super::super::{Pattern, SimLink};
-    use super::*;
-    use crate::qdisc::{FqCodelSpec, QdiscEnv, QdiscSpec};
-    use crate::tree::Tree;
-
-    fn flow(sport: u16) -> Flow {
-        Flow {
-            rate: 1,
-            size: 1514..=1514,
-            start: Time::ZERO,
-            duration: 1,
-            pattern: Pattern::Constant,
-            seed: 1,
-            source: ([10, 0, 0, 1].into(), sport),
-            destination: ([10, 0, 0, 2].into(), 80),
-            dscp: 0,
-            priority: 0,
-            mark: 0,
-        }
-    }
-
-    fn connection(sport: u16, algorithm: Algorithm, ecn: bool) -> Connection {
-        Connection {
-            algorithm,
-            ecn,
-            rtt: 20_000_000,
-            start: Time::ZERO,
-            duration: 10_000_000_000,
-            bytes: None,
-            flow: flow(sport),
-        }
-    }
-
-    fn run(spec: QdiscSpec, connections: &[Connection]) -> (Report, Vec<FlowReport>) {
-        let pool = Pool::new(PoolConfig {
-            buffers: 8192,
-            buffer_size: 2048,
-        });
-        let pool = pool.expect("a pool");
-        let tree = Tree::build(spec, &QdiscEnv::new(&pool)).expect("a tree");
-        let link = SimLink {
-            rate: Some(1_250_000),
-            ..SimLink::default()
-        };
-        let mut world = World::new(Simulator::new(tree, link), &pool);
-        for (index, connection) in connections.iter().enumerate() {
-            world
-                .add_connection(&index.to_string(), connection.clone())
-                .expect("valid");
-        }
-        let (report, flows) = world
-            .finish(&mut |_, _| Ok::<_, Infallible>(()))
-            .expect("no errors");
-        assert!(report.holds());
-        assert_eq!(
-            report.offered.0,
-            flows.iter().map(|flow| flow.sent).sum::<u64>()
-        );
-        (report, flows)
-    }
-
-    #[test]
-    fn a_connection_fills_the_link_and_a_long_queue() {
-        for algorithm in [Algorithm::Reno, Algorithm::Cubic] {
-            let (_, flows) = run(
-                QdiscSpec::Pfifo { limit: 100 },
-                &[connection(1, algorithm, false)],
-            );
-            let rate = flows[0].rate as f64;
-            assert!((9.0e6..10.05e6).contains(&rate), "{algorithm:?} {rate}");
-            // 100 packets of 1514 bytes at 10 Mb/s take 121 ms.
-            assert!(
-                flows[0].sojourn.p99 > 100_000_000,
-                "{algorithm:?} {:?}",
-                flows[0].sojourn
-            );
-            assert!(flows[0].again > 0, "{algorithm:?} loses and sends again");
-        }
-    }
-
-    #[test]
-    fn fair_queues_share_among_unlike_connections() {
-        let connections = [
-            connection(1, Algorithm::Reno, false),
-            connection(2, Algorithm::Cubic, false),
-            connection(3, Algorithm::Bbr, false),
-        ];
-        let spec = QdiscSpec::FqCodel(FqCodelSpec::default());
-        let (_, flows) = run(spec, &connections);
-        let rates: Vec<u64> = flows.iter().map(|flow| flow.rate).collect();
-        assert!(jain(rates.iter().copied()) > 0.95, "{rates:?}");
-        assert!(rates.iter().sum::<u64>() > 9_000_000, "{rates:?}");
-        assert!(flows[1].sojourn.p50 < 30_000_000, "{:?}", flows[1].sojourn);
-    }
-
-    #[test]
-    fn marks_spare_losses() {
-        let spec = FqCodelSpec::default();
-        let (report, flows) = run(
-            QdiscSpec::FqCodel(spec),
-            &[connection(1, Algorithm::Cubic, true)],
-        );
-        assert!(flows[0].marked > 0, "{flows:?}");
-        assert!(report.drops.is_empty(), "{:?}", report.drops);
-        assert!(flows[0].rate > 9_000_000, "{}", flows[0].rate);
-    }
-
-    #[test]
-    fn the_same_again_is_the_same() {
-        let connections = [
-            connection(1, Algorithm::Bbr, false),
-            connection(2, Algorithm::Cubic, false),
-        ];
-        let once = run(QdiscSpec::Pfifo { limit: 50 }, &connections);
-        let again = run(QdiscSpec::Pfifo { limit: 50 }, &connections);
-        assert_eq!(format!("{:?}", once.1), format!("{:?}", again.1));
-    }
-
-    #[test]
-    fn jain_is_of_rates() {
-        assert_eq!(jain([5, 5, 5]), 1.0);
-        assert_eq!(jain([9, 0, 0]), 1.0 / 3.0);
-        assert_eq!(jain([]), 1.0);
-    }
-}
+#[path = "world_tests.rs"]
+mod tests;

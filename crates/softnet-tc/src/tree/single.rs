@@ -57,6 +57,21 @@ impl Tree {
         Ok(Tree { tree, root })
     }
 
+    /// A tree with several queues, and the instances that those after the first run.
+    ///
+    /// # Errors
+    /// As [`DeviceTree::new`].
+    pub(crate) fn with_queues(
+        spec: impl Into<TreeSpec>,
+        queues: usize,
+        env: &QdiscEnv,
+    ) -> Result<(Tree, Vec<AnyQdisc>), SpecError> {
+        let (tree, roots) = DeviceTree::new(spec, queues, env)?;
+        let mut roots = roots.instances.into_iter().take(roots.active);
+        let root = roots.next().ok_or(SpecError::OneQueue("mq"))?;
+        Ok((Tree { tree, root }, roots.collect()))
+    }
+
     /// To change the tree.
     pub fn edit<'a>(&'a mut self, cx: &'a mut Cx) -> LiveTree<'a> {
         self.tree.on((&mut self.root, cx))
@@ -72,10 +87,6 @@ impl Tree {
         self.tree.filters()
     }
 
-    pub(crate) fn env(&self) -> &QdiscEnv {
-        &self.tree.env
-    }
-
     /// The root and all classes; see [`DeviceTree::classes`].
     pub fn classes(&self) -> Vec<ClassStats> {
         self.tree.classes(&[*self.root.stats()])
@@ -84,11 +95,6 @@ impl Tree {
     /// As [`DeviceTree::xstats`].
     pub fn xstats(&self, qdisc: Handle) -> Option<&Xstats> {
         self.tree.xstats(qdisc)
-    }
-
-    /// As [`classes`](Tree::classes).
-    pub(crate) fn each_class(&self, mut f: impl FnMut(ClassStats)) {
-        self.tree.each_class(&[*self.root.stats()], &mut f);
     }
 }
 

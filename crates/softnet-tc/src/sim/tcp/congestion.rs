@@ -219,6 +219,14 @@ impl Congestion {
         }
     }
 
+    /// Nothing was sent for a while. BBR knows its path still.
+    pub(super) fn restart(&mut self) {
+        if self.algorithm != Algorithm::Bbr {
+            self.window = self.window.min(INITIAL);
+            self.cubic.epoch = None;
+        }
+    }
+
     /// The retransmission timer fired.
     pub(super) fn timed_out(&mut self, flight: u32) {
         self.threshold = (f64::from(flight) / 2.0).max(LEAST);

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 
 use softnet::time::Time;
 
+use super::times::Times;
 use congestion::{Acked, Congestion};
 
 /// Bytes of a segment's data.
@@ -24,9 +25,9 @@ const DELAYED: u64 = 40_000_000;
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
 const RTO_MAX: u64 = 120_000_000_000;
-/// Bytes a sender may have in flight, whatever its window: a receive window of 6 MiB, as Linux
-/// grows to.
-const RECEIVE_WINDOW: u64 = 6 << 20;
+/// Receive window that Linux grows to, bytes: what a sender may have in flight whatever its own
+/// window.
+pub const RECEIVE_WINDOW: u64 = 6 << 20;
 
 /// State of a segment that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Sender {
     first: u64,
     /// Segments that there are to send in all.
     all: u64,
+    /// Bytes that the receiver has room for.
+    receive_window: u64,
     flight: u32,
     /// Segments to send again.
     lost: VecDeque<u64>,
@@ -93,7 +96,7 @@ pub struct SenderStats {
     /// Segments that arrived with a mark.
     pub marked: u64,
     /// Round-trip times, ns.
-    pub rtts: Vec<u64>,
+    pub rtts: Times,
 }
 
 impl Sender {
@@ -105,6 +108,7 @@ impl Sender {
             segments: VecDeque::new(),
             first: 0,
             all,
+            receive_window: RECEIVE_WINDOW,
             flight: 0,
             lost: VecDeque::new(),
             recovery: None,
@@ -121,9 +125,31 @@ impl Sender {
         }
     }
 
+    /// Has the receiver room for so many bytes.
+    pub fn set_receive_window(&mut self, bytes: u64) {
+        self.receive_window = bytes;
+    }
+
+    /// There are so many more segments to send, after a pause: the window begins as at first (RFC
+    /// 5681, 4.1).
+    pub fn more(&mut self, segments: u64) {
+        self.all = self.all.saturating_add(segments);
+        self.congestion.restart();
+    }
+
+    /// True if all that there is to send was acknowledged.
+    pub fn is_idle(&self) -> bool {
+        self.first >= self.all
+    }
+
     /// Number of the next segment that was never sent.
     fn next(&self) -> u64 {
         self.first + self.segments.len() as u64
+    }
+
+    /// Number of the first segment that is not acknowledged: all before are.
+    pub fn acknowledged_up_to(&self) -> u64 {
+        self.first
     }
 
     /// Nothing more is sent for the first time.
@@ -155,7 +181,9 @@ impl Sender {
             return Some(self.sent(number, now));
         }
         let number = self.next();
-        let window = (number - self.first) * MSS < RECEIVE_WINDOW;
+        // One segment fits any window.
+        let unacknowledged = number - self.first;
+        let window = unacknowledged == 0 || (unacknowledged + 1) * MSS <= self.receive_window;
         if number >= self.all || !window {
             return None;
         }
@@ -291,7 +319,7 @@ impl Sender {
 
     /// RFC 6298.
     fn measured(&mut self, rtt: u64) {
-        self.stats.rtts.push(rtt);
+        self.stats.rtts.record(rtt);
         self.min_rtt = self.min_rtt.min(rtt);
         if self.srtt == 0 {
             (self.srtt, self.rttvar) = (rtt, rtt / 2);
