@@ -130,9 +130,9 @@ impl Daemon {
         let scratch = Scratch::new(tag);
         let hosts = ["a", "b"].map(|host| NamedNetns::new(&format!("{tag}{host}")));
         let shaped = format!(
-            "qdisc = [{{ kind = \"htb\", handle = \"1:\", default = \"20\" }}, \
-             {{ kind = \"pfifo\", parent = \"1:20\", limit = 20 }}]\n\
-             class = [{{ classid = \"1:20\", rate = \"{rate}\" }}]\n"
+            "[[port.qdisc]]\nkind = \"htb\"\nhandle = \"1:\"\ndefault = \"20\"\n\
+             [[port.class]]\nclassid = \"1:20\"\nrate = \"{rate}\"\n\
+             [[port.qdisc]]\nkind = \"pfifo\"\nparent = \"1:20\"\nlimit = 20\n"
         );
         let ports = two_ports((&hosts[0], ""), (&hosts[1], &shaped));
         let monitor = scratch.path("monitor");
