@@ -109,7 +109,7 @@ fn a_live_policy_is_imported_and_simulated() {
     let (code, said) = sim(&scratch, &imported, &words);
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("filters of ingress and clsact are not simulated"),
+        said.contains("filters of ingress and of blocks are not simulated"),
         "{said}"
     );
 }

@@ -181,7 +181,6 @@ fn chance_is_the_same_in_every_process() {
 
 /// Flows meet in queues by the hash of their headers and the seed.
 #[test]
-#[ignore = "the hash of the headers has a key of its own in each process"]
 fn flows_meet_alike_in_every_process() {
     let scratch = Scratch::new("meet");
     for kind in [
@@ -361,12 +360,12 @@ fn what_is_not_simulated_of_a_port_is_told() {
         said.contains("one queue is simulated: the first one of mq 1:"),
         "{said}"
     );
-    let hook = "[[port.qdisc]]\nkind = \"clsact\"\n[[port.filter]]\nparent = \"egress\"\n\
+    let hook = "[[port.qdisc]]\nkind = \"clsact\"\n[[port.filter]]\nparent = \"ingress\"\n\
                 kind = \"matchall\"\naction = \"drop\"\n";
     let (code, said) = run(hook, "root drops = 0");
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("filters of ingress and clsact are not simulated"),
+        said.contains("filters of ingress and of blocks are not simulated"),
         "{said}"
     );
 }

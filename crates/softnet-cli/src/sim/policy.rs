@@ -158,9 +158,9 @@ fn one_queue(path: &Path, mut policy: Policy) -> Result<Policy, Failure> {
     let path = path.display();
     let has_filters = |hook: &HookFilters| hook.block != 0 || !hook.filters.is_empty();
     let hook = policy.tree.hook();
-    if hook.is_some_and(|hook| has_filters(&hook.ingress) || has_filters(&hook.egress)) {
+    if hook.is_some_and(|hook| has_filters(&hook.ingress) || hook.egress.block != 0) {
         note(format_args!(
-            "{path}: warning: filters of ingress and clsact are not simulated"
+            "{path}: warning: filters of ingress and of blocks are not simulated"
         ));
     }
     let Some(root) = policy.tree.root().filter(|root| root.qdisc.is_per_queue()) else {
