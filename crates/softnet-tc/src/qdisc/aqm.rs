@@ -192,13 +192,6 @@ impl Codel {
         (self.count, self.last_count, drop_next)
     }
 
-    /// True if the next drops would begin with the rate of the last ones.
-    pub(crate) fn remembers(&self, aqm: &Aqm) -> bool {
-        // Not long after the last time.
-        let since = aqm.now.nanos().saturating_sub(self.drop_next.nanos());
-        self.count.wrapping_sub(self.last_count) > 1 && since < aqm.interval.saturating_mul(16)
-    }
-
     /// Takes note that a packet was dropped for the queue's length (RFC 8290 4.1).
     pub(crate) fn count_drop(&mut self) {
         self.count = self.count.saturating_add(1);
@@ -278,9 +271,11 @@ impl Codel {
                 return Some(packet);
             }
             let marked = aqm.mark(&mut packet, &cx.pool);
-            // The rate of drops that was right then.
+            // Not long after the last time: begin with the rate of drops that was right then.
+            let since = now.nanos().saturating_sub(self.drop_next.nanos());
             let grown = self.count.wrapping_sub(self.last_count);
-            self.count = if self.remembers(aqm) { grown } else { 1 };
+            let recent = grown > 1 && since < aqm.interval.saturating_mul(16);
+            self.count = if recent { grown } else { 1 };
             self.last_count = self.count;
             self.drop_next = self.control_law(now, aqm);
             self.first_above = DROPPING;

@@ -38,9 +38,9 @@ use crate::time::{Clock, Time};
 /// One transmit queue: adoption list, owner, qdisc, requeue lists, driver rings.
 ///
 /// A sender either becomes the queue's owner or, in the same compare-and-swap, pushes its packets
-/// for the owner, which enqueues them, dequeues batches and hands them to the driver. A list of 8
-/// and more looks for the ownership for a bounded moment first ([`transmit`](TxQueue::transmit)); no
-/// other sender waits (INV-TX-19). What a bounded owner leaves is done by the next sender or by the queue's
+/// for the owner, which enqueues them, dequeues batches and hands them to the driver. A list looks
+/// for the ownership for a moment first. No sender waits longer than handing over its packets
+/// would cost them. What a bounded owner leaves is done by the next sender or by the queue's
 /// worker, whichever comes first.
 #[derive(Debug)]
 pub struct TxQueue<R, Q> {
@@ -215,11 +215,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     fn enter_within(&self, packets: &mut PacketList, pauses: u32, now: Time) -> XmitResult {
         // A driver that sends would wait for itself, or make others wait.
         let pauses = if is_owner_here() { 1 } else { pauses };
-        // The look is a part of a call that is timed.
-        let clock = self.cold.clock.get().filter(|_| self.list.is_owned());
-        let start = clock.map(Clock::now);
         match self.list.begin_within(pauses) {
-            Some((owner, backlog)) => self.own_since(start, owner, backlog, packets, now),
+            Some((owner, backlog)) => self.own(owner, backlog, packets, now),
             None => self.enter(packets, now),
         }
     }
@@ -233,21 +230,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
-        self.own_since(None, owner, backlog, packets, now)
-    }
-
-    /// As [`own`](TxQueue::own), in a call that began at `start` if it was not a moment ago.
-    #[inline(always)]
-    fn own_since(
-        &self,
-        start: Option<Time>,
-        owner: Owner<'_, R, Q>,
-        backlog: PacketList,
-        packets: &mut PacketList,
-        now: Time,
-    ) -> XmitResult {
         if owner.sampler.is_next() {
-            return self.own_timed(start, owner, backlog, packets, now);
+            return self.own_timed(owner, backlog, packets, now);
         }
         let budget = self.budget(RUN_QUOTA, now);
         let (verdict, _) = self.serve(owner, backlog, packets, budget, Some(now));
@@ -258,14 +242,13 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(never)]
     fn own_timed(
         &self,
-        start: Option<Time>,
         owner: Owner<'_, R, Q>,
         backlog: PacketList,
         packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
         let clock = self.cold.clock.get();
-        let start = start.or_else(|| clock.map(Clock::now));
+        let start = clock.map(Clock::now);
         let budget = self.budget(RUN_QUOTA, now);
         let (verdict, _) = self.serve(owner, backlog, packets, budget, Some(now));
         if let (Some(clock), Some(start)) = (clock, start) {
