@@ -45,6 +45,8 @@ use crate::store::Store;
 const LOOK: Duration = Duration::from_millis(250);
 /// The same while a successor gets ready.
 const LOOK_SUCCESSOR: Duration = Duration::from_millis(10);
+/// Looks at whether a daemon that died is gone.
+const DYING_LOOKS: usize = 100;
 /// Origin of the state that a successor starts with.
 const BEFORE: &str = "the daemon before this one";
 /// Time in which queued packets may still leave when the daemon stops.
@@ -166,7 +168,16 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         return Err(Failure::new(Exit::Config, text));
     }
     let config = &loaded.config;
-    let server = listen(&config.control, &path, sockets)?;
+    let mut listening = listen(&config.control, &path, sockets);
+    // One that has died may still be closing its socket.
+    for _ in 0..DYING_LOOKS {
+        if predecessor.is_none() || listening.is_ok() {
+            break;
+        }
+        std::thread::sleep(LOOK_SUCCESSOR);
+        listening = listen(&config.control, &path, Sockets::default());
+    }
+    let server = listening?;
     let mut missing = Missing::new();
     for (index, why) in loaded.start(&engine, how.strict)? {
         let why = reason(why);

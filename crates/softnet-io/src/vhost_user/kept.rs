@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::protocol::Messages;
@@ -24,6 +24,13 @@ pub(super) struct Left {
 pub(super) struct Kept {
     /// Removes the socket's file.
     listener: Option<Listener>,
+    pub(super) ending: Arc<Ending>,
+}
+
+/// The end of a port's thread. It must not keep the socket, whose name is free when the port is
+/// closed.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
     /// The connection of a thread that has ended, if it had one.
     left: Mutex<Option<Option<Left>>>,
     ended: Condvar,
@@ -37,11 +44,12 @@ impl Kept {
     pub(super) fn new(listener: Option<Listener>) -> Kept {
         Kept {
             listener,
-            left: Mutex::new(None),
-            ended: Condvar::new(),
+            ending: Arc::default(),
         }
     }
+}
 
+impl Ending {
     fn left(&self) -> MutexGuard<'_, Option<Option<Left>>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,8 +68,9 @@ impl Continued for Kept {
             flags |= LISTENS;
             files.push(listener.as_fd().try_clone_to_owned()?);
         }
-        let left = self.left();
+        let left = self.ending.left();
         let left = self
+            .ending
             .ended
             .wait_timeout_while(left, END, |left| left.is_none());
         let (left, _) = left.unwrap_or_else(PoisonError::into_inner);

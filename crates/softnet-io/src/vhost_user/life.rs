@@ -17,7 +17,7 @@ use softnet_engine::LinkState;
 
 use super::budget::Budget;
 use super::connection::{Connection, ReceiveError};
-use super::kept::{Kept, Left};
+use super::kept::{Ending, Kept, Left};
 use super::port::{Attention, Port};
 use super::protocol::{Messages, Protocol, ProtocolError, ReplayError};
 use super::ring::RingError;
@@ -68,7 +68,7 @@ impl Life {
             path,
             place,
             before,
-            kept: kept.clone(),
+            ending: kept.ending.clone(),
         };
         let builder = std::thread::Builder::new().name("vhost-user".into());
         builder.spawn(move || thread.run())?;
@@ -117,7 +117,7 @@ struct Thread {
     place: Place,
     /// The connection that another process had.
     before: Option<Left>,
-    kept: Arc<Kept>,
+    ending: Arc<Ending>,
 }
 
 impl fmt::Debug for Thread {
@@ -131,7 +131,7 @@ impl Thread {
         rights::port_thread();
         let before = self.before.take();
         let left = self.live(before);
-        self.kept.leave(left);
+        self.ending.leave(left);
     }
 
     /// Until the port is closed. Returns the connection that it had then.
