@@ -496,7 +496,7 @@ fn what_a_specification_has_works_as_if_it_were_added() {
         [(9, 1, Some(later)), (11, 1, Some(later))]
     );
     bench.feed("now", [bench.frame(1, 2, 4)]);
-    wait("it", || bench.sent("new").len() == 1);
+    wait("it", || bench.sent("later").len() == 4);
     assert!(bench.end().drops().is_empty());
 }
 

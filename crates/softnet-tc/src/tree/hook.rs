@@ -5,6 +5,8 @@
 //! Who runs them makes as many copies as there are threads that do
 //! ([`QdiscEnv::hook_copies`](crate::QdiscEnv)): each counts apart, and nobody waits.
 
+use std::collections::BTreeMap;
+
 use super::instances::DeviceTree;
 use super::live::Live;
 use super::spec::TreeSpec;
@@ -375,15 +377,19 @@ impl Block {
 
     /// Gives filters that have an action the action as it is now; see [`FilterList::refresh`].
     pub fn refresh(&mut self, action: &Action) -> bool {
-        let mut changed = self.list.refresh(action);
-        for list in &mut self.copies {
-            changed |= list.refresh(action);
-        }
-        changed
+        self.map_actions(|list| list.with(action))
     }
 
     /// Gives filters other actions; see [`FilterList::map_actions`]. True if there was one.
     pub fn map_actions(&mut self, mut f: impl FnMut(&ActionList) -> Option<ActionList>) -> bool {
+        // A filter's list is the same one in all copies.
+        let mut known = BTreeMap::new();
+        let mut f = |list: &ActionList| {
+            let now = known
+                .entry(list.id())
+                .or_insert_with(|| (list.clone(), f(list)));
+            now.1.clone()
+        };
         let mut changed = self.list.map_actions(&mut f);
         for list in &mut self.copies {
             changed |= list.map_actions(&mut f);
