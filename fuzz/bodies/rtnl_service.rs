@@ -169,6 +169,10 @@ impl Service for Links {
             Operation::Stats | Operation::Show | Operation::DryRun | Operation::Log => {
                 Ok(format!("links {}\n", self.links.len()))
             }
+            Operation::Capture | Operation::Replace => {
+                assert!(client.may_change);
+                Err(Errno::EOPNOTSUPP.into())
+            }
             Operation::DumpConfig => Ok("0123456789".repeat(argument.len())),
             Operation::Reload | Operation::Change => {
                 assert!(client.may_change);

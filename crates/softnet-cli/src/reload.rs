@@ -128,7 +128,9 @@ impl Loaded {
             let mut known = self.before.iter().map(|before| &before.settings);
             let known = known.find(|known| known.name == settings.name);
             // Without a key a port keeps the address that it has.
-            settings.address = settings.address.or(known.and_then(|known| known.address));
+            settings.address = settings
+                .address
+                .or_else(|| known.and_then(|known| known.address));
         }
         let head = format!("state: the configuration is another than that of {from}; it wins");
         let lines = lines.lines().map(|line| format!("state: {line}"));

@@ -266,8 +266,8 @@ impl Privileged for Forget {
 
     fn perform(self, _: Vec<OwnedFd>, ledger: &Ledger) -> Performed<(), ListenError> {
         let file = ledger.forget_socket(self.number);
-        if self.keep {
-            file.map(SocketFile::keep);
+        if let Some(file) = file.filter(|_| self.keep) {
+            file.keep();
         }
         Ok(((), Vec::new()))
     }

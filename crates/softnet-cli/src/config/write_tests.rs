@@ -142,12 +142,9 @@ kind = "fw"
             .collect::<Vec<_>>(),
         [7]
     );
+    let tree = QdiscSpec::Tree(tree);
     let written = write::write_tree(&tree);
-    assert_eq!(
-        parse_tree("x.toml", &written),
-        Ok(QdiscSpec::Tree(tree)),
-        "{written}"
-    );
+    assert_eq!(parse_tree("x.toml", &written), Ok(tree), "{written}");
     for (wrong, part) in [
         ("link = \"44:\"", "Link hash table not found"),
         ("link = \"800:\"", "Not linking to root node"),

@@ -93,7 +93,7 @@ mod tests {
             let available = limit.available();
             limit.give(available);
             assert_eq!(limit.available(), 0);
-            now += interval;
+            now = now + interval;
             let sent = each.min(limit.given);
             limit.complete(sent, Some(now));
         }

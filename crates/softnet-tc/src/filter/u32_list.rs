@@ -352,6 +352,6 @@ impl PriorityList {
             let first = table.spec.handle;
             self.by_handle.range(first..=first | KEY).map(|(_, f)| f)
         };
-        tables.into_iter().flat_map(|table| of(table)).collect()
+        tables.into_iter().flat_map(of).collect()
     }
 }
