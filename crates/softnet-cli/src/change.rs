@@ -396,7 +396,7 @@ mod tests {
                 port(Verb::Set, "x", &["mtu=1500"]),
                 "there is no port \"x\"",
             ),
-            (port(Verb::Set, "a", &["mtu=67"]), "mtu"),
+            (port(Verb::Set, "a", &["mtu=-1"]), "mtu"),
             (port(Verb::Set, "a", &["name=z"]), "the name stays"),
             (port(Verb::Set, "a", &["mtu.x=1"]), "is a table"),
             (

@@ -204,10 +204,10 @@ fn the_device_goes_with_its_queues() {
     let tap = Tap::open(&config(&netns), &buffers()).unwrap();
     let links = netns.run(Links::open).unwrap().unwrap();
     assert_eq!(links.index("t0").unwrap(), tap.index);
-    let Tap { rx, tx, .. } = tap;
+    let Tap { rx, tx, link, .. } = tap;
     drop(rx);
     assert!(links.index("t0").is_ok());
-    drop(tx);
+    drop((tx, link));
     assert!(links.index("t0").is_err());
 }
 

@@ -245,7 +245,7 @@ mod tests {
             text
         };
         let main = "include = [\"other.toml\"]\n";
-        let wrong = said(main, &(port.to_owned() + "mtu = 67\n"));
+        let wrong = said(main, &(port.to_owned() + "mtu = -1\n"));
         assert!(
             wrong.starts_with("other.toml:4:7: key `port.mtu`: "),
             "{wrong}"

@@ -261,10 +261,12 @@ fn of_filter(
         return Ok(true);
     }
     let own = tables.get(&object.list()).copied();
+    const CHOSEN: &str = "tables from 800: on get their numbers by themselves";
     if object.divisor.is_some() {
-        return match own == Some(object.header.handle & TABLE) {
-            true => Ok(false),
-            false => refuse("filters have no hash tables here"),
+        return match object.header.handle & TABLE {
+            table if own == Some(table) => Ok(false),
+            table if table < FIRST_TABLE => Ok(true),
+            _ => refuse(CHOSEN),
         };
     }
     match object.table.map(|table| table & TABLE) {
@@ -273,7 +275,8 @@ fn of_filter(
             object.header.handle &= NODE;
             Ok(true)
         }
-        _ => refuse("filters have no hash tables here"),
+        Some(table) if table < FIRST_TABLE => Ok(true),
+        _ => refuse(CHOSEN),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The interface behind a port, and what it and the sockets had to drop.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 
 use rustix::net::sockopt;
+use softnet::tx::RingWaker;
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use super::MAX_MTU;
@@ -23,6 +25,8 @@ pub struct AfXdpLink {
     /// Latest known numbers.
     dropped: Mutex<DeviceDrops>,
     status: String,
+    /// Wakers of the transmit queues, by number.
+    wakers: Mutex<BTreeMap<usize, RingWaker>>,
 }
 
 impl AfXdpLink {
@@ -33,6 +37,7 @@ impl AfXdpLink {
             device,
             dropped: Mutex::default(),
             status,
+            wakers: Mutex::default(),
         };
         link.state();
         link
@@ -40,6 +45,14 @@ impl AfXdpLink {
 
     pub(super) fn is_up(&self) -> bool {
         self.interface.is_up()
+    }
+
+    /// Wakes a transmit queue whenever the link goes up or down: what waits for completions, which
+    /// do not come while it is down, is dropped then, or sent.
+    pub(super) fn bind(&self, queue: usize, waker: RingWaker) {
+        let wakers = self.wakers.lock();
+        let mut wakers = wakers.unwrap_or_else(PoisonError::into_inner);
+        wakers.insert(queue, waker);
     }
 
     pub(super) fn mtu(&self) -> u32 {
@@ -75,10 +88,16 @@ impl Link for AfXdpLink {
     }
 
     fn state(&self) -> LinkState {
+        let was_up = self.is_up();
         let mut state = self.interface.state();
         if let Some(mtu) = &mut state.mtu {
             *mtu = (*mtu).min(MAX_MTU);
             self.mtu.store(*mtu, Ordering::Relaxed);
+        }
+        if state.up != was_up {
+            let wakers = self.wakers.lock();
+            let wakers = wakers.unwrap_or_else(PoisonError::into_inner);
+            wakers.values().for_each(RingWaker::wake);
         }
         state
     }

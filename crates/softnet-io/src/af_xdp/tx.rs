@@ -252,6 +252,7 @@ impl TxRing for AfXdpTx {
     }
 
     fn bind(&mut self, waker: RingWaker) {
+        self.link.bind(self.queue, waker.clone());
         self.waker = Some(waker);
     }
 

@@ -203,7 +203,7 @@ pub struct Tap {
     pub name: String,
     /// Index in its namespace.
     pub index: u32,
-    /// To ask what it dropped.
+    /// To ask what it dropped. The device is there as long as this, too.
     pub link: Arc<TapLink>,
     /// Features of what may be written to it.
     pub features: Features,

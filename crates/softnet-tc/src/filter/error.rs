@@ -119,7 +119,7 @@ pub enum FilterError {
     #[error("a filter has 4096 expressions at most, in 32 groups within each other")]
     Expressions,
     /// The offset of a `u32` key.
-    #[error("a u32 key cannot be at {0}; offsets are multiples of 4 from -16 to 65532")]
+    #[error("a u32 key cannot be at {0}; offsets are from -16 to 65532")]
     Offset(i32),
 }
 

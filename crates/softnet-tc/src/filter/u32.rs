@@ -13,8 +13,8 @@ pub struct Key {
     pub value: u32,
     /// Which bits count.
     pub mask: u32,
-    /// Where it is: bytes behind the Ethernet header, which is counted without its first VLAN tag;
-    /// a multiple of 4. `-16` to `-4` are in that header: the word at `-16` has the destination's
+    /// Where it is: bytes behind the Ethernet header, which is counted without its first VLAN tag.
+    /// `-16` to `-4` are in that header: the word at `-16` has the destination's
     /// first two bytes in its end.
     pub at: i32,
     /// Bits of the offset that a filter before has found (`nexthdr+`: all), which are added. 0 in
@@ -71,7 +71,7 @@ pub struct Offset {
 
 impl Key {
     pub(super) fn check(&self) -> Result<(), FilterError> {
-        let fits = (-16..=65_532).contains(&self.at) && self.at % 4 == 0;
+        let fits = (-16..=65_532).contains(&self.at);
         fits.then_some(()).ok_or(FilterError::Offset(self.at))
     }
 

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Which;
 use super::action::{self, Effect};
 use super::kinds::{check_flags, put_flags, refuse};
-use crate::nl::{Attr, Attrs, Error, Message, Policy, Rule};
+use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 use crate::tc::actions::ShownAt;
 
@@ -198,7 +198,7 @@ fn parse_selector(attr: &Attr<'_>, of: &mut U32) -> Result<(), Error> {
     let all = usize::from(selector.nkeys) * size_of::<Word>();
     let words = attr.data.get(size_of::<Selector>()..);
     let words = words.and_then(|words| words.get(..all));
-    let words = words.ok_or_else(|| Error::invalid("").at(attr))?;
+    let words = words.ok_or_else(|| Error::new(Errno::EINVAL).at(attr))?;
     let words = words.chunks_exact(size_of::<Word>());
     let words = words.filter_map(|bytes| Word::read_from_bytes(bytes).ok());
     of.keys = words.map(|word| word.key()).collect();
