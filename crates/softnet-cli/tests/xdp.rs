@@ -62,8 +62,9 @@ fn ports_of_a_daemon_without_rights() {
         )
     };
     let bridge = "[[bridge]]\nname = \"br0\"\nports = [\"p1\", \"p2\"]\n";
+    // As much as may be locked without any right.
     let config = format!(
-        "[engine]\nworkers = 2\nbuffers = 16384\n{}{}{bridge}",
+        "[engine]\nworkers = 2\nbuffers = 1024\n{}{}{bridge}",
         port(1),
         port(2)
     );

@@ -11,6 +11,7 @@ use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
 use softnet::wire::{Checksum, GsoKind};
+use softnet_engine::Link;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::rights::AskError;
 use softnet_io::{AfPacket, AfPacketError, AfPacketSpec, Buffers, LinkError, Netns};
@@ -126,6 +127,10 @@ fn tags_cross_both_ways() {
         open(&netns, "va", 1, &buffers),
         open(&netns, "vb", 1, &buffers),
     );
+    // The kernel says so some time after they were taken up.
+    softnet_tests::wait_for("the links to be up", || {
+        a.link.state().up && b.link.state().up
+    });
     let source = pool(64, 2048);
     for tags in [
         &[][..],

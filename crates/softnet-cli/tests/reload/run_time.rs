@@ -40,7 +40,7 @@ fn ports_are_added_changed_and_removed_at_run_time() {
             2,
             "softnet-no-such",
         ),
-        ("port set c mtu=1", 2, "mtu"),
+        ("port set c mtu=-1", 2, "mtu"),
         ("port set x mtu=1500", 2, "there is no port"),
         ("port del x", 2, "there is no port"),
         ("port show x", 2, "there is no port"),

@@ -51,7 +51,8 @@ fn packets_are_captured_on_their_way_in_and_out_with_their_class() {
     let net = net();
     let prio = QdiscSpec::Prio(PrioSpec::default());
     net.engine.set_qdisc(net.ports[1].id, &prio).expect("set");
-    let class = net.engine.classes(net.ports[1].id)[1].class;
+    // Where packets of priority 0 are.
+    let class = net.engine.classes(net.ports[1].id)[2].class;
     let arriving = start(&net, 0, CaptureSpec::default());
     let leaving = start(&net, 1, CaptureSpec::default());
     let of_class = start(
@@ -101,7 +102,8 @@ fn what_is_dropped_is_captured_with_reason_and_class() {
     let net = net();
     let prio = QdiscSpec::Prio(PrioSpec::default());
     net.engine.set_qdisc(net.ports[1].id, &prio).expect("set");
-    let class = net.engine.classes(net.ports[1].id)[1].class;
+    // Where packets of priority 0 are.
+    let class = net.engine.classes(net.ports[1].id)[2].class;
     let spec = || CaptureSpec {
         dropped: true,
         ..CaptureSpec::default()
