@@ -425,9 +425,9 @@ fn a_failed_expectation_says_when() {
         line.unwrap_or_else(|| panic!("{start} in {said}"))
             .to_owned()
     };
-    // What waits leaves as the other one ends.
+    // A wait is over as the packet leaves: when the other one has sent all.
     let late = line("failed: thin sojourn max < 20ms: it is ");
-    assert!(late.contains("; first broken from 1.") || late.contains("; first broken from 2."));
+    assert!(late.contains("; first broken from 3."), "{late}");
     assert!(
         line("failed: thin rate > 90kbit").contains("first broken from 1."),
         "{said}"
