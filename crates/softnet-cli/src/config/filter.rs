@@ -423,8 +423,8 @@ pub(super) mod tests {
         };
         assert_eq!((two.keys.len(), two.mark), (2, Some((1, 3))));
         for (text, part) in [
-            ("u16 1 1 at 21", "cannot be at 21"),
-            ("u32 1 1 at 2", "cannot be at 2"),
+            ("u16 1 1 at 21", "is not a key"),
+            ("u32 1 1 at 70000", "cannot be at 70000"),
             ("u32 1 1 at -20", "cannot be at -20"),
             ("u8 256 1 at 0", "is not a key"),
             ("u8 1 100 at 0", "is not a key"),

@@ -26,14 +26,17 @@ pub(super) fn key(words: &[&str], read_mask: fn(&str) -> Option<u32>) -> Option<
     };
     let at: i32 = at.parse().ok()?;
     let inside = at.rem_euclid(4);
-    // A key that is not aligned to its size is refused with its offset.
-    if inside % bytes != 0 {
+    // A whole word may be anywhere; shorter keys are in the word that holds them.
+    if bytes == 4 {
         return Some(Key {
             value,
             mask,
             at,
             next,
         });
+    }
+    if inside % bytes != 0 {
+        return None;
     }
     let shift = 8 * (4 - bytes - inside);
     Some(Key {

@@ -261,12 +261,10 @@ fn of_filter(
         return Ok(true);
     }
     let own = tables.get(&object.list()).copied();
-    const CHOSEN: &str = "tables from 800: on get their numbers by themselves";
     if object.divisor.is_some() {
-        return match object.header.handle & TABLE {
-            table if own == Some(table) => Ok(false),
-            table if table < FIRST_TABLE => Ok(true),
-            _ => refuse(CHOSEN),
+        return match own == Some(object.header.handle & TABLE) {
+            true => Ok(false),
+            false => refuse("hash tables are not imported"),
         };
     }
     match object.table.map(|table| table & TABLE) {
@@ -275,8 +273,7 @@ fn of_filter(
             object.header.handle &= NODE;
             Ok(true)
         }
-        Some(table) if table < FIRST_TABLE => Ok(true),
-        _ => refuse(CHOSEN),
+        _ => refuse("hash tables are not imported"),
     }
 }
 
