@@ -3,14 +3,14 @@
 //! Frames of the interface's receive queues come here before the kernel's stack sees them, and
 //! leave past its qdiscs. The pool is the sockets' memory (UMEM), and its buffers are their chunks
 //! (`docs/decisions/af-xdp-umem.md`): a frame is copied once, by the kernel, or not at all where
-//! the interface's driver can do without; each side owns a buffer at a time ([`lent`]).
+//! the interface's driver can do without; each side owns a buffer at a time (`lent`).
 //!
 //! The interface stays as it was. All that is added to it, a program of six instructions and the
 //! membership by which it is promiscuous, belongs to files and goes with them, also after
 //! `kill -9`. The program leads the frames of a queue to its socket, and to the kernel where there
 //! is none.
 //!
-//! Each queue is a socket with four rings ([`ring`]), of which [`AfXdpRx`] has those to receive and
+//! Each queue is a socket with four rings (`ring`), of which [`AfXdpRx`] has those to receive and
 //! [`AfXdpTx`] those to send.
 
 mod acquire;
