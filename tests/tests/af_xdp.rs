@@ -129,7 +129,10 @@ fn an_exhausted_pool_recovers() {
     let flow = Flow::open(a, b, false);
     let dropped = || lan.dropped(0, DropReason::NoBuffer);
     wait_for("frames to find no buffer", || {
-        let _ = flow.a.send(&[1; 1000]);
+        // More at once than the buffers that are on their way.
+        for _ in 0..256 {
+            let _ = flow.a.send(&[1; 1000]);
+        }
         dropped() > 300
     });
     drop(held);

@@ -207,7 +207,7 @@ struct Kind {
     random: Random,
     active: u32,
     classes: Handle,
-    /// Packets that may leave in a call: as many as come, and of a `netem` those that are late, too.
+    /// Packets that may leave in a call: as many as come, of a `netem` those that are late, too.
     most: usize,
     /// Nanoseconds that the others' turns took, and the end of its last own one: its clock stands
     /// then, so that what waits gets no older.

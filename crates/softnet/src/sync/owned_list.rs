@@ -255,7 +255,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
 
     /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
     /// Each [time between two looks](gaps) is twice the last: a look takes the word's line from the
-    /// owner, which has to write it. A claim ends it: what this thread would wait for is a thread of the
+    /// owner, which has to write it. A claim ends it: this thread would wait for a thread of the
     /// control path.
     #[inline]
     pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, L)> {
