@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender};
 use softnet::mem::PacketList;
 use softnet::time::Clock;
 use softnet::tx::{Notifier, Wake};
-use softnet_engine::rx::{Backlog, BacklogOwner, HaltPoll, MAX_BACKLOG, Sleep};
+use softnet_engine::rx::{Backlog, BacklogOwner, HaltPoll, MAX_BACKLOG, Rest, Sleep};
 use softnet_io::Poller;
 
 use crate::baselines::snapshot::{Snapshot, SnapshotOwner};
@@ -126,7 +126,7 @@ impl Owner for OursOwner {
             || !backlog.is_empty() || !notifier.is_quiet(),
             || {
                 self.poller.yield_cpu();
-                false
+                Rest::Nothing
             },
         ) {
             return;
@@ -136,7 +136,8 @@ impl Owner for OursOwner {
             || backlog.is_empty(),
             || poller.sleep(start, None, &mut Vec::new()),
         );
-        self.halt_poll.was_idle(self.clock.now().since(start));
+        let woke = self.clock.now();
+        self.halt_poll.was_idle(woke.since(start), woke);
     }
 }
 
@@ -219,7 +220,7 @@ impl Owner for OlderOwner {
                 || !backlog.is_empty(),
                 || {
                     self.poller.yield_cpu();
-                    false
+                    Rest::Nothing
                 },
             );
             if found || !backlog.end_looking() {
@@ -227,7 +228,8 @@ impl Owner for OlderOwner {
             }
         }
         self.poller.sleep(start, None, &mut Vec::new());
-        self.halt_poll.was_idle(self.clock.now().since(start));
+        let woke = self.clock.now();
+        self.halt_poll.was_idle(woke.since(start), woke);
     }
 }
 

@@ -17,7 +17,7 @@ mod worker;
 pub use backlog::{BACKLOG_LIMIT, Backlog, BacklogOwner, MAX_BACKLOG, Mark};
 pub(crate) use command::{COMMANDS, Command, Event, TxPort, View};
 pub use flow_table::FlowTable;
-pub use halt_poll::HaltPoll;
+pub use halt_poll::{HaltPoll, LATE, Rest};
 pub use napi::{BUDGET, WEIGHT};
 pub(crate) use napi::{Napi, NapiPlace};
 pub use sleep::Sleep;

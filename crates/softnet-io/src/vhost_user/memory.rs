@@ -356,6 +356,18 @@ impl GuestMemory {
         })
     }
 
+    /// A region to look many addresses up in; empty if there is none of this number.
+    #[inline]
+    pub fn window(&self, number: usize) -> Window<'_> {
+        let region = self.regions.get(number);
+        Window {
+            guest: region.map_or(0, |region| region.spec.guest),
+            len: region.map_or(0, |region| region.spec.len),
+            start: region.map_or(NonNull::dangling(), |region| region.start),
+            memory: PhantomData,
+        }
+    }
+
     /// The bytes from `at` on that lie together here, at most `len`. `last` is the number of the
     /// region that was found last, which is tried first.
     ///
@@ -409,6 +421,34 @@ impl GuestMemory {
     }
 }
 
+/// A region of guest memory, in registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    guest: u64,
+    len: u64,
+    start: NonNull<u8>,
+    /// Keeps it mapped.
+    memory: PhantomData<&'a GuestMemory>,
+}
+
+impl<'a> Window<'a> {
+    /// As [`GuestMemory::span_in`].
+    #[inline(always)]
+    pub fn span(&self, at: u64, len: usize) -> Option<Span<'a>> {
+        // Below the region it wraps to more than any length.
+        let into = at.wrapping_sub(self.guest);
+        if into >= self.len || len as u64 > self.len - into {
+            return None;
+        }
+        Some(Span {
+            // SAFETY: `into` is less than the region's length, and all of that is mapped.
+            start: unsafe { self.start.add(into as usize) },
+            len,
+            memory: PhantomData,
+        })
+    }
+}
+
 /// Bytes of guest memory that lie together here, to be copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -422,6 +462,39 @@ pub struct Span<'a> {
 unsafe impl Send for Span<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Span<'_> {}
+
+/// Copies a frame's bytes; up to 256 of them without a call, by moves of constant length from both
+/// ends, which overlap in the middle. (A byte that is copied twice, and that the guest changes
+/// meanwhile, is one of the two.)
+///
+/// # Safety
+/// As `copy_nonoverlapping`, but that the guest may write to its side.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
+    #[inline(always)]
+    unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, n: usize) {
+        // SAFETY: `N` is at most `n`, and the rest the caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, to, N);
+            std::ptr::copy_nonoverlapping(from.add(n - N), to.add(n - N), N);
+        }
+    }
+    // SAFETY: by the caller's promise; `N` is at most `n` in each arm.
+    unsafe {
+        match n {
+            33..=64 => ends::<32>(from, to, n),
+            65..=128 => ends::<64>(from, to, n),
+            129..=256 => ends::<128>(from, to, n),
+            16..=32 => ends::<16>(from, to, n),
+            8..=15 => ends::<8>(from, to, n),
+            4..=7 => ends::<4>(from, to, n),
+            2..=3 => ends::<2>(from, to, n),
+            1 => ends::<1>(from, to, n),
+            0 => {}
+            _ => std::ptr::copy_nonoverlapping(from, to, n),
+        }
+    }
+}
 
 impl Span<'_> {
     /// No bytes.
@@ -448,7 +521,7 @@ impl Span<'_> {
     pub fn read_into(&mut self, to: &mut [u8]) -> usize {
         let n = to.len().min(self.len);
         // SAFETY: as in `GuestMemory::read_into`: `n` bytes are mapped from `start` on.
-        unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), to.as_mut_ptr(), n) };
+        unsafe { copy(self.start.as_ptr(), to.as_mut_ptr(), n) };
         compiler_fence(Ordering::SeqCst);
         self.skip(n);
         n
@@ -497,7 +570,7 @@ impl Span<'_> {
     pub fn write_from(&mut self, from: &[u8]) -> usize {
         let n = from.len().min(self.len);
         // SAFETY: as above, the other way round.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr(), n) };
+        unsafe { copy(from.as_ptr(), self.start.as_ptr(), n) };
         compiler_fence(Ordering::SeqCst);
         self.skip(n);
         n

@@ -192,6 +192,18 @@ impl Codel {
         (self.count, self.last_count, drop_next)
     }
 
+    /// True if the next drop is not long after the last one.
+    fn is_recent(&self, aqm: &Aqm) -> bool {
+        let since = aqm.now.nanos().saturating_sub(self.drop_next.nanos());
+        since < aqm.interval.saturating_mul(16)
+    }
+
+    /// True if what came before may matter to the next drops of a queue without packets.
+    pub(crate) fn remembers(&self, aqm: &Aqm) -> bool {
+        let fresh = self.drop_next == Time::ZERO && self.count == self.last_count;
+        !fresh && self.is_recent(aqm)
+    }
+
     /// Takes note that a packet was dropped for the queue's length (RFC 8290 4.1).
     pub(crate) fn count_drop(&mut self) {
         self.count = self.count.saturating_add(1);
@@ -271,10 +283,9 @@ impl Codel {
                 return Some(packet);
             }
             let marked = aqm.mark(&mut packet, &cx.pool);
-            // Not long after the last time: begin with the rate of drops that was right then.
-            let since = now.nanos().saturating_sub(self.drop_next.nanos());
+            // The rate of drops that was right then.
             let grown = self.count.wrapping_sub(self.last_count);
-            let recent = grown > 1 && since < aqm.interval.saturating_mul(16);
+            let recent = grown > 1 && self.is_recent(aqm);
             self.count = if recent { grown } else { 1 };
             self.last_count = self.count;
             self.drop_next = self.control_law(now, aqm);

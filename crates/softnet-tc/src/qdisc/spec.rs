@@ -9,6 +9,7 @@ use softnet::mem::Pool;
 use softnet::qdisc::{PfifoFast, Qdisc};
 use softnet::tx::QueueMapError;
 
+use super::flow_store::FlowStores;
 use super::kind::{Kind, QdiscSpec, of_kind};
 use crate::filter::FilterError;
 use crate::rate::{Instance, RateGroup};
@@ -131,6 +132,8 @@ pub struct QdiscEnv {
     /// Copies that are made of the filters at a device's hooks, beside the first: one for each
     /// thread more that runs them.
     pub hook_copies: usize,
+    /// Flows that the device's fair qdiscs borrow.
+    pub flows: FlowStores,
 }
 
 impl QdiscEnv {
@@ -146,6 +149,7 @@ impl QdiscEnv {
             group: None,
             instance: None,
             hook_copies: 0,
+            flows: FlowStores::new(pool),
         }
     }
 }

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use super::command::{COMMANDS, Command, Event, TxPort, View};
-use super::halt_poll::HaltPoll;
+use super::halt_poll::{HaltPoll, Rest};
 use super::hand_off::HandOff;
 use super::stats::{Own, Shared};
 use super::{BacklogOwner, Napi, RxQueue, Sleep};
@@ -178,7 +178,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.view.forwarder.tend(now);
             self.publish();
             self.rested = false;
-            if self.line.is_empty() && self.backlog.is_empty() {
+            // A bounded run that left something has set the worker's own event.
+            let quiet = self.shared.notifier.is_quiet();
+            if quiet && self.line.is_empty() && self.backlog.is_empty() {
                 self.idle(&mut ready);
                 // A queue may be due by now.
                 now = now.max(self.looked);
@@ -352,7 +354,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let woke = self.clock.now();
         self.raised.begins(woke);
         self.own.asleep += woke.since(now).as_nanos() as u64;
-        self.halt_poll.was_idle(woke.since(start));
+        self.halt_poll.was_idle(woke.since(start), woke);
         self.rested = woke.since(now) >= REST;
         self.looked = woke;
     }
@@ -377,16 +379,21 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             },
             || {
                 let now = clock.now();
-                if !files && now.since(asked) < ROUND {
-                    return until.is_some_and(|until| until <= now);
-                }
-                asked = now;
-                sleeper.sleep(now, Some(Time::ZERO), ready);
                 let due = until.is_some_and(|until| until <= now);
-                if ready.is_empty() && !due {
-                    sleeper.yield_cpu();
+                if files || now.since(asked) >= ROUND {
+                    asked = now;
+                    sleeper.sleep(now, Some(Time::ZERO), ready);
+                    if ready.is_empty() && !due {
+                        let yields = clock.now();
+                        sleeper.yield_cpu();
+                        return Rest::Yielded(clock.now().since(yields));
+                    }
                 }
-                !ready.is_empty() || due
+                if due || !ready.is_empty() {
+                    Rest::Found
+                } else {
+                    Rest::Nothing
+                }
             },
         );
         self.looked = self.clock.now();

@@ -157,7 +157,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             *claim.rest() = pending;
         }
         let unarmed = work.next == NextPoll::Unarmed;
-        work.more |= unarmed && claim.peek();
+        // A queue that has more, or had nothing a moment ago, is not to be locked for that once more.
+        work.more = work.more || unarmed && work.frames > 0 && claim.peek();
         work.more |= claim.end();
         if let Some(Some(slot)) = self.napis.get_mut(index) {
             slot.next = match work.next {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use softnet::wire::VNET_HDR_LEN;
 
 use super::RingError;
-use crate::vhost_user::memory::{GuestMemory, Span};
+use crate::vhost_user::memory::{GuestMemory, Span, Window};
 
 /// `VIRTQ_DESC_F_*`.
 pub(super) mod flag {
@@ -125,6 +125,39 @@ impl<'m> Batch<'m> {
             [first, .., last] => &self.spans[first.start as usize..last.end as usize],
             [one] => self.spans(one),
         }
+    }
+
+    /// The region in which the last buffer was that was searched for.
+    #[inline]
+    pub(super) fn window(&self, memory: &'m GuestMemory) -> Window<'m> {
+        memory.window(self.region)
+    }
+
+    /// Adds a chain of one buffer inside of `window`. False: it lies elsewhere, and is not added.
+    #[inline(always)]
+    pub(super) fn push_plain(
+        &mut self,
+        window: &Window<'m>,
+        address: u64,
+        len: u32,
+        id: u16,
+        writable: bool,
+    ) -> bool {
+        let Some(span) = window.span(address, len as usize) else {
+            return false;
+        };
+        let start = self.spans.len() as u32;
+        self.push_span(span, writable);
+        self.chains.push(Chain {
+            id,
+            slots: 1,
+            start,
+            end: start + 1,
+            len,
+            written: 0,
+        });
+        self.slots += 1;
+        true
     }
 
     /// Adds a buffer to the chain that is being added.

@@ -2,8 +2,8 @@
 //!
 //! A [`Virtqueue`] carries packets one way. [`receive`](Virtqueue::receive) copies frames that the
 //! guest sends into packets; [`transmit`](Virtqueue::transmit) copies packets into buffers that the
-//! guest offers. Both work in batches: heads first, then descriptors, then bytes, then one store
-//! that gives all of the batch back to the guest. They tell the guest nothing: after a round, ask
+//! guest offers. Both work in batches: chains first, then bytes, then one store that gives all of
+//! the batch back to the guest. They tell the guest nothing: after a round, ask
 //! [`must_notify`](Virtqueue::must_notify) and then write the queue's `call` event.
 //!
 //! ```text
@@ -22,8 +22,8 @@
 //! elsewhere. Of a split ring the used index shows it, of a packed one the descriptors' flags
 //! (`packed`).
 //!
-//! **The guest is hostile.** Each field of a ring is read once, each index and length is checked,
-//! chains are bounded. The first thing that no driver does ends the queue with a [`RingError`],
+//! **The guest is hostile.** What is used of a ring's field is one read of it, each index and length
+//! is checked, chains are bounded. The first thing that no driver does ends the queue with a [`RingError`],
 //! which all later calls return, too. A frame that is merely bad is dropped with a reason.
 
 mod chain;
@@ -78,6 +78,8 @@ pub struct RingConfig {
     pub indirect: bool,
     /// `VIRTIO_RING_F_EVENT_IDX`.
     pub event_index: bool,
+    /// `VIRTIO_F_IN_ORDER`: one element of a split ring may tell of a batch that was only read.
+    pub in_order: bool,
     /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may be spread over several chains.
     pub mergeable: bool,
     /// Offloads that the guest's driver takes; the MTU is not used.

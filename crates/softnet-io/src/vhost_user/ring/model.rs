@@ -59,6 +59,12 @@ pub(super) struct Driver<A> {
     reaped: u64,
     /// The flags of a packed ring that publish all that was offered, and their place.
     first: Option<(usize, u16)>,
+    /// Heads of a split ring in the order of their offers, and the last one of a batch of which
+    /// one element tells (`VIRTIO_F_IN_ORDER`), with its length.
+    heads: VecDeque<u16>,
+    batch: Option<(u16, u32)>,
+    /// Elements of the used ring that were read.
+    pub(super) elements: u64,
 }
 
 impl<A: Area> Driver<A> {
@@ -73,6 +79,9 @@ impl<A: Area> Driver<A> {
             published: 0,
             reaped: 0,
             first: None,
+            heads: VecDeque::new(),
+            batch: None,
+            elements: 0,
         }
     }
 
@@ -141,6 +150,7 @@ impl<A: Area> Driver<A> {
             }
             let head = slots[0];
             self.offer_head(head);
+            self.heads.push_back(head);
             self.chains[usize::from(head)] = (token, slots);
         }
         true
@@ -226,9 +236,20 @@ impl<A: Area> Driver<A> {
             if !self.has_used() {
                 return None;
             }
-            let wide = self.areas.device.read_u32(4 + 8 * slot);
-            id = u16::try_from(wide).unwrap();
-            len = self.areas.device.read_u32(8 + 8 * slot);
+            let last = self.batch.take().unwrap_or_else(|| {
+                let wide = self.areas.device.read_u32(4 + 8 * slot);
+                self.elements += 1;
+                let len = self.areas.device.read_u32(8 + 8 * slot);
+                (u16::try_from(wide).unwrap(), len)
+            });
+            let head = self.heads.pop_front();
+            if self.config.in_order && head != Some(last.0) {
+                // Chains in front of the one that the element names were used whole.
+                self.batch = Some(last);
+                (id, len) = (head.unwrap(), 0);
+            } else {
+                (id, len) = last;
+            }
         }
         let (token, slots) = std::mem::take(&mut self.chains[usize::from(id)]);
         assert!(!slots.is_empty(), "chain {id} given back twice");

@@ -4,7 +4,7 @@
 use super::chain::{Batch, Descriptor, MAX_CHAIN, flag};
 use super::notify::{Area, passed};
 use super::{Areas, Ring, RingConfig, RingError};
-use crate::vhost_user::memory::GuestMemory;
+use crate::vhost_user::memory::{GuestMemory, Window};
 
 /// Offsets in the available and in the used ring.
 mod at {
@@ -23,6 +23,7 @@ pub(super) struct Split<A> {
     size: u16,
     indirect: bool,
     event_index: bool,
+    in_order: bool,
     /// The first chain that is not used; free-running, as all indices.
     next: u16,
     /// The available index when last read.
@@ -40,6 +41,7 @@ impl<A: Area> Split<A> {
             size: config.size,
             indirect: config.indirect,
             event_index: config.event_index,
+            in_order: config.in_order,
             next,
             seen: next,
             moved: 0,
@@ -57,6 +59,27 @@ impl<A: Area> Split<A> {
 
     fn available(&self) -> u16 {
         self.areas.driver.load(at::INDEX)
+    }
+
+    /// Adds the chain that starts with descriptor `head`, if it is of that one, inside of `window`.
+    /// False: it is to be [followed](Split::follow), from its first descriptor on.
+    #[inline(always)]
+    fn take_plain<'m>(
+        &self,
+        window: &Window<'m>,
+        head: u16,
+        writable: bool,
+        batch: &mut Batch<'m>,
+    ) -> bool {
+        if head >= self.size {
+            return false;
+        }
+        let words = self.areas.descriptors.read_words(16 * usize::from(head));
+        let flags = if writable { flag::WRITE } else { 0 };
+        if (words[1] >> 32) as u16 != flags {
+            return false;
+        }
+        batch.push_plain(window, words[0], words[1] as u32, head, writable)
     }
 
     /// Adds the chain that starts with descriptor `head`.
@@ -112,14 +135,18 @@ impl<A: Area> Ring for Split<A> {
             }
         }
         let mask = self.size - 1;
+        let mut window = batch.window(memory);
         for i in 0..ready.min(max.try_into().unwrap_or(u16::MAX)) {
             if !batch.has_capacity() {
                 break;
             }
             let slot = usize::from(start.wrapping_add(i) & mask);
             let head = self.areas.driver.read_u16(at::RING + 2 * slot);
-            self.follow(memory, head, writable, batch)
-                .inspect_err(|_| batch.abandon())?;
+            if !self.take_plain(&window, head, writable, batch) {
+                self.follow(memory, head, writable, batch)
+                    .inspect_err(|_| batch.abandon())?;
+                window = batch.window(memory);
+            }
         }
         Ok(())
     }
@@ -130,12 +157,19 @@ impl<A: Area> Ring for Split<A> {
             return;
         }
         let mask = self.size - 1;
-        for chain in &batch.chains[..n] {
-            let element = at::RING + 8 * usize::from(self.next & mask);
+        let mut chains = &batch.chains[..n];
+        if self.in_order && chains.iter().all(|chain| chain.written == 0) {
+            // virtio 1.2, 2.7.9: the last one's element, where the first one's would be.
+            chains = &chains[n - 1..];
+        }
+        let mut place = self.next;
+        for chain in chains {
+            let element = at::RING + 8 * usize::from(place & mask);
             let used = [chain.id.into(), chain.written];
             self.areas.device.write_pair(element, used);
-            self.next = self.next.wrapping_add(1);
+            place = place.wrapping_add(1);
         }
+        self.next = self.next.wrapping_add(n as u16);
         self.moved = self.moved.saturating_add(n as u32);
         // Release: the elements, and what was copied, come first.
         self.areas.device.store(at::INDEX, self.next);

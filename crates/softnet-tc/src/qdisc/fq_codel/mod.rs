@@ -19,8 +19,9 @@ use crate::account::{Xstat, Xstats};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::qdisc::aqm::{Aqm, AqmSpec, Codel, ETHERNET_LEN, stamp};
-use crate::qdisc::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
+use crate::qdisc::drr::{Emptied, Flows, Linked, QUANTUM, RoundRobin, UNLISTED};
 use crate::qdisc::flow_hash::{named_flow, place};
+use crate::qdisc::flow_store::{FlowTable, Paged, SHARED};
 use crate::qdisc::kind::{Kind, QdiscSpec};
 use crate::qdisc::option::{
     Absent, Attribute, Form, QdiscOption, Unset, Wire, options, parameters,
@@ -54,7 +55,7 @@ parameters! {
 /// A flow, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Flow {
+pub(crate) struct Flow {
     packets: PacketList,
     codel: Codel,
     credit: i32,
@@ -62,6 +63,27 @@ struct Flow {
 }
 
 const _: () = assert!(size_of::<Flow>() == 64);
+
+impl Default for Flow {
+    fn default() -> Flow {
+        Flow {
+            packets: PacketList::new(),
+            codel: Codel::default(),
+            credit: 0,
+            link: UNLISTED,
+        }
+    }
+}
+
+impl Paged for Flow {
+    fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    fn forget(&mut self) {
+        self.codel = Codel::default();
+    }
+}
 
 impl Linked for Flow {
     fn link(&mut self) -> &mut u32 {
@@ -85,14 +107,14 @@ pub struct FqCodel {
     drop_batch: u64,
     aqm: Aqm,
     filters: Filters,
-    flows: Box<[Flow]>,
-    /// Wire bytes in each flow, apart from the flows: the search for the largest reads all.
-    backlogs: Box<[u64]>,
+    flows: FlowTable<Flow>,
     rounds: RoundRobin,
     stats: QdiscStats,
     new_flows: u64,
     limit_drops: u64,
     memory_drops: u64,
+    /// Packets whose flow found no page in the store.
+    shared: u64,
     xstats: Xstats,
     /// Searches through all flows.
     #[cfg(test)]
@@ -100,7 +122,7 @@ pub struct FqCodel {
 }
 
 /// Statistics of its own, as `tc -s` names them.
-const XSTATS: [Xstat; 9] = [
+const XSTATS: [Xstat; 10] = [
     Xstat::MaxPacket,
     Xstat::DropOverLimit,
     Xstat::NewFlowCount,
@@ -110,6 +132,7 @@ const XSTATS: [Xstat; 9] = [
     Xstat::CeMark,
     Xstat::NewFlowsLen,
     Xstat::OldFlowsLen,
+    Xstat::SharedPackets,
 ];
 
 impl Kind for FqCodel {
@@ -159,13 +182,6 @@ impl Kind for FqCodel {
     }
 
     fn make(spec: &FqCodelSpec, handle: Handle, env: &QdiscEnv) -> FqCodel {
-        let flow = || Flow {
-            packets: PacketList::new(),
-            codel: Codel::default(),
-            credit: 0,
-            link: UNLISTED,
-        };
-        let flows = spec.flows as usize;
         let mut qdisc = FqCodel {
             handle,
             seed: env.seed,
@@ -176,13 +192,13 @@ impl Kind for FqCodel {
             drop_batch: 0,
             aqm: Aqm::new(&spec.aqm, env),
             filters: Filters::default(),
-            flows: std::iter::repeat_with(flow).take(flows).collect(),
-            backlogs: vec![0; flows].into(),
+            flows: FlowTable::new(&env.flows.fq_codel, spec.flows as usize),
             rounds: RoundRobin::default(),
             stats: QdiscStats::default(),
             new_flows: 0,
             limit_drops: 0,
             memory_drops: 0,
+            shared: 0,
             xstats: Xstats::new(&XSTATS),
             #[cfg(test)]
             searches: 0,
@@ -241,6 +257,7 @@ impl FqCodel {
             self.aqm.ce_marks,
             new.into(),
             old.into(),
+            self.shared,
         ]);
     }
 
@@ -249,23 +266,27 @@ impl FqCodel {
     /// # Errors
     /// If a filter takes it out.
     #[inline]
-    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
+    fn classify(&mut self, packet: &mut Packet, cx: &mut Cx) -> Result<u32, Lost> {
         let flows = self.flows.len();
         let named = named_flow(packet, self.handle, &self.filters, flows, cx)?;
-        Ok(named.unwrap_or_else(|| place(packet, self.seed, flows)))
+        let flow = named.unwrap_or_else(|| place(packet, self.seed, flows));
+        let index = self.flows.find(flow);
+        self.shared += u64::from(index == SHARED);
+        Ok(index)
     }
 
     /// Queues a packet at the end of its flow.
     #[inline]
-    fn push(&mut self, index: usize, packet: Packet) {
+    fn push(&mut self, index: u32, packet: Packet) {
         self.stats.count_queued(&packet);
-        self.backlogs[index] += packet.wire_len();
-        let flow = &mut self.flows[index];
+        let (flow, backlog) = self.flows.entry(index);
+        *backlog += packet.wire_len();
         flow.packets.push_back(packet);
         if flow.link == UNLISTED {
             flow.credit = self.quantum;
             self.new_flows += 1;
-            self.rounds.add_new(&mut *self.flows, index as u32);
+            self.flows.note_used(index);
+            self.rounds.add_new(&mut self.flows, index);
         }
     }
 
@@ -282,7 +303,7 @@ impl FqCodel {
 
     /// Drops packets until the limits hold (INV-Q-6). Returns whether a given flow lost some.
     #[inline]
-    fn enforce_for(&mut self, flow: usize, cx: &mut Cx) -> bool {
+    fn enforce_for(&mut self, flow: u32, cx: &mut Cx) -> bool {
         let mut hit = false;
         while self.is_over() {
             hit |= self.drop_fattest(cx) == flow;
@@ -295,9 +316,10 @@ impl FqCodel {
     fn shrink(&mut self, cx: &mut Cx) {
         while self.is_over() {
             let half = self.largest() / 2;
-            for index in 0..self.flows.len() {
+            let all: Vec<u32> = self.flows.backlogs().map(|(index, _)| index).collect();
+            for index in all {
                 // At 0 those without a byte lose theirs, too.
-                while self.is_over() && (half == 0 || self.backlogs[index] > half) {
+                while self.is_over() && (half == 0 || *self.flows.entry(index).1 > half) {
                     let over_memory = self.is_over_memory();
                     if !self.drop_first(index, over_memory, cx) {
                         break;
@@ -313,16 +335,17 @@ impl FqCodel {
         {
             self.searches += 1;
         }
-        self.backlogs.iter().copied().max().unwrap_or(0)
+        let backlogs = self.flows.backlogs().map(|(_, backlog)| backlog);
+        backlogs.max().unwrap_or(0)
     }
 
     /// Drops the oldest packet of a flow, if there is one.
-    fn drop_first(&mut self, index: usize, over_memory: bool, cx: &mut Cx) -> bool {
-        let flow = &mut self.flows[index];
+    fn drop_first(&mut self, index: u32, over_memory: bool, cx: &mut Cx) -> bool {
+        let (flow, backlog) = self.flows.entry(index);
         let Some(packet) = flow.packets.pop_front() else {
             return false;
         };
-        self.backlogs[index] -= packet.wire_len();
+        *backlog -= packet.wire_len();
         self.stats.count_dropped(&packet);
         cx.dropped.push(packet, DropReason::QdiscLimit);
         self.limit_drops += 1;
@@ -337,15 +360,14 @@ impl FqCodel {
 
     /// Drops the oldest packets of the flow with most bytes (RFC 8290 4.1.3), which it returns.
     #[cold]
-    fn drop_fattest(&mut self, cx: &mut Cx) -> usize {
+    fn drop_fattest(&mut self, cx: &mut Cx) -> u32 {
         let over_memory = self.is_over_memory();
         let largest = self.largest();
         // A flow of frames without a byte is one, too.
-        let is_largest =
-            |&at: &usize| self.backlogs[at] == largest && !self.flows[at].packets.is_empty();
-        let index = (0..self.flows.len()).find(is_largest).unwrap_or(0);
+        let index = self.flows.largest(largest, |flow| !flow.packets.is_empty());
         let mut drops = 0;
-        while (drops == 0 || drops < self.drop_batch && self.backlogs[index] > largest.div_ceil(2))
+        while (drops == 0
+            || drops < self.drop_batch && *self.flows.entry(index).1 > largest.div_ceil(2))
             && self.drop_first(index, over_memory, cx)
         {
             drops += 1;
@@ -355,13 +377,13 @@ impl FqCodel {
 
     /// Takes the next packet out of a flow.
     #[inline]
-    fn pop(&mut self, index: usize, cx: &mut Cx) -> Option<Packet> {
-        let flow = &mut self.flows[index];
+    fn pop(&mut self, index: u32, cx: &mut Cx) -> Option<Packet> {
+        let (flow, backlog) = self.flows.entry(index);
         let before = self.stats.backlog;
         let packet = flow
             .codel
             .dequeue(&mut flow.packets, &mut self.aqm, &mut self.stats, cx);
-        self.backlogs[index] -= before - self.stats.backlog;
+        *backlog -= before - self.stats.backlog;
         if let Some(packet) = &packet {
             let bytes = i32::try_from(packet.wire_len()).unwrap_or(i32::MAX);
             flow.credit = flow.credit.saturating_sub(bytes);
@@ -385,7 +407,7 @@ impl Qdisc for FqCodel {
             self.push(index, packet);
             if self.enforce_for(index, cx) {
                 // The new packet is the flow's last.
-                let lost = self.flows[index].packets.is_empty();
+                let lost = self.flows.at(index).packets.is_empty();
                 verdict = verdict.max(if lost {
                     Verdict::Dropped
                 } else {
@@ -417,13 +439,13 @@ impl Qdisc for FqCodel {
         self.aqm.begin(cx.now);
         let end = self.stats.packets + budget as u64;
         while self.stats.packets < end
-            && let Some(index) = self.rounds.select(&mut *self.flows, self.quantum)
+            && let Some(index) = self.rounds.select(&mut self.flows, self.quantum)
         {
-            match self.pop(index as usize, cx) {
+            match self.pop(index, cx) {
                 Some(packet) => out.push_back(packet),
                 None => {
-                    if self.rounds.empty(&mut *self.flows) == Emptied::Kept {
-                        self.rounds.add_old(&mut *self.flows, index);
+                    if self.rounds.empty(&mut self.flows) == Emptied::Kept {
+                        self.rounds.add_old(&mut self.flows, index);
                     }
                 }
             }
@@ -431,9 +453,11 @@ impl Qdisc for FqCodel {
         let idle = self.stats.qlen == 0;
         if idle {
             // What another call would do, so that the next packet may pass.
-            while let Some(index) = self.rounds.take(&mut *self.flows) {
-                self.flows[index as usize].codel.clear();
+            while let Some(index) = self.rounds.take(&mut self.flows) {
+                self.flows.at(index).codel.clear();
             }
+            let aqm = &self.aqm;
+            self.flows.settle(|flow| flow.codel.remembers(aqm));
         }
         self.publish();
         if idle { Next::Idle } else { Next::Ready }
@@ -449,12 +473,13 @@ impl Qdisc for FqCodel {
 
     /// Flow by flow, in the order in which they would have been served.
     fn drain(&mut self, out: &mut PacketList) {
-        while let Some(index) = self.rounds.take(&mut *self.flows) {
-            let flow = &mut self.flows[index as usize];
+        while let Some(index) = self.rounds.take(&mut self.flows) {
+            let (flow, backlog) = self.flows.entry(index);
             out.append(&mut flow.packets);
             flow.codel = Codel::default();
-            self.backlogs[index as usize] = 0;
+            *backlog = 0;
         }
+        self.flows.settle(|_| false);
         self.stats.count_drained();
         self.publish();
     }

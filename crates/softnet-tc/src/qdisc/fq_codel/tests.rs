@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::*;
+use softnet::sync::{PageStore, Pages};
 use softnet::testing::{Random, large_tcp, pool};
 use softnet::time::Time;
 
@@ -139,6 +141,7 @@ proptest! {
         quantum in 256..3000_u32,
         limit in 1..200_u32,
         batch in 0..20_u32,
+        short in any::<bool>(),
     ) {
         let pool = pool(512);
         let spec = FqCodelSpec {
@@ -149,7 +152,13 @@ proptest! {
             aqm: spec(target, interval, ecn),
             ..FqCodelSpec::default()
         };
-        let mut qdisc = fq_codel(&spec, &pool);
+        // A store that is short of pages, and half free: what a flow remembers stays.
+        let mut env = QdiscEnv::new(&pool);
+        if short {
+            env.flows.fq_codel = Arc::new(PageStore::new(2));
+        }
+        let _others = Pages::new(&env.flows.fq_codel, if short { 2 } else { 0 });
+        let mut qdisc = FqCodel::make(&spec, HANDLE, &env);
         let mut cx = Cx::new(&pool);
         let mut reference = Rfc8290 {
             flows: std::array::from_fn(|_| Rfc8289::new(target, interval, ecn)),
@@ -702,4 +711,70 @@ fn a_change_spares_thin_flows() {
     qdisc.enqueue(&mut empty, cx.at(Time(MS)));
     qdisc.change(&limited(0), cx.at(Time(MS)));
     assert_eq!(qdisc.stats().qlen, 0);
+}
+
+/// Two qdiscs of one device with 128 flows each, for which the store has 4 pages of 32.
+#[test]
+fn flows_without_a_page_share_one_until_others_are_idle() {
+    let pool = pool(64);
+    let mut env = QdiscEnv::new(&pool);
+    env.flows.fq_codel = Arc::new(PageStore::new(4));
+    let spec = FqCodelSpec {
+        flows: 128,
+        ..FqCodelSpec::default()
+    };
+    let [mut busy, mut late] = [(); 2].map(|()| FqCodel::make(&spec, HANDLE, &env));
+    let mut cx = Cx::new(&pool);
+    let mut send = |qdisc: &mut FqCodel, flows: &[u32]| {
+        for &flow in flows {
+            let mut packets = PacketList::from(of_flow(&pool, 1000, flow, flow));
+            let verdict = qdisc.enqueue(&mut packets, cx.at(Time::ZERO));
+            assert_eq!(verdict, Verdict::Queued);
+        }
+    };
+    let mut cx = Cx::new(&pool);
+    let mut empty = |qdisc: &mut FqCodel| {
+        let mut out = PacketList::new();
+        assert_eq!(qdisc.dequeue(100, &mut out, cx.at(Time::ZERO)), Next::Idle);
+        assert_eq!(qdisc.listed(), 0);
+        marks(&out)
+    };
+    send(&mut busy, &[0, 32, 64, 96, 0]);
+    assert_eq!((busy.listed(), xstat(&busy, "shared_pkts")), (4, 0));
+    // Two rounds of each flow would alternate: in one flow they are in their order.
+    send(&mut late, &[0, 0, 40, 40]);
+    assert_eq!((late.listed(), xstat(&late, "shared_pkts")), (1, 4));
+    assert_eq!(empty(&mut late), [0, 0, 40, 40]);
+    // It has no page to give back; the other one has.
+    send(&mut late, &[7]);
+    assert_eq!(xstat(&late, "shared_pkts"), 5);
+    assert_eq!(empty(&mut busy).len(), 5);
+    // What may be of a flow whose packets are in the shared one stays behind them.
+    send(&mut late, &[7, 40]);
+    assert_eq!((late.listed(), xstat(&late, "shared_pkts")), (1, 7));
+    assert_eq!(empty(&mut late), [7, 7, 40]);
+    send(&mut late, &[0, 0, 40, 40, 70, 100]);
+    assert_eq!((late.listed(), xstat(&late, "shared_pkts")), (4, 7));
+    // A flow that comes while another has the pages finds none, and one that has its page keeps it.
+    send(&mut busy, &[1]);
+    assert_eq!(xstat(&busy, "shared_pkts"), 1);
+    send(&mut late, &[1]);
+    assert_eq!(xstat(&late, "shared_pkts"), 7);
+    assert_eq!(empty(&mut late).len(), 7);
+    assert_eq!(empty(&mut busy), [1]);
+    // With fewer qdiscs there is a page for each flow again, which stays with its qdisc.
+    drop(late);
+    send(&mut busy, &[0, 32, 64, 96]);
+    assert_eq!(empty(&mut busy).len(), 4);
+    assert_eq!(xstat(&busy, "shared_pkts"), 1);
+    let mut full = FqCodel::make(&spec, HANDLE, &env);
+    send(&mut full, &[5]);
+    assert_eq!(xstat(&full, "shared_pkts"), 1, "the pages are in use still");
+    assert_eq!(empty(&mut full), [5]);
+    // What is dropped with its packets gives pages back without them.
+    send(&mut busy, &[0, 32, 64, 96]);
+    drop(busy);
+    send(&mut full, &[0, 32, 64, 96]);
+    assert_eq!((full.listed(), xstat(&full, "shared_pkts")), (4, 1));
+    assert_eq!(empty(&mut full), [0, 32, 64, 96]);
 }

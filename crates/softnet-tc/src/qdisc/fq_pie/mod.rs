@@ -24,6 +24,7 @@ use crate::handle::Handle;
 use crate::qdisc::aqm::{ETHERNET_LEN, mark_ce, stamp};
 use crate::qdisc::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
 use crate::qdisc::flow_hash::{named_flow, place};
+use crate::qdisc::flow_store::{FlowTable, Paged, SHARED};
 use crate::qdisc::kind::{Kind, QdiscSpec};
 use crate::qdisc::option::{
     Absent, Attribute, Form, QdiscOption, Unset, Wire, options, parameters,
@@ -54,13 +55,32 @@ parameters! {
 
 /// A flow.
 #[derive(Debug)]
-struct Flow {
+pub(crate) struct Flow {
     packets: PacketList,
-    /// Wire bytes in it.
-    backlog: u64,
     credit: i32,
     link: u32,
     pie: Pie,
+}
+
+impl Default for Flow {
+    fn default() -> Flow {
+        Flow {
+            packets: PacketList::new(),
+            credit: 0,
+            link: UNLISTED,
+            pie: Pie::default(),
+        }
+    }
+}
+
+impl Paged for Flow {
+    fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    fn forget(&mut self) {
+        self.pie = Pie::default();
+    }
 }
 
 impl Linked for Flow {
@@ -85,7 +105,7 @@ pub struct FqPie {
     ecn_prob: u32,
     law: Law,
     filters: Filters,
-    flows: Box<[Flow]>,
+    flows: FlowTable<Flow>,
     rounds: RoundRobin,
     stats: QdiscStats,
     packets_in: u64,
@@ -94,11 +114,13 @@ pub struct FqPie {
     overmemory: u64,
     marks: u64,
     new_flows: u64,
+    /// Packets whose flow found no page in the store.
+    shared: u64,
     xstats: Xstats,
 }
 
 /// Statistics of its own, as `tc -s` names them.
-const XSTATS: [Xstat; 9] = [
+const XSTATS: [Xstat; 10] = [
     Xstat::PacketsIn,
     Xstat::Dropped,
     Xstat::OverLimit,
@@ -108,6 +130,7 @@ const XSTATS: [Xstat; 9] = [
     Xstat::NewFlowsLen,
     Xstat::OldFlowsLen,
     Xstat::MemoryUsed,
+    Xstat::SharedPackets,
 ];
 
 impl Kind for FqPie {
@@ -164,13 +187,6 @@ impl Kind for FqPie {
     }
 
     fn make(spec: &FqPieSpec, handle: Handle, env: &QdiscEnv) -> FqPie {
-        let flow = || Flow {
-            packets: PacketList::new(),
-            backlog: 0,
-            credit: 0,
-            link: UNLISTED,
-            pie: Pie::default(),
-        };
         let mut qdisc = FqPie {
             handle,
             seed: env.seed,
@@ -181,9 +197,7 @@ impl Kind for FqPie {
             ecn_prob: 0,
             law: Law::new(&spec.law, env),
             filters: Filters::default(),
-            flows: std::iter::repeat_with(flow)
-                .take(spec.flows as usize)
-                .collect(),
+            flows: FlowTable::new(&env.flows.fq_pie, spec.flows as usize),
             rounds: RoundRobin::default(),
             stats: QdiscStats::default(),
             packets_in: 0,
@@ -192,6 +206,7 @@ impl Kind for FqPie {
             overmemory: 0,
             marks: 0,
             new_flows: 0,
+            shared: 0,
             xstats: Xstats::new(&XSTATS),
         };
         qdisc.set(spec);
@@ -202,10 +217,11 @@ impl Kind for FqPie {
     /// would have left.
     fn change(&mut self, spec: &FqPieSpec, cx: &mut Cx) {
         self.law.begin(cx.now);
-        for flow in &mut self.flows {
-            flow.pie.catch_up(&self.law, flow.backlog);
+        let law = &self.law;
+        self.flows.for_each(|flow, backlog| {
+            flow.pie.catch_up(law, backlog);
             flow.pie.restart();
-        }
+        });
         self.law.change(&spec.law);
         self.set(spec);
         while self.stats.qlen > self.limit || self.stats.memory > self.memory_limit {
@@ -251,6 +267,7 @@ impl FqPie {
             new.into(),
             old.into(),
             self.stats.memory,
+            self.shared,
         ]);
     }
 
@@ -262,8 +279,10 @@ impl FqPie {
             Ok(named) => named.unwrap_or_else(|| place(&mut packet, self.seed, flows)),
             Err(lost) => return lost.settle(packet, &mut self.stats, cx),
         };
-        let flow = &mut self.flows[index];
-        flow.pie.catch_up(&self.law, flow.backlog);
+        let index = self.flows.find(index);
+        self.shared += u64::from(index == SHARED);
+        let (flow, backlog) = self.flows.entry(index);
+        flow.pie.catch_up(&self.law, *backlog);
         let mut reason = None;
         if self.stats.qlen >= self.limit {
             self.overlimit += 1;
@@ -271,7 +290,7 @@ impl FqPie {
         } else if self.stats.memory + packet.memory() > self.memory_limit {
             self.overmemory += 1;
             reason = Some(DropReason::QdiscLimit);
-        } else if (flow.pie).drops(&mut self.law, flow.backlog, packet.wire_len()) {
+        } else if (flow.pie).drops(&mut self.law, *backlog, packet.wire_len()) {
             if self.law.marks(&flow.pie, self.ecn_prob) && mark_ce(&mut packet, &cx.pool) {
                 self.marks += 1;
             } else {
@@ -288,12 +307,13 @@ impl FqPie {
         self.packets_in += 1;
         stamp(&mut packet, cx.now);
         self.stats.count_queued(&packet);
-        flow.backlog += packet.wire_len();
+        *backlog += packet.wire_len();
         flow.packets.push_back(packet);
         if flow.link == UNLISTED {
             flow.credit = self.quantum;
             self.new_flows += 1;
-            self.rounds.add_new(&mut *self.flows, index as u32);
+            self.flows.note_used(index);
+            self.rounds.add_new(&mut self.flows, index);
         }
         Verdict::Queued
     }
@@ -302,20 +322,20 @@ impl FqPie {
     #[inline]
     fn next(&mut self) -> Option<Packet> {
         loop {
-            let index = self.rounds.select(&mut *self.flows, self.quantum)?;
-            let flow = &mut self.flows[index as usize];
-            flow.pie.catch_up(&self.law, flow.backlog);
+            let index = self.rounds.select(&mut self.flows, self.quantum)?;
+            let (flow, backlog) = self.flows.entry(index);
+            flow.pie.catch_up(&self.law, *backlog);
             if let Some(packet) = flow.packets.pop_front() {
                 let bytes = packet.wire_len();
-                flow.backlog -= bytes;
+                *backlog -= bytes;
                 let cost = i32::try_from(bytes).unwrap_or(i32::MAX);
                 flow.credit = flow.credit.saturating_sub(cost);
                 flow.pie
-                    .left(&self.law, bytes, packet.timestamp(), flow.backlog);
+                    .left(&self.law, bytes, packet.timestamp(), *backlog);
                 return Some(packet);
             }
-            if self.rounds.empty(&mut *self.flows) == Emptied::Kept {
-                self.rounds.add_old(&mut *self.flows, index);
+            if self.rounds.empty(&mut self.flows) == Emptied::Kept {
+                self.rounds.add_old(&mut self.flows, index);
             }
         }
     }
@@ -360,7 +380,8 @@ impl Qdisc for FqPie {
         let idle = self.stats.qlen == 0;
         if idle {
             // What another call would do, so that the next packet may pass.
-            while self.rounds.take(&mut *self.flows).is_some() {}
+            while self.rounds.take(&mut self.flows).is_some() {}
+            self.flows.settle(|flow| flow.pie.prob > 0);
         }
         self.publish();
         if idle { Next::Idle } else { Next::Ready }
@@ -376,12 +397,13 @@ impl Qdisc for FqPie {
 
     /// Flow by flow, in the order in which they would have been served.
     fn drain(&mut self, out: &mut PacketList) {
-        while let Some(index) = self.rounds.take(&mut *self.flows) {
-            let flow = &mut self.flows[index as usize];
+        while let Some(index) = self.rounds.take(&mut self.flows) {
+            let (flow, backlog) = self.flows.entry(index);
             out.append(&mut flow.packets);
-            flow.backlog = 0;
+            *backlog = 0;
             flow.pie.reset();
         }
+        self.flows.settle(|_| false);
         self.stats.count_drained();
         self.publish();
     }

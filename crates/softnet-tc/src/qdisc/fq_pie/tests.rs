@@ -1,8 +1,10 @@
 //! PIE in many flows: shares, delays and limits.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use softnet::mem::Pool;
+use softnet::sync::PageStore;
 use softnet::testing::{Random, pool};
 
 use super::*;
@@ -192,8 +194,40 @@ fn conservation() {
         let stats = qdisc.stats();
         assert_eq!(came, left + stats.drops + stats.qlen);
         assert_eq!(next == Next::Idle, stats.qlen == 0);
-        let backlogs: u64 = qdisc.flows.iter().map(|flow| flow.backlog).sum();
+        let backlogs: u64 = qdisc.flows.backlogs().map(|(_, backlog)| backlog).sum();
         assert_eq!(backlogs, stats.backlog);
     }
     assert!(xstat(&qdisc, "dropped") > 100);
+}
+
+/// Two qdiscs of one device with 64 flows each, for which the store has 2 pages of 32.
+#[test]
+fn flows_without_a_page_share_one_until_others_are_idle() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let mut env = QdiscEnv::new(&pool);
+    env.flows.fq_pie = Arc::new(PageStore::new(2));
+    let spec = FqPieSpec {
+        flows: 64,
+        ..FqPieSpec::default()
+    };
+    let [mut busy, mut late] = [(); 2].map(|()| FqPie::make(&spec, HANDLE, &env));
+    let send = |qdisc: &mut FqPie, cx: &mut Cx, flows: &[u32]| {
+        for &flow in flows {
+            qdisc.enqueue(&mut of_flow(&pool, 1000, flow, flow).into(), cx);
+        }
+        (qdisc.flows(), xstat(qdisc, "shared_pkts"))
+    };
+    let empty = |qdisc: &mut FqPie, cx: &mut Cx| {
+        let mut out = PacketList::new();
+        assert_eq!(qdisc.dequeue(100, &mut out, cx), Next::Idle);
+        out.len()
+    };
+    assert_eq!(send(&mut busy, &mut cx, &[0, 40]), (2, 0));
+    assert_eq!(send(&mut late, &mut cx, &[0, 40]), (1, 2));
+    assert_eq!(
+        (empty(&mut busy, &mut cx), empty(&mut late, &mut cx)),
+        (2, 2)
+    );
+    assert_eq!(send(&mut late, &mut cx, &[0, 40]), (2, 2));
 }

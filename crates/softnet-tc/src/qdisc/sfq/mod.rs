@@ -34,8 +34,9 @@ use crate::qdisc::kind::Kind;
 use crate::qdisc::periods::Periods;
 use crate::qdisc::red::law::{Action, Law};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
-use slots::Slots;
+use slots::Lent;
 
+pub(crate) use slots::{Slots, default_bytes};
 pub use spec::SfqSpec;
 
 /// `sfq`: stochastic fairness queueing (tc-sfq(8)).
@@ -53,7 +54,7 @@ pub struct Sfq {
     perturbed: u64,
     now: Time,
     filters: Filters,
-    slots: Slots,
+    slots: Lent,
     rounds: RoundRobin,
     stats: QdiscStats,
     marks: [u64; XSTATS.len()],
@@ -61,17 +62,20 @@ pub struct Sfq {
 }
 
 /// Statistics of its own, as `tc -s` names them.
-const XSTATS: [Xstat; 6] = [
+const XSTATS: [Xstat; 7] = [
     Xstat::ProbDrop,
     Xstat::ForcedDrop,
     Xstat::ProbMark,
     Xstat::ForcedMark,
     Xstat::ProbMarkHead,
     Xstat::ForcedMarkHead,
+    Xstat::SharedPackets,
 ];
 const DROP: usize = 0;
 const MARK: usize = 2;
 const MARK_HEAD: usize = 4;
+/// Packets for which there were no slots but the qdisc's own one.
+const SHARED: usize = 6;
 
 impl Kind for Sfq {
     type Spec = SfqSpec;
@@ -99,7 +103,7 @@ impl Kind for Sfq {
             perturbed: 0,
             now: Time::ZERO,
             filters: Filters::default(),
-            slots: Slots::new(spec.flows, spec.divisor),
+            slots: Lent::new(&spec, &env.flows.sfq),
             rounds: RoundRobin::default(),
             stats: QdiscStats::default(),
             marks: [0; XSTATS.len()],
@@ -264,6 +268,7 @@ impl Sfq {
             }
         };
         self.stats.count_queued(&packet);
+        self.marks[SHARED] += u64::from(self.slots.is_shared());
         self.append(index, packet);
         if self.stats.qlen <= self.limit {
             return Verdict::Queued;
@@ -294,11 +299,14 @@ impl Sfq {
 impl Qdisc for Sfq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         self.begin(cx.now, cx);
+        if self.rounds.is_empty() {
+            self.slots.borrow();
+        }
         let mut verdict = Verdict::Queued;
         while let Some(packet) = packets.pop_front() {
             verdict = verdict.max(self.push(packet, cx));
         }
-        if self.law.is_some() {
+        if self.law.is_some() || self.marks[SHARED] > 0 {
             self.xstats.set(self.marks);
         }
         verdict
@@ -332,6 +340,7 @@ impl Qdisc for Sfq {
             out.push_back(packet);
         }
         if self.stats.qlen == 0 {
+            self.slots.settle();
             Next::Idle
         } else {
             Next::Ready
@@ -353,6 +362,7 @@ impl Qdisc for Sfq {
                 out.push_back(packet);
             }
         }
+        self.slots.settle();
         self.stats.count_drained();
     }
 

@@ -1,8 +1,15 @@
 //! The flows of an `sfq` that have packets, and which of them has most.
+//!
+//! Slots of the default numbers are borrowed from a store of the device's while there are packets,
+//! as [the flows of others](crate::qdisc::flow_store) are: an idle `sfq` has nothing to remember.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use softnet::mem::{Packet, PacketList};
+use softnet::sync::{PageStore, Pages};
 
-use super::spec::MAX_DEPTH;
+use super::spec::{MAX_DEPTH, SfqSpec};
 use crate::qdisc::drr::{Linked, UNLISTED};
 use crate::qdisc::red::law::Average;
 
@@ -11,7 +18,7 @@ const NONE: u32 = u32::MAX;
 
 /// A flow.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     pub(super) packets: PacketList,
     /// Wire bytes in it.
     pub(super) backlog: u64,
@@ -36,7 +43,7 @@ impl Linked for Slot {
 
 /// The slots, and lists of them by their numbers of packets.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     pub(super) slots: Box<[Slot]>,
     /// The slot of each queue.
     buckets: Box<[u32]>,
@@ -44,6 +51,79 @@ pub(super) struct Slots {
     first: [u32; MAX_DEPTH as usize + 1],
     /// Packets of the longest.
     longest: usize,
+}
+
+impl Default for Slots {
+    fn default() -> Slots {
+        let SfqSpec { flows, divisor, .. } = SfqSpec::default().effective();
+        Slots::new(flows, divisor)
+    }
+}
+
+/// Bytes of slots of the default numbers.
+pub(crate) fn default_bytes() -> usize {
+    let SfqSpec { flows, divisor, .. } = SfqSpec::default().effective();
+    size_of::<Slots>() + flows as usize * size_of::<Slot>() + divisor as usize * size_of::<u32>()
+}
+
+/// The slots of a qdisc: its own, or borrowed ones.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// One slot for all flows, or as many as the qdisc was given.
+    own: Slots,
+    pages: Pages<Slots>,
+}
+
+impl Lent {
+    pub(super) fn new(spec: &SfqSpec, store: &Arc<PageStore<Slots>>) -> Lent {
+        let default = SfqSpec::default().effective();
+        let borrows = (spec.flows, spec.divisor) == (default.flows, default.divisor);
+        let (flows, divisor) = match borrows {
+            true => (1, 1),
+            false => (spec.flows, spec.divisor),
+        };
+        Lent {
+            own: Slots::new(flows, divisor),
+            pages: Pages::new(store, usize::from(borrows)),
+        }
+    }
+
+    /// A packet comes, and none is there: borrows slots.
+    #[inline]
+    pub(super) fn borrow(&mut self) {
+        if self.pages.places() > 0 && self.pages.get(0).is_none() {
+            self.pages.take(0);
+        }
+    }
+
+    /// True if all flows share one.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.pages.places() > 0 && self.pages.get(0).is_none()
+    }
+
+    /// No packet is there: gives borrowed slots back where there are not enough for all.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        if self.pages.is_short() && self.pages.places() > 0 {
+            self.pages.give_back(0);
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = Slots;
+    #[inline(always)]
+    fn deref(&self) -> &Slots {
+        self.pages.get(0).unwrap_or(&self.own)
+    }
+}
+
+impl DerefMut for Lent {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Slots {
+        self.pages.get_mut(0).unwrap_or(&mut self.own)
+    }
 }
 
 impl Slots {
@@ -73,15 +153,22 @@ impl Slots {
         &mut self.slots[index as usize]
     }
 
+    /// The queue itself, or the only one.
+    #[inline]
+    fn own(&self, bucket: usize) -> usize {
+        bucket.min(self.buckets.len() - 1)
+    }
+
     /// The slot of a queue, if it has packets.
     #[inline]
     pub(super) fn find(&self, bucket: usize) -> Option<u32> {
-        Some(self.buckets[bucket]).filter(|&index| index != NONE)
+        Some(self.buckets[self.own(bucket)]).filter(|&index| index != NONE)
     }
 
     /// Gives a queue a slot, into which a packet is to be pushed at once. `None`: none is free.
     pub(super) fn add(&mut self, bucket: usize) -> Option<u32> {
         let index = Some(self.first[0]).filter(|&index| index != NONE)?;
+        let bucket = self.own(bucket);
         self.buckets[bucket] = index;
         let slot = self.at(index);
         slot.bucket = bucket as u32;

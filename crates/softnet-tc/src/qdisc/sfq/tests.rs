@@ -1,8 +1,10 @@
 //! Stochastic fairness queueing against the kernel and lists that are searched.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use softnet::mem::Pool;
+use softnet::sync::PageStore;
 use softnet::testing::{Random, pool};
 use softnet::wire::traffic_class;
 
@@ -326,4 +328,40 @@ fn slots_find_the_longest() {
             assert_eq!(came, left + qdisc.stats().drops + qdisc.stats().qlen);
         }
     }
+}
+
+/// Two qdiscs of one device, for which the store has slots of the default numbers once.
+#[test]
+fn flows_without_slots_share_one_until_others_are_idle() {
+    let pool = pool(64);
+    let mut cx = Cx::new(&pool);
+    let mut env = QdiscEnv::new(&pool);
+    env.flows.sfq = Arc::new(PageStore::new(1));
+    let [mut busy, mut late] = [(); 2].map(|()| Sfq::make(&SfqSpec::default(), HANDLE, &env));
+    let shared = |sfq: &Sfq| sfq.xstats.value(Xstat::SharedPackets).unwrap();
+    let send = |sfq: &mut Sfq, cx: &mut Cx, flows: &[u32]| {
+        for &flow in flows {
+            let verdict = sfq.enqueue(&mut of(&pool, 1000, flow, flow).into(), cx);
+            assert_eq!(verdict, Verdict::Queued);
+        }
+    };
+    send(&mut busy, &mut cx, &[1, 1, 2]);
+    send(&mut late, &mut cx, &[1, 1, 1000, 1]);
+    assert_eq!((busy.flows(), shared(&busy)), (2, 0));
+    assert_eq!((late.flows(), shared(&late)), (1, 4));
+    assert_eq!(all(&mut busy, &mut cx).len(), 3);
+    // Until it is idle, so that packets stay in order.
+    send(&mut late, &mut cx, &[1000]);
+    assert_eq!((late.flows(), shared(&late)), (1, 5));
+    assert_eq!(all(&mut late, &mut cx), [1, 1, 1000, 1, 1000]);
+    send(&mut late, &mut cx, &[1, 1, 1000]);
+    assert_eq!((late.flows(), shared(&late)), (2, 5));
+    // One of other numbers has slots of its own.
+    let spec = SfqSpec {
+        divisor: 64,
+        ..SfqSpec::default()
+    };
+    let mut other = Sfq::make(&spec, HANDLE, &env);
+    send(&mut other, &mut cx, &[1, 2, 3]);
+    assert_eq!((other.flows(), shared(&other)), (3, 0));
 }
