@@ -43,18 +43,6 @@ pub(super) fn connect_with(
     topology.configure_hosts()
 }
 
-/// Has hosts make frames with checksums, none larger than the MTU.
-fn make_whole_frames(topology: &Topology) -> Result<(), BenchError> {
-    if process::find("ethtool").is_none() {
-        return Err(BenchError::Unavailable("`ethtool` is not installed".into()));
-    }
-    for host in &topology.hosts {
-        let mut ethtool = host.netns.command("ethtool");
-        process::output(ethtool.args(["-K", &host.interface, "tx", "off"]))?;
-    }
-    Ok(())
-}
-
 /// Softnet with ports of this driver.
 #[derive(Debug)]
 pub(crate) struct VethSoftnet {
@@ -74,9 +62,6 @@ impl Switch for VethSoftnet {
 
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         connect(topology, wiring.queues)?;
-        if self.driver == "af_xdp" {
-            make_whole_frames(topology)?;
-        }
         let (driver, queues) = (self.driver, wiring.queues);
         let mut text = String::new();
         for host in &topology.hosts {
@@ -144,7 +129,13 @@ impl Switch for VethOpenVswitch {
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         connect(topology, wiring.queues)?;
         if matches!(self.0, OpenVswitch::Stock) {
-            make_whole_frames(topology)?;
+            if process::find("ethtool").is_none() {
+                return Err(BenchError::Unavailable("`ethtool` is not installed".into()));
+            }
+            for host in &topology.hosts {
+                let mut ethtool = host.netns.command("ethtool");
+                process::output(ethtool.args(["-K", &host.interface, "tx", "off"]))?;
+            }
         }
         let add = |host: &crate::hosts::Host| {
             let port = bridge_port(&host.interface);
