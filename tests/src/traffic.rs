@@ -1,16 +1,17 @@
 //! Traffic between hosts with ordinary sockets. Every byte that arrives is compared with what was
 //! sent.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
+use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use softnet_testbed::icmp;
 
-use crate::{Host, PATIENCE, sys};
+use crate::{Host, PATIENCE, sys, wait_for};
 
 /// The identifier of all pings.
 const IDENTIFIER: u16 = 0x5046;
@@ -129,6 +130,23 @@ impl Flow {
             let sent = from.send(&data);
             assert_eq!(sent.expect("sending a datagram"), len);
             receive(to, &data);
+        }
+    }
+
+    /// Like [`echo`](Flow::echo) when queues may still be full of what was sent before: a
+    /// datagram that finds no room is sent again.
+    pub fn echo_after_load(&self, len: usize) {
+        for (from, to, seed) in [(&self.a, &self.b, 1), (&self.b, &self.a, 2)] {
+            let data = pattern(seed + len as u64, len);
+            let again = Some(Duration::from_millis(200));
+            to.set_read_timeout(again).expect("a time limit");
+            wait_for("a datagram to pass", || {
+                // The host may say that the other was not reachable a moment ago.
+                let _ = from.send(&data);
+                !to.peek(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+            });
+            receive(to, &data);
+            to.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         }
     }
 

@@ -149,7 +149,7 @@ fn the_interface_changes_under_load() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    Flow::open(a, b, false).echo(100);
+    Flow::open(a, b, false).echo_after_load(100);
     lan.stop_within(Duration::from_secs(1));
 }
 
@@ -200,7 +200,7 @@ fn the_interface_goes_under_load() {
         b.connect_again();
         lan.reopen(1);
         b.await_addresses();
-        Flow::open(a, b, false).echo(100);
+        Flow::open(a, b, false).echo_after_load(100);
     }
     lan.stop_within(Duration::from_secs(1));
 }

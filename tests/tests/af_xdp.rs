@@ -137,7 +137,7 @@ fn an_exhausted_pool_recovers() {
     });
     drop(held);
     drop(flow);
-    Flow::open(a, b, false).echo(1472);
+    Flow::open(a, b, false).echo_after_load(1472);
     Connection::open(a, b, false).transfer(1, 1 << 20);
     // All buffers are free again then.
     lan.stop();
@@ -192,7 +192,7 @@ fn the_interface_changes_under_load() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    Flow::open(a, b, false).echo(100);
+    Flow::open(a, b, false).echo_after_load(100);
     lan.stop_within(Duration::from_secs(1));
 }
 
@@ -241,7 +241,7 @@ fn the_interface_goes_under_load() {
         b.connect_again();
         lan.reopen(1);
         b.await_addresses();
-        Flow::open(a, b, false).echo(100);
+        Flow::open(a, b, false).echo_after_load(100);
     }
     lan.stop_within(Duration::from_secs(1));
 }
