@@ -7,6 +7,8 @@
 #[cfg(all(test, not(miri)))]
 mod aqm_tests;
 mod cake;
+#[cfg(all(test, not(miri)))]
+mod cake_tests;
 mod codel;
 mod drr;
 mod dualpi2;
