@@ -252,6 +252,11 @@ pub(crate) fn specs() -> impl Strategy<Value = QdiscSpec> {
             // By marks packets of one priority would overtake each other.
             QdiscSpec::Cake(CakeSpec { fwmark: 0, ..spec })
         }),
+        // Refused where there is one queue; the second, everywhere but at the root.
+        3 => (0..6_u16).prop_map(|bands| QdiscSpec::Multiq { bands }),
+        3 => cake_specs().prop_map(|spec| {
+            QdiscSpec::CakeMq(CakeSpec { autorate_ingress: false, ..spec })
+        }),
         4 => (0..6_u16, 0..9_u32).prop_map(|(default, direct)| QdiscSpec::Htb(HtbSpec {
             default,
             direct_qlen: Some(direct),

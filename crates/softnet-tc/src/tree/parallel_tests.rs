@@ -80,7 +80,7 @@ impl World {
     /// Each instance is what the tree says, and so are its filters.
     fn check(&mut self) {
         self.cx.dropped.settle(&softnet::stats::DropCounters::new());
-        let env = env(&self.pool, true);
+        let env = env(&self.pool, self.tree.env().parallel);
         let spec = self.tree.spec().clone();
         let (again, roots) = DeviceTree::new(spec, self.queues.len(), &env).unwrap();
         for (queue, mut fresh) in self.queues.iter_mut().zip(roots.instances) {
@@ -102,6 +102,10 @@ impl World {
             let Ok(above) = self.tree.spec().existing(class.class.qdisc()) else {
                 continue;
             };
+            if above.qdisc.is_per_queue() {
+                // A queue's own are shown as they are.
+                continue;
+            }
             let (queues, path) = self.tree.locate(above.parent).unwrap();
             let minor = class.class.minor();
             let published = |own: &mut AnyQdisc, _: &mut Cx| {
@@ -172,6 +176,8 @@ fn without_rates(step: Step) -> Step {
         QdiscSpec::Tbf(_) | QdiscSpec::Htb(_) | QdiscSpec::Hfsc(_) | QdiscSpec::Netem(_) => {
             QdiscSpec::RoundRobin
         }
+        // No tree with one queue has them.
+        QdiscSpec::Multiq { .. } | QdiscSpec::CakeMq(_) => QdiscSpec::RoundRobin,
         // Hosts count over all instances, too.
         QdiscSpec::Cake(spec) => QdiscSpec::Cake(CakeSpec {
             bandwidth: None,
@@ -192,12 +198,15 @@ fn without_rates(step: Step) -> Step {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    /// Also where there is one for all queues.
     #[test]
     fn all_instances_are_what_the_tree_says(
         queues in 1..5_usize,
+        parallel: bool,
         steps in proptest::collection::vec(steps(), 1..50),
     ) {
         let mut world = World::new(TreeSpec::new(), queues);
+        world.edit().set_parallel(parallel);
         let (mut sent, mut left) = (0, 0);
         for step in steps {
             match step {
