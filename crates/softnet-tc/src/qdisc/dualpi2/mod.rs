@@ -7,9 +7,10 @@
 //!
 //! **Marking.** [PI2](law) computes `p'` from how long the first packets of both have waited. Of
 //! the C queue `p'^2` are dropped, or marked where ECN-capable; of the L queue `k * p'` are marked
-//! (the coupling), and whoever waited longer than `step_thresh`. When `k * p'` passes 1, marks are
-//! ignored and both lose `p'^2`, or with `drop_on_overload` off the queue grows to its limit. While
-//! less than two packets of the MTU wait nothing is dropped.
+//! (the coupling), and whoever waited longer than `step_thresh`: a step, as in the kernel, not the
+//! RFC's ramp, for which there is no attribute. When `k * p'` passes 1, marks are ignored and both
+//! lose `p'^2`, or with `drop_on_overload` off the queue grows to its limit. While less than two
+//! packets of the MTU wait nothing is dropped.
 //!
 //! **Turns.** The L queue goes first, but for `classic_protection` percent of the bytes.
 //!
