@@ -31,7 +31,7 @@ const FWMARK: u16 = 18;
 /// -64 in 32 bits.
 const MINUS_64: u64 = 0xffff_ffc0;
 
-/// What the kernel shows of a `cake` without options.
+/// Attributes that the kernel shows of a `cake` without options.
 const DEFAULTS: [(u16, u64); 17] = [
     (RATE, 0),
     (DIFFSERV, 0),
@@ -265,7 +265,7 @@ fn attributes(spec: &QdiscSpec) -> BTreeMap<u16, u64> {
     all
 }
 
-/// What is shown after a request: an overhead takes `raw` away.
+/// Adds what is shown after a request: an overhead takes `raw` away.
 fn show(all: &mut BTreeMap<u16, u64>, sent: &[(u16, u64)]) {
     if sent.iter().any(|&(kind, _)| kind == OVERHEAD) {
         all.remove(&RAW);
