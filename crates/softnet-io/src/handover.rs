@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::DeviceSpec;
+use crate::{DeviceSpec, Listener};
 
 /// Parts of a device that another process goes on with.
 #[derive(Debug, Default)]
@@ -29,11 +29,10 @@ pub trait Continued: Debug + Send + Sync {
     /// If no file descriptors are left.
     fn hand_over(&self) -> io::Result<Handover>;
 
-    /// Another process has the device: a socket's file stays when it is closed here.
-    fn keep(&self) {}
-
-    /// This process alone has the device: a socket's file goes with it.
-    fn own(&self) {}
+    /// The socket whose file stays with the process that has the device.
+    fn listener(&self) -> Option<&Listener> {
+        None
+    }
 }
 
 /// Copies of files.
@@ -63,7 +62,9 @@ impl OpenDevice {
     /// If no file descriptors are left.
     pub fn hand_over(&self) -> io::Result<Handover> {
         let handed = self.device.hand_over()?;
-        self.device.keep();
+        if let Some(listener) = self.device.listener() {
+            listener.keep();
+        }
         Ok(handed)
     }
 
@@ -143,7 +144,12 @@ impl Handovers {
 
     /// This process alone has the devices.
     pub(crate) fn own(&self) {
-        self.open().iter().for_each(|open| open.device.own());
+        for open in self.open() {
+            if let Some(listener) = open.device.listener() {
+                // One that somebody else has replaced is theirs.
+                let _ = listener.own();
+            }
+        }
     }
 
     /// The device is opened from these when it is opened next.

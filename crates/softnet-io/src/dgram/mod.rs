@@ -95,16 +95,10 @@ impl Continued for Socket {
         })
     }
 
-    fn keep(&self) {
-        if let File::Bound(listener) = &self.file {
-            listener.keep();
-        }
-    }
-
-    fn own(&self) {
-        if let File::Bound(listener) = &self.file {
-            // One that somebody else has replaced is theirs.
-            let _ = listener.own();
+    fn listener(&self) -> Option<&Listener> {
+        match &self.file {
+            File::Bound(listener) => Some(listener),
+            File::Anonymous(_) => None,
         }
     }
 }

@@ -186,15 +186,8 @@ impl Continued for Port {
         Ok(Handover { files, rest })
     }
 
-    fn keep(&self) {
-        self.listener.iter().for_each(Listener::keep);
-    }
-
-    fn own(&self) {
-        if let Some(listener) = &self.listener {
-            // One that somebody else has replaced is theirs.
-            let _ = listener.own();
-        }
+    fn listener(&self) -> Option<&Listener> {
+        self.listener.as_ref()
     }
 }
 
