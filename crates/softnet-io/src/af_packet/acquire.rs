@@ -24,7 +24,7 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 pub struct Open {
     pub(super) interface: String,
     pub(super) queues: usize,
-    /// The sockets are there: another process handed them over.
+    /// The sockets are there: another process handed them off.
     pub(super) handed: bool,
 }
 
@@ -100,8 +100,8 @@ pub enum AfPacketError {
          namespace"
     )]
     NotAllowed(String),
-    /// Sockets that were handed over are others.
-    #[error("the sockets that were handed over are not those of the interface '{0}'")]
+    /// Sockets that were handed off are others.
+    #[error("the sockets that were handed off are not those of the interface '{0}'")]
     OtherSockets(String),
     /// The kernel refused a step.
     #[error("cannot use the interface '{interface}': {what} was refused")]

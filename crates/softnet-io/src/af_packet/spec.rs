@@ -6,7 +6,7 @@ use softnet_engine::{Opened, Settings};
 
 use super::{AfPacket, AfPacketError, AfPacketRx, AfPacketTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::rights::{AskError, Subject};
 use crate::{Buffers, NetnsSpec};
 
@@ -68,7 +68,7 @@ impl Driver for AfPacketSpec {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<AfPacketRx, AfPacketTx>, AskError<AfPacketError>> {
         let AfPacket {
             rx, tx, features, ..
