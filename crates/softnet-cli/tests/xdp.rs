@@ -88,6 +88,20 @@ fn ports_of_a_daemon_without_rights() {
         let stats = stats.arg("--socket").arg(&socket).arg("stats").output();
         let stats = text(&stats.expect("softnet").stdout);
         assert!(stats.contains("copy mode, native XDP"), "{stats}");
+        // The interface is not Softnet's to change.
+        for words in [
+            &["ip", "link", "set", "dev", "p1", "mtu", "1400"][..],
+            &["port", "set", "p1", "mtu=1400"],
+        ] {
+            let mut set = softnet();
+            let set = set.arg("--socket").arg(&socket).args(words).output();
+            let set = set.expect("softnet");
+            let said = text(&set.stderr);
+            assert!(
+                !set.status.success() && said.contains("not Softnet's to change"),
+                "{said}"
+            );
+        }
         running.signal(end);
         let output = running.finish();
         if end == Signal::TERM {

@@ -100,6 +100,12 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
         Self::MTUS
     }
 
+    /// The device is an interface that is there, and left as it is: its MTU is followed, and nobody
+    /// changes MTU and address through the link.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// The link without a device that it stands for.
     fn virtual_link(&self) -> Option<Virtual> {
         None

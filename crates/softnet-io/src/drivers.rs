@@ -255,6 +255,12 @@ macro_rules! drivers {
                 spec.mtus()
             }
 
+            fn is_foreign(&self, spec: &DeviceSpec) -> bool {
+                match spec {
+                    $(DeviceSpec::$driver(spec) => spec.is_foreign(),)*
+                }
+            }
+
             fn virtual_link(&self, spec: &DeviceSpec) -> Option<Virtual> {
                 match spec {
                     $(DeviceSpec::$driver(spec) => spec.virtual_link(),)*

@@ -76,9 +76,13 @@ impl Driver for AfPacketSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    /// The interface is not ours to change.
+    /// A name and a state have no effect on the interface; the rest is refused before.
     fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfPacketError>> {
         Ok(())
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 
     fn conflicts(&self, other: &AfPacketSpec) -> bool {

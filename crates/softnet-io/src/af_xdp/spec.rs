@@ -55,9 +55,13 @@ impl Driver for AfXdpSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    /// The interface is not ours to change.
+    /// A name and a state have no effect on the interface; the rest is refused before.
     fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfXdpError>> {
         Ok(())
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 
     fn conflicts(&self, other: &AfXdpSpec) -> bool {

@@ -170,6 +170,10 @@ impl Driver for TapSpec {
         Ok(())
     }
 
+    fn is_foreign(&self) -> bool {
+        self.source() != TapSource::Make
+    }
+
     fn conflicts(&self, other: &TapSpec) -> bool {
         match (self.file, other.file) {
             (None, None) => (&self.interface, &self.netns) == (&other.interface, &other.netns),
