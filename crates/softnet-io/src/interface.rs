@@ -1,5 +1,5 @@
 //! The interface behind a port that uses one which is there: whether it is up and has a carrier,
-//! and its MTU.
+//! its MTU, and its speed.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +36,12 @@ impl Interface {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Speed of its medium in bytes per second, if it has one and that is known. Waits for the
+    /// kernel's lock of all interfaces.
+    pub(crate) fn speed(&self) -> Option<u64> {
+        self.events.speed(self.index)
     }
 
     /// Readable when something changed.

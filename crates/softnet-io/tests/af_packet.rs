@@ -278,6 +278,14 @@ fn frames_that_find_no_buffer_are_dropped() {
 }
 
 #[test]
+fn the_speed_is_the_interfaces() {
+    let Some(netns) = veth(1500) else { return };
+    let device = open(&netns, "va", 1, &buffers());
+    // Each veth says 10 Gb/s.
+    assert_eq!(device.link.speed(), Some(1_250_000_000));
+}
+
+#[test]
 fn errors_name_the_interface() {
     let Some(netns) = veth(1500) else { return };
     let open = |name: &str, queues| {

@@ -64,6 +64,10 @@ impl Link for AfPacketLink {
         Some(self.interface.fd())
     }
 
+    fn speed(&self) -> Option<u64> {
+        self.interface.speed()
+    }
+
     fn state(&self) -> LinkState {
         self.interface.state()
     }
