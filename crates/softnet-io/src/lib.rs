@@ -71,6 +71,7 @@ pub use driver::{ALL_MTUS, Driver, ETHERNET_MTUS};
 pub use drivers::{DeviceError, DeviceSpec, PortDevices, PortRx, PortTx};
 pub use hand_off::{Continued, HandOff, OpenDevice};
 pub use inherited::inherited_files;
+pub use interface::InterfaceError;
 pub use link::{BadAddress, InterfaceAddress, LinkError, Links};
 pub use listener::{Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
 pub use memory::SharedMemory;

@@ -14,7 +14,9 @@ use softnet::wire::{Checksum, GsoKind};
 use softnet_engine::Link;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::rights::AskError;
-use softnet_io::{AfPacket, AfPacketError, AfPacketSpec, Buffers, LinkError, Netns};
+use softnet_io::{
+    AfPacket, AfPacketError, AfPacketSpec, Buffers, InterfaceError, LinkError, Netns,
+};
 
 const TCP_PAYLOAD: usize = 20_000;
 
@@ -294,7 +296,8 @@ fn errors_name_the_interface() {
     };
     assert!(matches!(
         open("none", 1),
-        AskError::Own(AfPacketError::Link(LinkError::NotFound(name))) if name == "none"
+        AskError::Own(AfPacketError::Interface(InterfaceError::Link(LinkError::NotFound(name))))
+            if name == "none"
     ));
     assert_eq!(
         open("lo", 1).to_string(),

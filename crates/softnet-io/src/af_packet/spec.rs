@@ -7,6 +7,7 @@ use softnet_engine::{Opened, Settings};
 use super::{AfPacket, AfPacketError, AfPacketRx, AfPacketTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
 use crate::hand_off::{Continued, HandOff};
+use crate::interface;
 use crate::rights::{AskError, Subject};
 use crate::{Buffers, NetnsSpec};
 
@@ -40,10 +41,7 @@ impl Driver for AfPacketSpec {
     const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn subjects(&self) -> Vec<Subject> {
-        vec![Subject::Interface(
-            self.netns.clone(),
-            self.interface.clone(),
-        )]
+        vec![interface::subject(self.netns.as_ref(), &self.interface)]
     }
 
     fn open(
