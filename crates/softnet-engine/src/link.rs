@@ -57,8 +57,8 @@ pub trait Link: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Speed of the device's medium in bytes per second, if it has one and that is known. May wait for
-    /// the kernel: asked by the control path.
+    /// Speed of the device's medium in bytes per second, if it has one and that is known. May wait
+    /// for the kernel: asked by the control path.
     fn speed(&self) -> Option<u64> {
         None
     }

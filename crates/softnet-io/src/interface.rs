@@ -47,7 +47,7 @@ pub enum InterfaceError {
 /// An interface as a driver opens it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToOpen<'a> {
-    /// Its name.
+    /// Name of the interface.
     pub(crate) interface: &'a str,
     /// Rights that the driver takes, for errors.
     pub(crate) needs: &'static str,

@@ -129,8 +129,8 @@ impl<D: Devices> Engine<D> {
     /// Opens a port's device again, with the settings that the link has.
     ///
     /// # Errors
-    /// If there is no such port, the device cannot be opened, or has no speed that rates of the port
-    /// are shares of.
+    /// If there is no such port, the device cannot be opened, or it has no speed that rates of the
+    /// port are shares of.
     pub fn reopen_device(&self, index: u32) -> Result<(), EngineError> {
         let link = self.link(index)?;
         let named = || EngineError::NoPort(link.settings.name.clone());
