@@ -51,7 +51,7 @@ fn every_example_is_written_as_it_is_read() {
 /// Rates that are shares of an interface's speed stay shares: of a qdisc alone, and of a tree.
 #[test]
 fn shares_of_a_speed_are_written_as_they_are_read() {
-    let port = "[[port]]\nname = \"up\"\ndriver = \"af_packet\"\n";
+    let port = "[engine]\nworkers = 1\n[[port]]\nname = \"up\"\ndriver = \"af_packet\"\n";
     let tbf = r#"qdisc = { kind = "tbf", rate = "50%", burst = "32k", limit = "1mb" }"#;
     let htb = r#"qdisc = { kind = "htb", handle = "1:", default = "10" }
         class = [
