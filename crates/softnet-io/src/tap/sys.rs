@@ -258,11 +258,11 @@ pub(crate) fn speed(socket: BorrowedFd<'_>, name: &InlinedName) -> Option<u64> {
     let [.., length] = ethtool(socket, name, words).ok()?[3].to_ne_bytes();
     let length = length.cast_signed().checked_neg()?;
     words[3] = u32::from_ne_bytes([0, 0, 0, length.cast_unsigned()]);
-    let megabits = ethtool(socket, name, words).ok()?[1];
-    let known = 1..=i32::MAX.cast_unsigned();
-    known
-        .contains(&megabits)
-        .then(|| u64::from(megabits) * 125_000)
+    match ethtool(socket, name, words).ok()?[1] {
+        megabits @ 1..=0x7fff_ffff => Some(u64::from(megabits) * 125_000),
+        // `SPEED_UNKNOWN` is the highest number.
+        _ => None,
+    }
 }
 
 /// Has a netlink socket take reports of one interface alone: those whose `struct ifinfomsg` has
