@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
 use softnet_engine::{EngineStats, PortEvent, PortSpec, Virtual};
-use softnet_io::{Allowed, Handover, LOOPBACK_MTU, PortDevices, Scheduling, VirtualSpec, rights};
+use softnet_io::{Allowed, HandOff, LOOPBACK_MTU, PortDevices, Scheduling, VirtualSpec, rights};
 use softnet_rtnl::nl::{Client, Errno, Error, Operation};
 use softnet_rtnl::server::{self, Listen, Server, Sockets, Waker, group_id};
 use softnet_rtnl::{First, Rtnl};
@@ -624,7 +624,7 @@ fn is_in_use(error: &io::Error) -> bool {
 }
 
 /// Has ports be opened from what the daemon before this one had of them.
-fn give(engine: &Engine, loaded: &Loaded, devices: Vec<(String, Handover)>) {
+fn give(engine: &Engine, loaded: &Loaded, devices: Vec<(String, HandOff)>) {
     for (name, handed) in devices {
         let mut before = loaded.before.iter();
         // Of another device it is of no use.

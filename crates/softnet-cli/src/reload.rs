@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use softnet_engine::{ApplyError, EngineError, MemberSpec, Missing, PortSpec, Spec};
+use softnet_engine::{ApplyError, Devices, EngineError, MemberSpec, Missing, PortSpec, Spec};
 use softnet_io::{DeviceSpec, NullSpec};
 
 use crate::change::{self, Change, Object, Verb};
@@ -246,6 +246,12 @@ impl Loaded {
                 let place = port(&to.links).map(|place| to.links.ports[place].clone());
                 let to = place.ok_or_else(|| refused(format!("there is no port {name:?}")))?;
                 let known = port(&links);
+                let settings = known.map(|place| &links.ports[place].settings);
+                if settings.is_some_and(|settings| settings.mtu != to.settings.mtu)
+                    && engine.devices().is_foreign(&to.options.device)
+                {
+                    return Err(refused(EngineError::Foreign(name.clone()).to_string()));
+                }
                 let before = known.map(|place| &links.ports[place].options);
                 let opens = before.is_none_or(|before| before.device != to.options.device);
                 if opens && !own && to.options.device != DeviceSpec::Null(NullSpec) {

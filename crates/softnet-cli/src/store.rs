@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use softnet_io::{Handover, inherited_files};
+use softnet_io::{HandOff, inherited_files};
 
 use crate::notify::Notify;
 use crate::replace::named;
@@ -25,7 +25,7 @@ pub(crate) struct Store {
 impl Store {
     /// The store, and what was in it when this process was started, by port. To be called once, at
     /// the start.
-    pub(crate) fn open() -> (Store, Vec<(String, Handover)>) {
+    pub(crate) fn open() -> (Store, Vec<(String, HandOff)>) {
         let mut files: BTreeMap<String, Vec<OwnedFd>> = BTreeMap::new();
         for (name, file) in inherited_files(PREFIX) {
             files.entry(decoded(&name)).or_default().push(file);
@@ -33,7 +33,7 @@ impl Store {
         let known = files.keys().map(|name| (name.clone(), 0)).collect();
         let handed = files.into_iter().map(|(name, files)| {
             let rest = Vec::new();
-            (name, Handover { files, rest })
+            (name, HandOff { files, rest })
         });
         (Store { known, seen: None }, handed.collect())
     }

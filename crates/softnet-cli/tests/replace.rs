@@ -385,7 +385,7 @@ fn connections_and_half_frames_go_on() {
 }
 
 #[test]
-fn packet_sockets_are_handed_over() {
+fn packet_sockets_are_handed_off() {
     if !may_make_networks() {
         return;
     }

@@ -61,10 +61,11 @@ fn ports_of_a_daemon_without_rights() {
              netns = {netns:?}\nqueues = 2\n"
         )
     };
+    let shaped = "[port.qdisc]\nkind = \"tbf\"\nrate = \"50%\"\nburst = \"1m\"\nlimit = \"9m\"\n";
     let bridge = "[[bridge]]\nname = \"br0\"\nports = [\"p1\", \"p2\"]\n";
     // As much as may be locked without any right.
     let config = format!(
-        "[engine]\nworkers = 2\nbuffers = 1024\n{}{}{bridge}",
+        "[engine]\nworkers = 2\nbuffers = 1024\n{}{shaped}{}{bridge}",
         port(1),
         port(2)
     );
@@ -88,6 +89,30 @@ fn ports_of_a_daemon_without_rights() {
         let stats = stats.arg("--socket").arg(&socket).arg("stats").output();
         let stats = text(&stats.expect("softnet").stdout);
         assert!(stats.contains("copy mode, native XDP"), "{stats}");
+        // Each veth says 10 Gb/s.
+        for (words, expected) in [
+            (&["tc", "qdisc", "show", "dev", "p1"][..], "rate 5Gbit"),
+            (&["dump-config"][..], "rate = \"50%\""),
+        ] {
+            let mut show = softnet();
+            let show = show.arg("--socket").arg(&socket).args(words).output();
+            let shown = text(&show.expect("softnet").stdout);
+            assert!(shown.contains(expected), "{shown}");
+        }
+        // The interface is not Softnet's to change.
+        for words in [
+            &["ip", "link", "set", "dev", "p1", "mtu", "1400"][..],
+            &["port", "set", "p1", "mtu=1400"],
+        ] {
+            let mut set = softnet();
+            let set = set.arg("--socket").arg(&socket).args(words).output();
+            let set = set.expect("softnet");
+            let said = text(&set.stderr);
+            assert!(
+                !set.status.success() && said.contains("not Softnet's to change"),
+                "{said}"
+            );
+        }
         running.signal(end);
         let output = running.finish();
         if end == Signal::TERM {

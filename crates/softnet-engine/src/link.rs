@@ -57,6 +57,12 @@ pub trait Link: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Speed of the device's medium in bytes per second, if it has one and that is known. May wait
+    /// for the kernel: asked by the control path.
+    fn speed(&self) -> Option<u64> {
+        None
+    }
+
     /// The port's longest IP packet from now on, in bytes: a driver may drop what is longer before
     /// it costs anything. Called by the control path.
     fn set_mtu(&self, _mtu: u32) {}

@@ -486,6 +486,10 @@ impl Devices for FedDevices {
         *spec == "dummy"
     }
 
+    fn is_foreign(&self, spec: &&'static str) -> bool {
+        *spec == "foreign"
+    }
+
     fn mtus(&self, _: &&'static str) -> (u32, u32) {
         (68, 9000)
     }

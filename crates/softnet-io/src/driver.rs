@@ -9,7 +9,7 @@ use softnet_engine::rx::RxQueue;
 use softnet_engine::{Opened, Settings, Virtual};
 
 use crate::Buffers;
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
 
 /// Smallest and largest MTU of an Ethernet device: the longest IP packet of a frame of 65,535
@@ -60,7 +60,7 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
         None
     }
 
-    /// As [`open`](Driver::open), from what another process handed over.
+    /// As [`open`](Driver::open), from what another process handed off.
     ///
     /// # Errors
     /// If these are not the device's; `handed` is closed then.
@@ -69,7 +69,7 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<Self::Rx, Self::Tx>, Self::Error> {
         drop(handed);
         self.open(settings, queues, buffers)
@@ -98,6 +98,12 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
     /// Smallest and largest MTU of this device.
     fn mtus(&self) -> (u32, u32) {
         Self::MTUS
+    }
+
+    /// The device is an interface that is there, and left as it is: its MTU is followed, and nobody
+    /// changes MTU and address through the link.
+    fn is_foreign(&self) -> bool {
+        false
     }
 
     /// The link without a device that it stands for.

@@ -19,7 +19,7 @@ use crate::af_packet::{AfPacketRx, AfPacketSpec, AfPacketTx};
 use crate::af_xdp::{AfXdpRx, AfXdpSpec, AfXdpTx};
 use crate::dgram::{DgramRx, DgramSpec, DgramTx};
 use crate::driver::Driver;
-use crate::handover::{Handover, Handovers, OpenDevice};
+use crate::hand_off::{HandOff, HandOffs, OpenDevice};
 use crate::null::{NullRx, NullSpec, NullTx};
 use crate::pcap::{PcapRx, PcapSpec, PcapTx};
 use crate::rights::Subject;
@@ -182,7 +182,7 @@ macro_rules! drivers {
                 settings: &Settings,
                 queues: usize,
             ) -> Result<Opened<PortRx, PortTx>, DeviceError> {
-                let handed = self.handovers.take(spec);
+                let handed = self.hand_offs.take(spec);
                 match spec {
                     $(DeviceSpec::$driver(own) => {
                         let resumed = handed.and_then(|handed| {
@@ -194,7 +194,7 @@ macro_rules! drivers {
                         };
                         let opened = opened.map_err(DeviceError::$driver)?;
                         if let Some(device) = own.continued(&opened) {
-                            self.handovers.note(&settings.name, spec, device);
+                            self.hand_offs.note(&settings.name, spec, device);
                         }
                         Ok(any(opened))
                     })*
@@ -255,6 +255,12 @@ macro_rules! drivers {
                 spec.mtus()
             }
 
+            fn is_foreign(&self, spec: &DeviceSpec) -> bool {
+                match spec {
+                    $(DeviceSpec::$driver(spec) => spec.is_foreign(),)*
+                }
+            }
+
             fn virtual_link(&self, spec: &DeviceSpec) -> Option<Virtual> {
                 match spec {
                     $(DeviceSpec::$driver(spec) => spec.virtual_link(),)*
@@ -307,7 +313,7 @@ impl Default for DeviceSpec {
 pub struct PortDevices {
     /// Pools that received frames go to.
     pub buffers: Buffers,
-    handovers: Handovers,
+    hand_offs: HandOffs,
 }
 
 impl PortDevices {
@@ -315,31 +321,31 @@ impl PortDevices {
     pub fn new(buffers: Buffers) -> PortDevices {
         PortDevices {
             buffers,
-            handovers: Handovers::default(),
+            hand_offs: HandOffs::default(),
         }
     }
 
     /// The open devices with which another process can go on.
     pub fn open_devices(&self) -> Vec<OpenDevice> {
-        self.handovers.open()
+        self.hand_offs.open()
     }
 
     /// Devices opened so far, and those that are open, with which another process could go on: none
     /// of both changes while none comes or goes.
     pub fn openings(&self) -> (u64, usize) {
-        self.handovers.openings()
+        self.hand_offs.openings()
     }
 
-    /// Has a device be opened from what was handed over, when it is opened next.
-    pub fn give(&self, spec: DeviceSpec, handed: Handover) {
-        self.handovers.give(spec, handed);
+    /// Has a device be opened from what was handed off, when it is opened next.
+    pub fn give(&self, spec: DeviceSpec, handed: HandOff) {
+        self.hand_offs.give(spec, handed);
     }
 
     /// The other process is gone, or has failed: closes what was given and not opened; files of
     /// sockets go with their devices from now on.
     pub fn own(&self) {
-        self.handovers.clear();
-        self.handovers.own();
+        self.hand_offs.clear();
+        self.hand_offs.own();
     }
 }
 

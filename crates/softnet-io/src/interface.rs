@@ -1,12 +1,118 @@
 //! The interface behind a port that uses one which is there: whether it is up and has a carrier,
-//! and its MTU.
+//! its MTU, and its speed.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::Errno;
+use rustix::net::netdevice::{self, InlinedName};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use softnet_engine::LinkState;
 
 use crate::link::LinkEvents;
+use crate::rights::Subject;
+use crate::tap::sys;
+use crate::{LinkError, Links, NetnsSpec};
+
+/// Why an interface that is there cannot be used, by whatever driver.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// There is no such interface, or it cannot be watched.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Frames of another kind.
+    #[error("the interface '{0}' is not an Ethernet device")]
+    NotEthernet(String),
+    /// The user may not.
+    #[error("not allowed to use the interface '{interface}': {needs}")]
+    NotAllowed {
+        /// The interface.
+        interface: String,
+        /// Rights that the driver takes.
+        needs: &'static str,
+    },
+    /// The kernel refused a step.
+    #[error("cannot use the interface '{interface}': {what} was refused")]
+    Refused {
+        /// The interface.
+        interface: String,
+        /// The step.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+/// An interface as a driver opens it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToOpen<'a> {
+    /// Name of the interface.
+    pub(crate) interface: &'a str,
+    /// Rights that the driver takes, for errors.
+    pub(crate) needs: &'static str,
+}
+
+/// An Ethernet interface of the calling thread's namespace.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) index: u32,
+    pub(crate) name: InlinedName,
+    /// Tells of changes since it was found.
+    pub(crate) events: LinkEvents,
+}
+
+impl ToOpen<'_> {
+    /// A step that was refused.
+    pub(crate) fn refused(self, what: &'static str) -> impl Fn(Errno) -> InterfaceError {
+        move |source| {
+            let interface = self.interface.to_owned();
+            match source {
+                Errno::PERM | Errno::ACCESS => InterfaceError::NotAllowed {
+                    interface,
+                    needs: self.needs,
+                },
+                source => InterfaceError::Refused {
+                    interface,
+                    what,
+                    source: source.into(),
+                },
+            }
+        }
+    }
+
+    /// Looks it up in the calling thread's namespace.
+    pub(crate) fn find(self) -> Result<Found, InterfaceError> {
+        let index = Links::open()?.index(self.interface)?;
+        // Before anything is asked, so that no change is missed.
+        let events = LinkEvents::open(index)?;
+        let name = netdevice::index_to_name_inlined(events.fd(), index)
+            .map_err(self.refused("the interface's name"))?;
+        let kind = sys::hardware_type(events.fd(), &name)
+            .map_err(self.refused("the interface's type"))?;
+        if kind != libc::ARPHRD_ETHER {
+            return Err(InterfaceError::NotEthernet(self.interface.to_owned()));
+        }
+        Ok(Found {
+            index,
+            name,
+            events,
+        })
+    }
+
+    /// A socket of packets, which receives none until it is bound.
+    pub(crate) fn packet_socket(self) -> Result<OwnedFd, InterfaceError> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Protocol 0 receives nothing.
+        socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .map_err(self.refused("a packet socket"))
+    }
+}
+
+/// The thing that a configuration has to name before the interface is opened.
+pub(crate) fn subject(netns: Option<&NetnsSpec>, interface: &str) -> Subject {
+    Subject::Interface(netns.cloned(), interface.to_owned())
+}
 
 /// An interface that is watched.
 #[derive(Debug)]
@@ -36,6 +142,12 @@ impl Interface {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Speed of its medium in bytes per second, if it has one and that is known. Waits for the
+    /// kernel's lock of all interfaces.
+    pub(crate) fn speed(&self) -> Option<u64> {
+        self.events.speed(self.index)
     }
 
     /// Readable when something changed.

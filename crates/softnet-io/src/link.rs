@@ -526,6 +526,16 @@ impl LinkEvents {
         }
         None
     }
+
+    /// Speed of an interface's medium in bytes per second, if it has one and that is known. Waits
+    /// for the kernel's lock of all interfaces.
+    pub(crate) fn speed(&self, index: u32) -> Option<u64> {
+        let socket = self.socket.as_fd();
+        let name = netdevice::index_to_name_inlined(socket, index).ok()?;
+        let speed = sys::speed(socket, &name)?;
+        // Unless another has its name by now.
+        (netdevice::name_to_index(socket, name.as_str()) == Ok(index)).then_some(speed)
+    }
 }
 
 /// The state of an interface.

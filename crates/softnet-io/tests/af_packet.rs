@@ -14,7 +14,9 @@ use softnet::wire::{Checksum, GsoKind};
 use softnet_engine::Link;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::rights::AskError;
-use softnet_io::{AfPacket, AfPacketError, AfPacketSpec, Buffers, LinkError, Netns};
+use softnet_io::{
+    AfPacket, AfPacketError, AfPacketSpec, Buffers, InterfaceError, LinkError, Netns,
+};
 
 const TCP_PAYLOAD: usize = 20_000;
 
@@ -278,6 +280,14 @@ fn frames_that_find_no_buffer_are_dropped() {
 }
 
 #[test]
+fn the_speed_is_the_interfaces() {
+    let Some(netns) = veth(1500) else { return };
+    let device = open(&netns, "va", 1, &buffers());
+    // Each veth says 10 Gb/s.
+    assert_eq!(device.link.speed(), Some(1_250_000_000));
+}
+
+#[test]
 fn errors_name_the_interface() {
     let Some(netns) = veth(1500) else { return };
     let open = |name: &str, queues| {
@@ -286,7 +296,8 @@ fn errors_name_the_interface() {
     };
     assert!(matches!(
         open("none", 1),
-        AskError::Own(AfPacketError::Link(LinkError::NotFound(name))) if name == "none"
+        AskError::Own(AfPacketError::Interface(InterfaceError::Link(LinkError::NotFound(name))))
+            if name == "none"
     ));
     assert_eq!(
         open("lo", 1).to_string(),

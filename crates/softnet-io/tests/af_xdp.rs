@@ -15,7 +15,7 @@ use softnet::tx::{Sent, TxRing, Xmit};
 use softnet_engine::Link;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::rights::AskError;
-use softnet_io::{AfXdp, AfXdpError, AfXdpSpec, Buffers, LinkError, Netns};
+use softnet_io::{AfXdp, AfXdpError, AfXdpSpec, Buffers, InterfaceError, LinkError, Netns};
 
 /// A veth between `va` and `vb` in a namespace of its own.
 fn veth(queues: usize, mtu: u32) -> Option<Netns> {
@@ -277,7 +277,8 @@ fn errors_name_the_interface() {
     let all = buffers();
     assert!(matches!(
         open("none", 1, &all),
-        AskError::Own(AfXdpError::Link(LinkError::NotFound(name))) if name == "none"
+        AskError::Own(AfXdpError::Interface(InterfaceError::Link(LinkError::NotFound(name))))
+            if name == "none"
     ));
     assert_eq!(
         open("lo", 1, &all).to_string(),

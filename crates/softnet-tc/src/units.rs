@@ -3,6 +3,7 @@
 //! tc reads differently from what one might expect is kept: a rate's `kbit` is 1000 bits, a size's
 //! `kbit` is 1024 bits, a rate's `kbps` is kilo*bytes*.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// Bits per unit of a rate.
@@ -79,10 +80,13 @@ pub enum UnitError {
     Unit(String, &'static str, &'static str),
     /// tc's percentage of the device's speed.
     #[error(
-        "a percentage is of the device's link speed, and a port has none; give bits per second, \
-         like 100mbit"
+        "a percentage is of the device's link speed, which is not known here; give bits per \
+         second, like 100mbit"
     )]
     Percent,
+    /// More than the whole speed, or nothing of it.
+    #[error("{0:?} is no share of a speed; use 0.0001% to 100%")]
+    Share(String),
     /// The number does not fit.
     #[error("{0:?} is too large")]
     TooLarge(String),
@@ -122,6 +126,40 @@ impl FromStr for Rate {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Rate, UnitError> {
         rate(text).map(Rate)
+    }
+}
+
+/// Speed at which shares are checked where no link has told its own: bytes per second of 1 Gb/s.
+pub const NOMINAL_SPEED: u64 = 125_000_000;
+
+/// A share of a link's speed, as tc writes one: `50%`. In millionths, from 1 to all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    /// Rate that the share is of a speed, both in bytes per second, rounded down, and at least 1.
+    pub fn of(self, speed: u64) -> u64 {
+        let rate = u128::from(speed) * u128::from(self.0) / 1_000_000;
+        // It is not more than the speed.
+        u64::try_from(rate).unwrap_or(speed).max(1)
+    }
+}
+
+impl FromStr for Share {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Share, UnitError> {
+        let millionths = quantity(text, &[("%", 1e4)], "a share of a speed", "50%")?;
+        let millionths = millionths.round_ties_even();
+        if !(1.0..=1e6).contains(&millionths) {
+            return Err(UnitError::Share(text.trim().to_owned()));
+        }
+        Ok(Share(millionths as u32))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", f64::from(self.0) / 1e4)
     }
 }
 
@@ -347,6 +385,30 @@ mod tests {
             matches!(rate("1ekbit"), Err(UnitError::Unit(..))),
             "an exponent needs digits"
         );
+    }
+
+    #[test]
+    fn shares_are_of_a_speed_and_are_written_exactly() {
+        let of = |text: &str| text.parse::<Share>().map(|share| share.of(NOMINAL_SPEED));
+        for (text, rate) in [
+            ("100%", NOMINAL_SPEED),
+            ("50%", NOMINAL_SPEED / 2),
+            (" 0.0001% ", 125),
+            ("33.3333%", 41_666_625),
+        ] {
+            assert_eq!(of(text), Ok(rate), "{text}");
+        }
+        for wrong in [
+            "0%", "100.1%", "0.00001%", "-1%", "50", "50mbit", "%", "50%%",
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+        for millionths in (1..=1_000_000).step_by(7_777).chain([1_000_000]) {
+            let share = Share(millionths);
+            assert_eq!(share.to_string().parse(), Ok(share));
+            assert_eq!(share.of(u64::MAX) <= u64::MAX / 10, millionths <= 100_000);
+        }
+        assert_eq!(Share(1).of(0), 1);
     }
 
     #[test]

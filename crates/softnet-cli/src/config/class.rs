@@ -57,7 +57,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>, link: LinkDefaults
     let parent = table.handle("parent");
     let mut spec = (kind.default)(&link);
     for option in kind.options {
-        qdisc::read(table, option, &mut spec);
+        qdisc::read(table, option, &mut spec, building.has_speed);
     }
     match &mut spec {
         ClassSpec::Htb(class) => htb_class(table, class),
@@ -70,7 +70,16 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>, link: LinkDefaults
     let parent = parent.unwrap_or_else(|| name.qdisc());
     let added = building.tree.add_class(parent, name, spec);
     match added {
-        Ok(_) => extras::estimator(&mut building.tree, name, table),
+        Ok(_) => {
+            for (option, share) in qdisc::shares(table, kind.options) {
+                building.tree.set_share(name, option, share);
+                // As in `htb_class`.
+                if option == "rate" && !table.has("ceil") {
+                    building.tree.set_share(name, "ceil", share);
+                }
+            }
+            extras::estimator(&mut building.tree, name, table);
+        }
         Err(error) => {
             let key = match &error {
                 SpecError::Parameter { parameter, .. } => parameter,

@@ -139,7 +139,7 @@ pub(crate) fn checked_tree(
             }
             _ => "",
         });
-        let spec = tree::spec(root, softnet_tc::LinkDefaults::default());
+        let spec = tree::spec(root, softnet_tc::LinkDefaults::default(), false);
         let spec = spec.unwrap_or_default();
         let warnings = match root.source.errors() {
             0 => warning::of_tree(root, &spec),

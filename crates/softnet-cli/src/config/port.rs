@@ -581,7 +581,11 @@ fn qdisc(table: &Table<'_>, port: &Port, before: usize) -> QdiscSpec {
             return QdiscSpec::default();
         }
     }
-    let spec = tree::spec(table, device);
+    let has_speed = matches!(
+        port.options.device,
+        DeviceSpec::AfPacket(_) | DeviceSpec::AfXdp(_)
+    );
+    let spec = tree::spec(table, device, has_speed);
     if let Some(spec) = &spec
         && table.source.errors() == before
         && let Err(error) = spec.check_for(port.options.queues)

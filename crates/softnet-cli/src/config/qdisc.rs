@@ -11,7 +11,7 @@ use super::mqprio;
 use super::netem;
 use super::red;
 use super::table::{Item, Table};
-use super::units;
+use super::units::{self, NOMINAL_SPEED, Share, UnitError};
 
 /// The kinds, for messages.
 fn kinds() -> String {
@@ -23,8 +23,8 @@ fn kinds() -> String {
 /// Keys of every kind of qdisc.
 pub(super) const EVERYWHERE: &[&str] = &["kind", "parent", "handle", "stab", "estimator"];
 
-/// Reads a qdisc of a device; none if it is wrong.
-pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
+/// Reads a qdisc of a device; none if it is wrong. `has_speed`: see [`read`].
+pub(super) fn spec(table: &Table<'_>, link: LinkDefaults, has_speed: bool) -> Option<QdiscSpec> {
     let before = table.source.errors();
     let Some(item) = table.find("kind") else {
         return table.missing("kind", &format!("the qdisc's kind: {}", kinds()));
@@ -41,7 +41,7 @@ pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
     table.only(EVERYWHERE, name, &names);
     let mut spec = (kind.default)(&link);
     for option in kind.options {
-        read(table, option, &mut spec);
+        read(table, option, &mut spec, has_speed);
     }
     by_hand(table, &mut spec, &link);
     if table.source.errors() > before {
@@ -66,8 +66,39 @@ pub(super) fn spec(table: &Table<'_>, link: LinkDefaults) -> Option<QdiscSpec> {
     Some(spec)
 }
 
-/// Reads an option as its form says.
-pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S) {
+/// The share of the link's speed that a rate is, if it is one.
+pub(super) fn share(table: &Table<'_>, key: &str) -> Option<Share> {
+    table.find(key)?.as_text()?.parse().ok()
+}
+
+/// The options that are shares of the link's speed.
+pub(super) fn shares<S>(
+    table: &Table<'_>,
+    options: &[SpecOption<S>],
+) -> impl Iterator<Item = (&'static str, Share)> {
+    let rates = options.iter();
+    let rates = rates.filter(|option| matches!(option.form, Form::Rate));
+    rates.filter_map(move |option| Some((option.name, share(table, option.name)?)))
+}
+
+/// True if a rate of a qdisc's table is a share of the link's speed.
+pub(super) fn has_shares(table: &Table<'_>) -> bool {
+    let kind = table.find("kind").and_then(|item| item.as_text());
+    let kind = kind.and_then(QdiscKind::find);
+    kind.is_some_and(|kind| shares(table, kind.options).next().is_some())
+}
+
+/// A rate, or what a share comes to at the nominal speed.
+fn rate_or_share(text: &str) -> Result<u64, UnitError> {
+    match text.trim_end().ends_with('%') {
+        true => text.parse::<Share>().map(|share| share.of(NOMINAL_SPEED)),
+        false => units::rate(text),
+    }
+}
+
+/// Reads an option as its form says. `has_speed`: the link tells its speed, so that rates may be
+/// shares of it.
+pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S, has_speed: bool) {
     let name = option.name;
     let Some(field) = (option.field)(spec) else {
         return;
@@ -83,6 +114,7 @@ pub(super) fn read<S>(table: &Table<'_>, option: &SpecOption<S>, spec: &mut S) {
     };
     let number = match option.form {
         Form::Size => table.quantity(name, units::size),
+        Form::Rate if has_speed => table.quantity(name, rate_or_share),
         Form::Rate => table.quantity(name, units::rate),
         Form::Time => table.quantity(name, units::time),
         Form::Percent => table.quantity(name, units::percent),
@@ -216,6 +248,11 @@ fn tbf(table: &Table<'_>, spec: &mut TbfSpec) {
     spec.mtu = mtu.unwrap_or_default();
     match (table.has("limit"), table.find("latency")) {
         (true, None) => {}
+        (false, Some(latency)) if spec.rate > 0 && share(table, "rate").is_some() => {
+            let text = "depends on the rate, which follows the link's speed; give limit, the \
+                        bytes that may wait";
+            latency.problem::<()>(text);
+        }
         (false, Some(latency)) => {
             let latency = latency.quantity(units::time).unwrap_or(0);
             // As tc computes it: what the bucket lets through in that time, and the bucket; the

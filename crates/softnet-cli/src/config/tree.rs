@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use softnet_tc::{
-    FilterOp, Handle, Hook, HookKind, LinkDefaults, QdiscSpec, Side, SpecError, TreeError,
-    TreeSpec,
+    FilterOp, Handle, Hook, HookKind, LinkDefaults, QdiscKind, QdiscOption, QdiscSpec, Side,
+    SpecError, TreeError, TreeSpec,
 };
 
 use super::class;
@@ -22,6 +22,8 @@ pub(super) struct Building {
     lost: BTreeSet<Handle>,
     /// Something without a name is missing, so that anything may refer to it.
     has_lost_unnamed: bool,
+    /// Rates may be shares of the link's speed.
+    pub(super) has_speed: bool,
 }
 
 impl Building {
@@ -43,8 +45,9 @@ impl Building {
     }
 }
 
-/// Qdiscs that a port, or a file with a tree, asks for; none if that is wrong.
-pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec> {
+/// Qdiscs that a port, or a file with a tree, asks for; none if that is wrong. `has_speed`: rates
+/// may be shares of the link's speed.
+pub(super) fn spec(table: &Table<'_>, device: LinkDefaults, has_speed: bool) -> Option<QdiscSpec> {
     let before = table.source.errors();
     let qdiscs = qdiscs(table);
     let (classes, filters) = (table.tables("class"), table.tables("filter"));
@@ -57,11 +60,13 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults) -> Option<QdiscSpec>
         && classes.is_empty()
         && of_tree.iter().all(|key| !one.has(key))
         && hook_kind(one).is_none()
+        && !(has_speed && qdisc::has_shares(one))
     {
-        return qdisc::spec(one, device);
+        return qdisc::spec(one, device, has_speed);
     }
     let mut building = Building {
         has_lost_unnamed: qdiscs.is_empty(),
+        has_speed,
         ..Building::default()
     };
     let mut classes = classes.iter().peekable();
@@ -162,18 +167,25 @@ fn add_qdisc(
         parent = root.or_else(|| table.missing("parent", what));
     }
     let name = table.handle("handle");
-    let spec = qdisc::spec(table, device);
+    let spec = qdisc::spec(table, device, building.has_speed);
     let (Some(parent), Some(spec)) = (parent, spec) else {
         return building.lose(name);
     };
     if table.source.errors() > before {
         return building.lose(name);
     }
+    let kind = QdiscKind::find(spec.kind());
+    let options: &[QdiscOption] = kind.map_or(&[], |kind| kind.options);
     match building
         .tree
         .add(parent, name.unwrap_or(Handle::NONE), spec)
     {
-        Ok(handle) => extras::of_qdisc(&mut building.tree, handle, table),
+        Ok(handle) => {
+            for (option, share) in qdisc::shares(table, options) {
+                building.tree.set_share(handle, option, share);
+            }
+            extras::of_qdisc(&mut building.tree, handle, table);
+        }
         Err(error) => {
             let key = match error {
                 SpecError::Tree(TreeError::Handle(_) | TreeError::InUse(_)) => "handle",

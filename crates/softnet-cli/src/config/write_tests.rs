@@ -48,6 +48,57 @@ fn every_example_is_written_as_it_is_read() {
     assert!(seen > 0, "no example");
 }
 
+/// Rates that are shares of an interface's speed stay shares: of a qdisc alone, and of a tree.
+#[test]
+fn shares_of_a_speed_are_written_as_they_are_read() {
+    let port = "[engine]\nworkers = 1\n[[port]]\nname = \"up\"\ndriver = \"af_packet\"\n";
+    let tbf = r#"qdisc = { kind = "tbf", rate = "50%", burst = "32k", limit = "1mb" }"#;
+    let htb = r#"qdisc = { kind = "htb", handle = "1:", default = "10" }
+        class = [
+            { classid = "1:1", rate = "90%" },
+            { classid = "1:10", parent = "1:1", rate = "1mbit", ceil = "33.3333%" },
+        ]"#;
+    for (qdisc, shares) in [
+        (tbf, &[r#"rate = "50%""#][..]),
+        (
+            r#"qdisc = { kind = "cake", bandwidth = "95%" }"#,
+            &[r#"bandwidth = "95%""#][..],
+        ),
+        (
+            htb,
+            &[
+                r#"rate = "90%""#,
+                r#"ceil = "90%""#,
+                "rate = 1000000",
+                r#"ceil = "33.3333%""#,
+            ][..],
+        ),
+    ] {
+        let text = format!("{port}{qdisc}\n");
+        assert_same(&text);
+        let written = write(&parse("x.toml", &text).expect("valid"));
+        for share in shares {
+            assert!(written.contains(share), "{share} in {written}");
+        }
+    }
+    // How many bytes wait in a time depends on the speed, and not all links have one.
+    let by_time = tbf.replace("limit = \"1mb\"", "latency = \"50ms\"");
+    let error = parse("x.toml", &format!("{port}{by_time}\n")).expect_err("latency");
+    let error = error.to_string();
+    assert!(
+        error.contains("depends on the rate") && error.contains("give limit"),
+        "{error}"
+    );
+    for driver in ["tap", "null"] {
+        let text = format!("{}{tbf}\n", port.replace("af_packet", driver));
+        let error = parse("x.toml", &text).expect_err(driver).to_string();
+        assert!(
+            error.contains("give bits per second, like 100mbit"),
+            "{error}"
+        );
+    }
+}
+
 /// Numbers of RED are written as they are used, and read as they are written.
 #[test]
 fn queues_with_aqm_are_written_as_they_are_read() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use softnet_tc::units::percent_text;
+use softnet_tc::units::{Share, percent_text};
 use softnet_tc::{
     ClassNode, ClassSpec, CodelSpec, EstimatorSpec, Field, Form, FqCodelSpec, Handle, LinkCost,
     LinkLayer, Node, QdiscKind, QdiscSpec, RedCurve, ServiceCurve, Side, SizeOptions, SizeTable,
@@ -26,7 +26,7 @@ pub(super) fn qdisc(w: &mut Writer, prefix: &str, qdisc: &QdiscSpec) {
         QdiscSpec::Tree(tree) => self::tree(w, prefix, tree),
         one => {
             w.table(&format!("[{prefix}qdisc]"));
-            options(w, one);
+            options(w, one, &[]);
         }
     }
 }
@@ -45,13 +45,14 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
     for (name, class) in tree.added_classes() {
         classes.entry(class.parent).or_default().push((name, class));
     }
+    let shares = |of| tree.shares_of(of).collect::<Vec<_>>();
     let children = |of: &Handle| nodes.get(of).cloned().unwrap_or_default();
     let mut left = children(&Handle::ROOT);
     while let Some(node) = left.pop() {
         w.table(&format!("[[{prefix}qdisc]]"));
         w.put("parent", node.parent.to_string());
         w.put("handle", node.handle.to_string());
-        options(w, &node.qdisc);
+        options(w, &node.qdisc, &shares(node.handle));
         if let Some(table) = &node.stab {
             stab(w, node.handle, table);
         }
@@ -67,6 +68,7 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
                 w,
                 kind.map_or(&[], |kind| kind.options),
                 &mut class.spec.clone(),
+                &shares(name),
             );
             match &class.spec {
                 ClassSpec::Htb(spec) => link_cost(w, &spec.link),
@@ -96,10 +98,10 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
     write_filter::filters(w, prefix, tree);
 }
 
-fn options(w: &mut Writer, qdisc: &QdiscSpec) {
+fn options(w: &mut Writer, qdisc: &QdiscSpec, shares: &[(&str, Share)]) {
     w.put("kind", qdisc.kind());
     if let Some(kind) = QdiscKind::find(qdisc.kind()) {
-        described(w, kind.options, &mut qdisc.clone());
+        described(w, kind.options, &mut qdisc.clone(), shares);
     }
     // What no form says.
     match qdisc {
@@ -159,8 +161,18 @@ fn red_curve(w: &mut Writer, curve: &RedCurve) {
     w.put("plog", int(curve.plog));
 }
 
-fn described<S>(w: &mut Writer, options: &[SpecOption<S>], spec: &mut S) {
+fn described<S>(
+    w: &mut Writer,
+    options: &[SpecOption<S>],
+    spec: &mut S,
+    shares: &[(&str, Share)],
+) {
     for option in options {
+        let share = shares.iter().find(|(name, _)| *name == option.name);
+        if let Some((name, share)) = share {
+            w.put(name, share.to_string());
+            continue;
+        }
         let field = (option.field)(spec);
         put(
             w,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::SendFlags;
-use softnet_io::Handover;
+use softnet_io::HandOff;
 use softnet_io::rights::Channel;
 use softnet_rtnl::nl::Operation;
 use softnet_rtnl::server::Sockets;
@@ -30,7 +30,7 @@ pub(crate) struct Taken {
     /// The last state; none if it died before.
     pub state: Option<String>,
     /// Devices by the names of their ports.
-    pub devices: Vec<(String, Handover)>,
+    pub devices: Vec<(String, HandOff)>,
     pub control: Sockets,
     pub metrics: Option<OwnedFd>,
 }
@@ -88,7 +88,7 @@ impl Predecessor {
                     more.extend(files);
                     let rest = if rest { more.pop() } else { None };
                     let rest = rest.map(bytes).transpose();
-                    let handed = Handover {
+                    let handed = HandOff {
                         rest: rest.map_err(|error| lost(&error))?.unwrap_or_default(),
                         files: std::mem::take(&mut more),
                     };

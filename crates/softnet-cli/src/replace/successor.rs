@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use softnet_engine::LinkInfo;
 use softnet_io::rights::{Channel, FILES};
-use softnet_io::{DeviceSpec, Handover, OpenDevice};
+use softnet_io::{DeviceSpec, HandOff, OpenDevice};
 use softnet_rtnl::First;
 use softnet_rtnl::server::Running;
 
@@ -54,7 +54,7 @@ impl Successor {
         poll(&mut file, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Hands over, if the successor asks for it. An error: this daemon goes on.
+    /// Hands off, if the successor asks for it. An error: this daemon goes on.
     pub(crate) fn replace(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
         let gone = || Failure::new(Exit::Failure, "the successor has ended");
         let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
@@ -66,7 +66,7 @@ impl Successor {
             parts.server.go_on();
             return Err(Failure::new(Exit::Failure, "the control thread is busy"));
         }
-        let tried = self.hand_over(parts, notify);
+        let tried = self.hand_off(parts, notify);
         match &tried {
             Ok(()) => {
                 notify.main_pid(pid);
@@ -84,9 +84,9 @@ impl Successor {
         tried
     }
 
-    /// Closes all devices and hands them over. An error: they are open again, and nothing else has
+    /// Closes all devices and hands them off. An error: they are open again, and nothing else has
     /// changed.
-    fn hand_over(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
+    fn hand_off(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
         let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
         let loaded = crate::daemon::lock(parts.loaded);
         let engine = parts.first.lock();
@@ -108,7 +108,7 @@ impl Successor {
             return Ok(());
         };
         for (_, device) in &devices {
-            match device.hand_over() {
+            match device.hand_off() {
                 Ok(handed) => engine.devices().give(device.spec.clone(), handed),
                 Err(error) => log(chain(&error)),
             }
@@ -131,7 +131,7 @@ impl Successor {
     ) -> io::Result<()> {
         self.say(&Message::State, &[state.as_fd()])?;
         for (port, device) in devices {
-            let Handover { mut files, rest } = device.hand_over()?;
+            let HandOff { mut files, rest } = device.hand_off()?;
             let has_rest = !rest.is_empty();
             if has_rest {
                 files.push(memory(&rest)?);

@@ -84,6 +84,12 @@ pub trait Devices: Debug + Send + 'static {
     /// Smallest and largest MTU.
     fn mtus(&self, spec: &Self::Spec) -> (u32, u32);
 
+    /// The device is an interface that is there, and left as it is: nobody changes its MTU and its
+    /// address through the link, which follows its MTU.
+    fn is_foreign(&self, _spec: &Self::Spec) -> bool {
+        false
+    }
+
     /// The link without a device that a driver stands for.
     fn virtual_link(&self, _spec: &Self::Spec) -> Option<Virtual> {
         None

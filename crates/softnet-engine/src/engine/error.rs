@@ -72,6 +72,12 @@ pub enum EngineError {
         /// The driver's reason.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The interface was there before the port, which leaves it as it is.
+    #[error(
+        "the interface of `{0}` is not Softnet's to change: its MTU is followed and its address \
+         stays; use `ip link set` where the interface is"
+    )]
+    Foreign(String),
     /// The port is part of no bridge.
     #[error("port `{0}` is part of no bridge")]
     NotInBridge(String),

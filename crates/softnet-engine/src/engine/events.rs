@@ -5,6 +5,7 @@ use softnet::tx::Features;
 use super::change::{Change, Changes, PortEvent};
 use super::devices::Devices;
 use super::life::Engine;
+use super::state::State;
 use crate::rx::Event;
 
 impl<D: Devices> Engine<D> {
@@ -24,7 +25,8 @@ impl<D: Devices> Engine<D> {
     }
 
     /// Events of ports since the last call. To be called every now and then: it is here that a
-    /// changed MTU, or other features, take effect, for what is sent and for what is queued.
+    /// changed MTU, or other features, take effect, for what is sent and for what is queued, and
+    /// that rates which are shares of a link's speed follow it.
     pub fn take_events(&self) -> Vec<PortEvent> {
         let mut events = Vec::new();
         let Ok(mut guard) = self.control() else {
@@ -64,6 +66,32 @@ impl<D: Devices> Engine<D> {
                 state.changes.note(Change::Link(index));
             }
         }
+        // Not every change of a speed is an event.
+        let ports = state.ports.iter().flatten();
+        let shares = ports.filter(|port| port.tree.spec().has_shares());
+        for index in shares.map(|port| port.index).collect::<Vec<_>>() {
+            state.follow_speed(index);
+        }
         events
+    }
+}
+
+impl<D: Devices> State<D> {
+    /// Has the rates of a port that are shares of its link's speed follow it. They stay while it is
+    /// not known, or where a qdisc cannot have such a rate.
+    pub(super) fn follow_speed(&mut self, index: u32) {
+        let clock = self.clock.clone();
+        let Ok(port) = self.port_mut(index) else {
+            return;
+        };
+        let speed = port.losses.speed();
+        let Some(speed) = speed.filter(|&speed| port.tree.env().speed != Some(speed)) else {
+            return;
+        };
+        let before = port.tree.spec().clone();
+        let followed = port.tree.on((&*port.device, &clock)).set_speed(speed);
+        if followed.is_ok() && *port.tree.spec() != before {
+            self.changes.note_tree(index, before);
+        }
     }
 }

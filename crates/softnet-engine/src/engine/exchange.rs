@@ -29,7 +29,20 @@ use softnet::mem::{PacketList, Pool, Turn};
 use softnet::tx::{
     DeviceConfig, DeviceStats, Ingress, Notifier, Outlet, Qdiscs, QueueMap, TxPolicy, TxRing,
 };
-use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, TreeSpec};
+use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
+
+/// Speed of an open device's link in bytes per second, if it is known.
+pub(super) fn speed_of<Q: RxQueue>(rx: &[Q]) -> Option<u64> {
+    rx.iter().find_map(Q::link)?.speed()
+}
+
+/// Checks that rates of a tree that are shares of the link's speed are known at a device.
+fn check_speed<Q: RxQueue>(tree: &TreeSpec, rx: &[Q]) -> Result<(), SpecError> {
+    match tree.has_shares() {
+        true => tree.at_speed(speed_of(rx)).map(drop),
+        false => Ok(()),
+    }
+}
 
 /// A device in place of another, with what goes by its queues.
 struct Exchange<D: Devices> {
@@ -87,9 +100,13 @@ impl<D: Devices> Engine<D> {
     /// [another](Engine::exchange_device). May block for the kernel to make an interface.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If it cannot be opened, or has no speed that rates of the port are shares of.
     pub fn open(&self, port: &PortSpec<D::Spec>) -> Result<DeviceOf<D>, EngineError> {
-        self.open_with(&port.settings, &port.options)
+        let device = self.open_with(&port.settings, &port.options)?;
+        if let QdiscSpec::Tree(tree) = &port.qdisc {
+            check_speed(tree, &device.rx)?;
+        }
+        Ok(device)
     }
 
     fn open_with(
@@ -112,15 +129,18 @@ impl<D: Devices> Engine<D> {
     /// Opens a port's device again, with the settings that the link has.
     ///
     /// # Errors
-    /// If there is no such port, or the device cannot be opened.
+    /// If there is no such port, the device cannot be opened, or it has no speed that rates of the
+    /// port are shares of.
     pub fn reopen_device(&self, index: u32) -> Result<(), EngineError> {
         let link = self.link(index)?;
         let named = || EngineError::NoPort(link.settings.name.clone());
         let options = link.options().ok_or_else(named)?;
         let Opened { rx, tx, features } = self.open_with(&link.settings, options)?;
+        self.read_tree(index, |tree, _| check_speed(tree.spec(), &rx))??;
         self.replace(index, rx, tx)?;
         let mut guard = self.control()?;
         guard.port_mut(index)?.set_features(features)?;
+        guard.follow_speed(index);
         guard.changes.note(Change::Link(index));
         Ok(())
     }
@@ -274,6 +294,7 @@ impl<D: Devices> State<D> {
         };
         let env = QdiscEnv {
             mtu: features.mtu,
+            speed: speed_of(&rx),
             no_queue,
             ..port.tree.env().clone()
         };

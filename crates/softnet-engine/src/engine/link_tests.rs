@@ -85,6 +85,35 @@ fn ports_are_added_all_or_none() {
     );
 }
 
+/// An interface that was there before keeps its MTU and address: to change them is refused, and a
+/// specification leaves them.
+#[test]
+fn an_interface_of_somebody_else_is_left_as_it_is() {
+    let (engine, devices, _) = engine();
+    let mut spec = port("a", None);
+    spec.options.device = "foreign";
+    let a = engine.add_port(spec.clone()).unwrap();
+    let before = engine.link(a).unwrap().settings.clone();
+    let mtu = engine.change(a, |link| link.mtu = 1400);
+    assert!(matches!(mtu, Err(EngineError::Foreign(name)) if name == "a"));
+    let address = engine.change(a, |link| link.address = Some(random_address()));
+    assert!(matches!(address, Err(EngineError::Foreign(_))));
+    assert_eq!(engine.link(a).unwrap().settings, before);
+    assert!(devices.changed.lock().unwrap().is_empty());
+    spec.settings.mtu = 1400;
+    spec.settings.alias = "other".into();
+    let all = Spec {
+        ports: vec![spec],
+        ..Spec::default()
+    };
+    engine.apply(&all, true).unwrap();
+    let after = Settings {
+        alias: "other".into(),
+        ..before
+    };
+    assert_eq!(engine.link(a).unwrap().settings, after);
+}
+
 #[test]
 fn settings_change_together_or_not_at_all() {
     let (engine, devices, _) = engine();

@@ -140,6 +140,12 @@ impl<D: Devices> Engine<D> {
             return Ok(());
         }
         self.check(state, &after, Some(before), link.device())?;
+        let is_foreign = link
+            .device()
+            .is_some_and(|device| self.devices.is_foreign(device));
+        if is_foreign && (before.mtu, before.address) != (after.mtu, after.address) {
+            return Err(EngineError::Foreign(before.name.clone()));
+        }
         // What bears the name of a device that is gone may be another's.
         if let Some(device) = link.device().filter(|_| link.open) {
             let changed = self.devices.change(device, before, &after);

@@ -51,6 +51,11 @@ impl Losses {
         self.link.as_ref().and_then(|link| link.status())
     }
 
+    /// See [`Link::speed`].
+    pub(super) fn speed(&self) -> Option<u64> {
+        self.link.as_ref().and_then(|link| link.speed())
+    }
+
     /// See [`Link::set_mtu`].
     pub(super) fn set_mtu(&self, mtu: u32) {
         if let Some(link) = &self.link {

@@ -72,6 +72,8 @@ mod rate_group_tests;
 #[cfg(all(test, not(miri)))]
 mod replace_tests;
 #[cfg(all(test, not(miri)))]
+mod speed_tests;
+#[cfg(all(test, not(miri)))]
 mod steering_tests;
 #[cfg(all(test, not(miri)))]
 mod tests;

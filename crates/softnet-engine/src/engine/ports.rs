@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::devices::{DeviceOf, Devices, Opened};
 use super::error::EngineError;
+use super::exchange::speed_of;
 use super::info::LinkKind;
 use super::life::{Engine, check_caller};
 use super::links::random_address;
@@ -16,6 +17,7 @@ use crate::forward::{Bridge, Guard, MAX_HOPS, Member, Role, Virtual};
 use crate::link::LinkCell;
 use crate::rx::{Command, SteeringSpec};
 use softnet::tx::{DeviceConfig, DeviceStats, Features};
+use softnet_tc::units::NOMINAL_SPEED;
 use softnet_tc::{DeviceTree, QdiscEnv, QdiscSpec, TreeSpec};
 
 /// A port to add, and its device if that is open.
@@ -290,6 +292,11 @@ impl<D: Devices> State<D> {
         length.check()?;
         let env = QdiscEnv {
             mtu: features.mtu,
+            speed: match is_open {
+                true => speed_of(&rx),
+                // Until it is open.
+                false => Some(NOMINAL_SPEED),
+            },
             txqueuelen: settings.tx_queue_len,
             no_queue: devices.no_queue(&options.device),
             parallel: options.parallel,

@@ -74,6 +74,9 @@ impl<D: Devices> Engine<D> {
         })?;
         if let Some(before) = before {
             let spec = self.state().adopt_actions(spec);
+            if spec.has_shares() {
+                self.control()?.follow_speed(index);
+            }
             self.edit_tree(index, |tree| tree.apply(&spec))?;
             let mut state = self.state();
             state.resolve_actions();

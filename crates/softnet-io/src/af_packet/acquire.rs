@@ -4,15 +4,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::netdevice;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_QUEUES, sys};
+use crate::interface::{self, Found, InterfaceError, ToOpen};
 use crate::link::LinkEvents;
 use crate::rights::{self, AskError, Ledger, Performed, Privileged, Subject};
-use crate::{LinkError, Links, NetnsSpec};
+use crate::{Links, NetnsSpec};
 
 /// Bytes that may wait in a socket's receive buffer, as the kernel counts them (a small frame
 /// counts 768, a large one 70,000). It allows twice as many.
@@ -24,7 +23,7 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 pub struct Open {
     pub(super) interface: String,
     pub(super) queues: usize,
-    /// The sockets are there: another process handed them over.
+    /// The sockets are there: another process handed them off.
     pub(super) handed: bool,
 }
 
@@ -55,8 +54,7 @@ impl Privileged for Open {
     type Error = AfPacketError;
 
     fn subject(&self, place: Option<&NetnsSpec>) -> Option<Subject> {
-        let interface = self.interface.clone();
-        Some(Subject::Interface(place.cloned(), interface))
+        Some(interface::subject(place, &self.interface))
     }
 
     fn perform(self, handed: Vec<OwnedFd>, _: &Ledger) -> Performed<Opened, AfPacketError> {
@@ -85,34 +83,15 @@ impl Privileged for Open {
 /// Why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AfPacketError {
-    /// There is no such interface, or it cannot be watched.
+    /// The interface.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Interface(#[from] InterfaceError),
     /// Too few or too many.
     #[error("a port of driver af_packet has 1 to {MAX_QUEUES} queues, not {0}")]
     BadQueues(usize),
-    /// Frames of another kind.
-    #[error("the interface '{0}' is not an Ethernet device")]
-    NotEthernet(String),
-    /// The user may not.
-    #[error(
-        "not allowed to use the interface '{0}': packet sockets take CAP_NET_RAW in its network \
-         namespace"
-    )]
-    NotAllowed(String),
-    /// Sockets that were handed over are others.
-    #[error("the sockets that were handed over are not those of the interface '{0}'")]
+    /// Sockets that were handed off are others.
+    #[error("the sockets that were handed off are not those of the interface '{0}'")]
     OtherSockets(String),
-    /// The kernel refused a step.
-    #[error("cannot use the interface '{interface}': {what} was refused")]
-    Refused {
-        /// The interface.
-        interface: String,
-        /// The step.
-        what: &'static str,
-        /// The kernel's reason.
-        source: io::Error,
-    },
 }
 
 /// Opens the sockets of a port in a namespace (ours if `None`), or takes `handed` ones. They
@@ -143,8 +122,10 @@ pub(crate) fn acquire(
 /// namespace.
 fn taken(request: &Open, sockets: Vec<OwnedFd>) -> Result<Files, AfPacketError> {
     let other = || AfPacketError::OtherSockets(request.interface.clone());
-    let index = Links::open()?.index(&request.interface)?;
-    let events = LinkEvents::open(index)?;
+    let links = Links::open().map_err(InterfaceError::from)?;
+    let index = links.index(&request.interface);
+    let index = index.map_err(InterfaceError::from)?;
+    let events = LinkEvents::open(index).map_err(InterfaceError::from)?;
     let mut udp_segmentation = false;
     for socket in &sockets {
         let bound = sys::bound_to(socket.as_fd()).map_err(|_| other())?;
@@ -166,33 +147,15 @@ fn taken(request: &Open, sockets: Vec<OwnedFd>) -> Result<Files, AfPacketError> 
 
 /// In the calling thread's namespace.
 fn here(request: &Open) -> Result<Files, AfPacketError> {
-    let refused = |what| {
-        move |source: Errno| match source {
-            Errno::PERM | Errno::ACCESS => AfPacketError::NotAllowed(request.interface.clone()),
-            source => AfPacketError::Refused {
-                interface: request.interface.clone(),
-                what,
-                source: source.into(),
-            },
-        }
+    let interface = ToOpen {
+        interface: &request.interface,
+        needs: "packet sockets take CAP_NET_RAW in its network namespace",
     };
-    let links = Links::open()?;
-    let index = links.index(&request.interface)?;
-    // Before anything is asked, so that no change is missed.
-    let events = LinkEvents::open(index)?;
-    let name = netdevice::index_to_name_inlined(events.fd(), index)
-        .map_err(refused("the interface's name"))?;
-    let kind = crate::tap::sys::hardware_type(events.fd(), &name)
-        .map_err(refused("the interface's type"))?;
-    if kind != libc::ARPHRD_ETHER {
-        return Err(AfPacketError::NotEthernet(request.interface.clone()));
-    }
+    let refused = |what| interface.refused(what);
+    let Found { index, events, .. } = interface.find()?;
     let (mut sockets, mut udp_segmentation) = (Vec::with_capacity(request.queues), false);
     for queue in 0..request.queues {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Protocol 0 receives nothing.
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
-            .map_err(refused("a packet socket"))?;
+        let socket = interface.packet_socket()?;
         let fd = socket.as_fd();
         udp_segmentation = sys::set_vnet_header(fd).map_err(refused("the virtio-net header"))?;
         sys::set_option(fd, sys::AUXDATA, 1).map_err(refused("auxiliary data"))?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use super::sys;
-use crate::handover::{Continued, Handover, copies};
+use crate::hand_off::{Continued, HandOff, copies};
 use crate::interface::Interface;
 use crate::link::LinkEvents;
 
@@ -37,8 +37,8 @@ impl AfPacketLink {
 }
 
 impl Continued for AfPacketLink {
-    fn hand_over(&self) -> io::Result<Handover> {
-        Ok(Handover {
+    fn hand_off(&self) -> io::Result<HandOff> {
+        Ok(HandOff {
             files: copies(&self.sockets)?,
             rest: Vec::new(),
         })
@@ -62,6 +62,10 @@ impl Link for AfPacketLink {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.interface.fd())
+    }
+
+    fn speed(&self) -> Option<u64> {
+        self.interface.speed()
     }
 
     fn state(&self) -> LinkState {

@@ -34,7 +34,7 @@ pub use tx::AfPacketTx;
 
 use self::acquire::{Files, acquire};
 use crate::rights::AskError;
-use crate::{Buffers, Handover};
+use crate::{Buffers, HandOff};
 
 /// The most queues: members of a fanout group.
 pub const MAX_QUEUES: usize = 256;
@@ -65,16 +65,16 @@ impl AfPacket {
         mtu: u32,
         buffers: &Buffers,
     ) -> Result<AfPacket, AskError<AfPacketError>> {
-        AfPacket::with(spec, queues, mtu, buffers, &Handover::default())
+        AfPacket::with(spec, queues, mtu, buffers, &HandOff::default())
     }
 
-    /// As [`open`](AfPacket::open), by the sockets of another process if it has handed over some.
+    /// As [`open`](AfPacket::open), by the sockets of another process if it has handed off some.
     pub(crate) fn with(
         spec: &AfPacketSpec,
         queues: usize,
         mtu: u32,
         buffers: &Buffers,
-        handed: &Handover,
+        handed: &HandOff,
     ) -> Result<AfPacket, AskError<AfPacketError>> {
         let open = Open {
             interface: spec.interface.clone(),

@@ -6,7 +6,8 @@ use softnet_engine::{Opened, Settings};
 
 use super::{AfPacket, AfPacketError, AfPacketRx, AfPacketTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
+use crate::interface;
 use crate::rights::{AskError, Subject};
 use crate::{Buffers, NetnsSpec};
 
@@ -40,10 +41,7 @@ impl Driver for AfPacketSpec {
     const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn subjects(&self) -> Vec<Subject> {
-        vec![Subject::Interface(
-            self.netns.clone(),
-            self.interface.clone(),
-        )]
+        vec![interface::subject(self.netns.as_ref(), &self.interface)]
     }
 
     fn open(
@@ -68,7 +66,7 @@ impl Driver for AfPacketSpec {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<AfPacketRx, AfPacketTx>, AskError<AfPacketError>> {
         let AfPacket {
             rx, tx, features, ..
@@ -76,9 +74,13 @@ impl Driver for AfPacketSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    /// The interface is not ours to change.
+    /// A name and a state have no effect on the interface; the rest is refused before.
     fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfPacketError>> {
         Ok(())
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 
     fn conflicts(&self, other: &AfPacketSpec) -> bool {

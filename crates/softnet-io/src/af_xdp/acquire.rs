@@ -4,19 +4,17 @@
 //! Between the two the caller, whose memory it is, registers it and binds the sockets, which takes
 //! none. So frames are led to sockets that take them.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::netdevice;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 
 use super::sys::Mode;
 use super::{MAX_MTU, MAX_QUEUES, sys};
-use crate::link::LinkEvents;
+use crate::interface::{self, Found, InterfaceError, ToOpen};
 use crate::rights::{Ledger, Performed, Privileged, Subject};
-use crate::{LinkError, Links, NetnsSpec};
+use crate::{Links, NetnsSpec};
 
 /// Bytes that may be on their way to the interface in copy mode, as the kernel counts them (a frame
 /// counts up to 2,300). It allows twice as many.
@@ -56,9 +54,9 @@ pub(crate) struct Attached {
 /// Why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpError {
-    /// There is no such interface, or it cannot be watched.
+    /// The interface.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Interface(#[from] InterfaceError),
     /// Too few or too many.
     #[error("a port of driver af_xdp has 1 to {MAX_QUEUES} queues, not {0}")]
     BadQueues(usize),
@@ -86,15 +84,6 @@ pub enum AfXdpError {
         /// The interface's longest IP packet in bytes.
         mtu: u32,
     },
-    /// Frames of another kind.
-    #[error("the interface '{0}' is not an Ethernet device")]
-    NotEthernet(String),
-    /// The user may not.
-    #[error(
-        "not allowed to use the interface '{0}': XDP takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, \
-         which a user namespace does not give"
-    )]
-    NotAllowed(String),
     /// The interface has an XDP program.
     #[error("the interface '{0}' has an XDP program already (`ip link set {0} xdp off`)")]
     HasProgram(String),
@@ -121,29 +110,21 @@ pub enum AfXdpError {
         /// Bytes of the pool.
         bytes: u64,
     },
-    /// The kernel refused a step.
-    #[error("cannot use the interface '{interface}': {what} was refused")]
-    Refused {
-        /// The interface.
-        interface: String,
-        /// The step.
-        what: &'static str,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+}
+
+/// An interface to open.
+fn to_open(interface: &str) -> ToOpen<'_> {
+    ToOpen {
+        interface,
+        needs: "XDP takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which a user namespace does not \
+                give",
+    }
 }
 
 /// A step on an interface that was refused.
 pub(super) fn refused(interface: &str, what: &'static str) -> impl Fn(Errno) -> AfXdpError {
-    let interface = interface.to_owned();
-    move |source| match source {
-        Errno::PERM | Errno::ACCESS => AfXdpError::NotAllowed(interface.clone()),
-        source => AfXdpError::Refused {
-            interface: interface.clone(),
-            what,
-            source: source.into(),
-        },
-    }
+    let refused = to_open(interface).refused(what);
+    move |error| refused(error).into()
 }
 
 impl Privileged for Open {
@@ -151,8 +132,7 @@ impl Privileged for Open {
     type Error = AfXdpError;
 
     fn subject(&self, place: Option<&NetnsSpec>) -> Option<Subject> {
-        let interface = self.interface.clone();
-        Some(Subject::Interface(place.cloned(), interface))
+        Some(interface::subject(place, &self.interface))
     }
 
     /// Files: events of the interface, a socket by which it is promiscuous, and an XDP socket for
@@ -163,16 +143,12 @@ impl Privileged for Open {
             return Err(AfXdpError::BadQueues(queues));
         }
         let refused = |what| refused(&interface, what);
-        let index = Links::open()?.index(&interface)?;
-        // Before anything is asked, so that no change is missed.
-        let events = LinkEvents::open(index)?;
-        let name = netdevice::index_to_name_inlined(events.fd(), index)
-            .map_err(refused("the interface's name"))?;
-        let kind = crate::tap::sys::hardware_type(events.fd(), &name)
-            .map_err(refused("the interface's type"))?;
-        if kind != libc::ARPHRD_ETHER {
-            return Err(AfXdpError::NotEthernet(interface));
-        }
+        let found = to_open(&interface).find()?;
+        let Found {
+            index,
+            name,
+            events,
+        } = found;
         let mtu = events.state(index).and_then(|state| state.mtu);
         if let Some(mtu) = mtu.filter(|&mtu| mtu > MAX_MTU) {
             return Err(AfXdpError::LongMtu { interface, mtu });
@@ -186,13 +162,11 @@ impl Privileged for Open {
             });
         }
         let takes_tags_off = sys::takes_tags_off(events.fd(), &name);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Protocol 0 receives nothing.
-        let promiscuous = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
-            .map_err(refused("a packet socket"))?;
+        let promiscuous = to_open(&interface).packet_socket()?;
         crate::af_packet::be_promiscuous(promiscuous.as_fd(), index)
             .map_err(refused("promiscuous mode"))?;
         let mut files = vec![OwnedFd::from(events), promiscuous];
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..queues {
             let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
                 .map_err(refused("an XDP socket"))?;
@@ -213,8 +187,7 @@ impl Privileged for Attach {
     type Error = AfXdpError;
 
     fn subject(&self, place: Option<&NetnsSpec>) -> Option<Subject> {
-        let interface = self.interface.clone();
-        Some(Subject::Interface(place.cloned(), interface))
+        Some(interface::subject(place, &self.interface))
     }
 
     /// Takes the sockets, bound, in the order of the queues. The file keeps the program attached.
@@ -224,7 +197,8 @@ impl Privileged for Attach {
             return Err(AfXdpError::BadQueues(sockets.len()));
         }
         let refused = |what| refused(&interface, what);
-        let index = Links::open()?.index(&interface)?;
+        let links = Links::open().map_err(InterfaceError::from)?;
+        let index = links.index(&interface).map_err(InterfaceError::from)?;
         let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
         let map = sys::socket_map(&sockets).map_err(refused("a map of XDP sockets"))?;
         let program = sys::program(map.as_fd()).map_err(refused("an XDP program"))?;
@@ -232,7 +206,9 @@ impl Privileged for Attach {
         let (link, native) = match attach(Mode::Native) {
             Ok(link) => (link, true),
             Err(Errno::BUSY | Errno::EXIST) => return Err(AfXdpError::HasProgram(interface)),
-            Err(Errno::PERM) => return Err(AfXdpError::NotAllowed(interface)),
+            Err(error @ Errno::PERM) => {
+                return Err(refused("to attach an XDP program")(error));
+            }
             // The driver knows no XDP, or not with its settings.
             Err(_) => match attach(Mode::Generic) {
                 Ok(link) => (link, false),

@@ -87,6 +87,10 @@ impl Link for AfXdpLink {
         Some(self.status.clone())
     }
 
+    fn speed(&self) -> Option<u64> {
+        self.interface.speed()
+    }
+
     fn state(&self) -> LinkState {
         let was_up = self.is_up();
         let mut state = self.interface.state();

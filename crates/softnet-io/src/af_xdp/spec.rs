@@ -4,6 +4,7 @@ use softnet_engine::{Opened, Settings};
 
 use super::{AfXdp, AfXdpError, AfXdpRx, AfXdpTx, MAX_MTU};
 use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::interface;
 use crate::rights::{AskError, Subject};
 use crate::{Buffers, NetnsSpec};
 
@@ -37,10 +38,7 @@ impl Driver for AfXdpSpec {
     const MTUS: (u32, u32) = (ETHERNET_MTUS.0, MAX_MTU);
 
     fn subjects(&self) -> Vec<Subject> {
-        vec![Subject::Interface(
-            self.netns.clone(),
-            self.interface.clone(),
-        )]
+        vec![interface::subject(self.netns.as_ref(), &self.interface)]
     }
 
     fn open(
@@ -55,9 +53,13 @@ impl Driver for AfXdpSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    /// The interface is not ours to change.
+    /// A name and a state have no effect on the interface; the rest is refused before.
     fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfXdpError>> {
         Ok(())
+    }
+
+    fn is_foreign(&self) -> bool {
+        true
     }
 
     fn conflicts(&self, other: &AfXdpSpec) -> bool {

@@ -11,6 +11,8 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::net::netdevice::InlinedName;
 
+use crate::tap::sys::ethtool;
+
 /// Commands and constants of `linux/bpf.h` and `linux/if_link.h`.
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE_ELEM: c_int = 2;
@@ -255,32 +257,6 @@ pub(super) fn receive(socket: BorrowedFd<'_>) {
             ptr::null_mut(),
         )
     };
-}
-
-/// A question of ethtool(8) about an interface: `words` begin with the command, and have the
-/// answer.
-fn ethtool<const N: usize>(
-    socket: BorrowedFd<'_>,
-    name: &InlinedName,
-    mut words: [u32; N],
-) -> Result<[u32; N], Errno> {
-    const SIOCETHTOOL: libc::Ioctl = 0x8946;
-    // SAFETY: zero is a value of this plain structure.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let bytes = name.as_str().bytes();
-    // The last byte stays zero.
-    for (to, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(bytes) {
-        *to = byte as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: the request leads to as many words as the command's structure has; the kernel reads
-    // and writes those until the call has ended.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
-    if done == 0 {
-        Ok(words)
-    } else {
-        Err(last_error())
-    }
 }
 
 /// Receive queues that an interface uses; `None` if it does not tell.

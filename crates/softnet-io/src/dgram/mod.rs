@@ -26,7 +26,7 @@ pub use rx::DgramRx;
 pub use spec::{DgramError, DgramSpec};
 pub use tx::DgramTx;
 
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::listener::datagram_socket;
 use crate::{Buffers, Descriptors, Listen, Listener, SocketKind, group_id};
 
@@ -81,7 +81,7 @@ impl Socket {
 }
 
 impl Continued for Socket {
-    fn hand_over(&self) -> io::Result<Handover> {
+    fn hand_off(&self) -> io::Result<HandOff> {
         let peer = self.peer();
         let rest = peer.and_then(|peer| {
             let path = peer.path_bytes().map(|path| (PATH, path.to_owned()));
@@ -89,31 +89,25 @@ impl Continued for Socket {
             let (kind, bytes) = path.or_else(name)?;
             Some([&[kind][..], &bytes].concat())
         });
-        Ok(Handover {
+        Ok(HandOff {
             files: vec![self.fd().try_clone_to_owned()?],
             rest: rest.unwrap_or_default(),
         })
     }
 
-    fn keep(&self) {
-        if let File::Bound(listener) = &self.file {
-            listener.keep();
-        }
-    }
-
-    fn own(&self) {
-        if let File::Bound(listener) = &self.file {
-            // One that somebody else has replaced is theirs.
-            let _ = listener.own();
+    fn listener(&self) -> Option<&Listener> {
+        match &self.file {
+            File::Bound(listener) => Some(listener),
+            File::Anonymous(_) => None,
         }
     }
 }
 
-/// Kinds of addresses that are handed over.
+/// Kinds of addresses that are handed off.
 const PATH: u8 = 0;
 const NAME: u8 = 1;
 
-/// The address of a peer that was handed over.
+/// The address of a peer that was handed off.
 fn address_of(rest: &[u8]) -> Option<SocketAddrUnix> {
     let (&kind, bytes) = rest.split_first()?;
     match kind {
@@ -129,7 +123,7 @@ impl Dgram {
     /// # Errors
     /// [`DgramError`].
     pub fn open(spec: &DgramSpec, mtu: u32, buffers: &Buffers) -> Result<Dgram, DgramError> {
-        Dgram::resume(spec, mtu, buffers, Handover::default())
+        Dgram::resume(spec, mtu, buffers, HandOff::default())
     }
 
     /// As [`open`](Dgram::open), with the socket and the peer that another process had.
@@ -137,7 +131,7 @@ impl Dgram {
         spec: &DgramSpec,
         mtu: u32,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Dgram, DgramError> {
         let had = handed.files.into_iter().next();
         let path = spec.socket.path.clone();

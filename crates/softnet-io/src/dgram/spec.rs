@@ -8,7 +8,7 @@ use softnet_engine::{Opened, Settings};
 
 use super::{Dgram, DgramRx, DgramTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::vhost_user::SocketSpec;
 use crate::{Buffers, ListenError};
 
@@ -78,7 +78,7 @@ impl Driver for DgramSpec {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<DgramRx, DgramTx>, DgramError> {
         if queues != 1 {
             return Err(DgramError::BadQueues(queues));

@@ -10,7 +10,7 @@ use softnet::tx::RingWaker;
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use crate::Listener;
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 
 /// Events of a port, and who is connected.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ const LISTENS: u8 = 1;
 const CONNECTED: u8 = 2;
 
 impl Continued for Port {
-    fn hand_over(&self) -> io::Result<Handover> {
+    fn hand_off(&self) -> io::Result<HandOff> {
         let (mut files, mut flags) = (Vec::new(), 0);
         if let Some(listener) = &self.listener {
             flags |= LISTENS;
@@ -183,18 +183,11 @@ impl Continued for Port {
         let parts = self.parts();
         let length = (parts.received.len() as u32).to_le_bytes();
         let rest = [&[flags][..], &length, &parts.received, &parts.unsent].concat();
-        Ok(Handover { files, rest })
+        Ok(HandOff { files, rest })
     }
 
-    fn keep(&self) {
-        self.listener.iter().for_each(Listener::keep);
-    }
-
-    fn own(&self) {
-        if let Some(listener) = &self.listener {
-            // One that somebody else has replaced is theirs.
-            let _ = listener.own();
-        }
+    fn listener(&self) -> Option<&Listener> {
+        self.listener.as_ref()
     }
 }
 
@@ -206,9 +199,9 @@ pub(super) struct Handed {
     pub(super) parts: Parts,
 }
 
-impl From<Handover> for Handed {
+impl From<HandOff> for Handed {
     /// Nothing, if it is none of a stream.
-    fn from(handed: Handover) -> Handed {
+    fn from(handed: HandOff) -> Handed {
         let read = || {
             let (&[flags, a, b, c, d], rest) = handed.rest.split_first_chunk()?;
             let length = u32::from_le_bytes([a, b, c, d]) as usize;

@@ -8,7 +8,7 @@ use softnet_engine::{Opened, Settings};
 
 use super::{Stream, StreamRx, StreamTx, Uplink};
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
 use crate::vhost_user::SocketSpec;
 use crate::{Buffers, ListenError};
@@ -92,7 +92,7 @@ impl Driver for StreamSpec {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<StreamRx, StreamTx>, StreamError> {
         if queues != 1 {
             return Err(StreamError::BadQueues(queues));

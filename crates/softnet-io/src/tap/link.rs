@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use crate::Links;
-use crate::handover::{Continued, Handover, copies};
+use crate::hand_off::{Continued, HandOff, copies};
 use crate::link::LinkEvents;
 
 /// The interface of a TAP device, in whatever namespace it is.
@@ -74,8 +74,8 @@ impl TapLink {
 }
 
 impl Continued for TapLink {
-    fn hand_over(&self) -> io::Result<Handover> {
-        Ok(Handover {
+    fn hand_off(&self) -> io::Result<HandOff> {
+        Ok(HandOff {
             files: copies(&self.queues)?,
             rest: Vec::new(),
         })

@@ -78,7 +78,7 @@ pub enum TapSource {
     Attach,
     /// As [`Attach`](TapSource::Attach), by a file of this process that is one of its queues.
     File(i32),
-    /// It is there, with all of its queues, whose files another process handed over.
+    /// It is there, with all of its queues, whose files another process handed off.
     Handed {
         /// A port made it, so that its interface is as the port's link is.
         own: bool,
@@ -164,8 +164,8 @@ pub enum OpenError {
          IFF_NO_PI and IFF_VNET_HDR"
     )]
     BadFile(i32),
-    /// Files that were handed over are other devices' queues, or not all of the device's.
-    #[error("the files that were handed over are not the queues of the TAP device '{0}'")]
+    /// Files that were handed off are other devices' queues, or not all of the device's.
+    #[error("the files that were handed off are not the queues of the TAP device '{0}'")]
     OtherFiles(String),
     /// An interface of that name exists in the namespace.
     #[error("an interface named '{0}' exists already in this network namespace")]

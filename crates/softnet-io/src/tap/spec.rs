@@ -12,7 +12,7 @@ use super::make::{Device, Make};
 use super::rx::longest_frame;
 use super::{Buffers, OpenError, Tap, TapConfig, TapRx, TapSource, TapTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::rights::{self, AskError, Change, ChangeError, Subject};
 use crate::{InterfaceAddress, InterfaceRoute, NetnsSpec};
 
@@ -144,7 +144,7 @@ impl Driver for TapSpec {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<TapRx, TapTx>, TapError> {
         let source = TapSource::Handed {
             own: self.source() == TapSource::Make,
@@ -168,6 +168,10 @@ impl Driver for TapSpec {
             rights::ask(self.netns.as_ref(), change, &[])?;
         }
         Ok(())
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.source() != TapSource::Make
     }
 
     fn conflicts(&self, other: &TapSpec) -> bool {

@@ -219,6 +219,52 @@ pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &InlinedName) -> Result<c_int, E
     query::<{ libc::SIOCGIFMTU as Opcode }>(socket, name).map(c_int::from_ne_bytes)
 }
 
+/// A question of ethtool(8) about an interface: `words` begin with the command, and have the
+/// answer.
+pub(crate) fn ethtool<const N: usize>(
+    socket: BorrowedFd<'_>,
+    name: &InlinedName,
+    mut words: [u32; N],
+) -> Result<[u32; N], Errno> {
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    // SAFETY: zero is a value of this plain structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let bytes = name.as_str().bytes();
+    // The last byte stays zero.
+    for (to, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(bytes) {
+        *to = byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: the request leads to as many words as the command's structure has; the kernel reads
+    // and writes those until the call has ended.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
+    match done {
+        0 => Ok(words),
+        _ => Err(last_error()),
+    }
+}
+
+/// Speed of an interface's medium in bytes per second; `None` if it has none, or does not know it.
+/// Waits for the kernel's lock of all interfaces.
+pub(crate) fn speed(socket: BorrowedFd<'_>, name: &InlinedName) -> Option<u64> {
+    /// `ETHTOOL_GLINKSETTINGS`; its structure has twelve words, the second of which is the speed in
+    /// Mb/s, and three masks of as many words each as the last byte of the fourth says, at most
+    /// 127.
+    const GET_LINK_SETTINGS: u32 = 0x4c;
+    const WORDS: usize = 12 + 3 * i8::MAX as usize;
+    let mut words = [0; WORDS];
+    words[0] = GET_LINK_SETTINGS;
+    // The kernel answers with the length of its masks, as a negative number, and nothing else.
+    let [.., length] = ethtool(socket, name, words).ok()?[3].to_ne_bytes();
+    let length = length.cast_signed().checked_neg()?;
+    words[3] = u32::from_ne_bytes([0, 0, 0, length.cast_unsigned()]);
+    match ethtool(socket, name, words).ok()?[1] {
+        megabits @ 1..=0x7fff_ffff => Some(u64::from(megabits) * 125_000),
+        // `SPEED_UNKNOWN` is the highest number.
+        _ => None,
+    }
+}
+
 /// Has a netlink socket take reports of one interface alone: those whose `struct ifinfomsg` has
 /// this index (`SO_ATTACH_FILTER`).
 pub(crate) fn hear_of(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
@@ -259,6 +305,10 @@ pub(crate) fn hear_of(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     };
     match done {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+        _ => Err(last_error()),
     }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }

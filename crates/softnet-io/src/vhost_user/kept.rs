@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::protocol::Messages;
 use crate::Listener;
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 
 /// Time that a port's thread may take to end: its front end may have it write or map something.
 const END: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl Ending {
 }
 
 impl Continued for Kept {
-    fn hand_over(&self) -> io::Result<Handover> {
+    fn hand_off(&self) -> io::Result<HandOff> {
         let (mut files, mut flags) = (Vec::new(), 0);
         if let Some(listener) = &self.listener {
             flags |= LISTENS;
@@ -84,18 +84,11 @@ impl Continued for Kept {
             said = &left.said.bytes;
         }
         let rest = [&[flags], said].concat();
-        Ok(Handover { files, rest })
+        Ok(HandOff { files, rest })
     }
 
-    fn keep(&self) {
-        self.listener.iter().for_each(Listener::keep);
-    }
-
-    fn own(&self) {
-        if let Some(listener) = &self.listener {
-            // One that somebody else has replaced is theirs.
-            let _ = listener.own();
-        }
+    fn listener(&self) -> Option<&Listener> {
+        self.listener.as_ref()
     }
 }
 
@@ -106,8 +99,8 @@ pub(super) struct Handed {
     pub(super) connection: Option<Left>,
 }
 
-impl From<Handover> for Handed {
-    fn from(handed: Handover) -> Handed {
+impl From<HandOff> for Handed {
+    fn from(handed: HandOff) -> Handed {
         let Some((&flags, said)) = handed.rest.split_first() else {
             return Handed::default();
         };

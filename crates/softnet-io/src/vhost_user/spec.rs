@@ -9,7 +9,7 @@ use super::memory::MemoryLimits;
 use super::{VhostUser, VhostUserError, VhostUserRx, VhostUserTx};
 use crate::Buffers;
 use crate::driver::{Driver, ETHERNET_MTUS};
-use crate::handover::{Continued, Handover};
+use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
 
 /// Socket to a port's front end.
@@ -100,7 +100,7 @@ impl Driver for VhostUserSpec {
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
-        handed: Handover,
+        handed: HandOff,
     ) -> Result<Opened<VhostUserRx, VhostUserTx>, VhostUserError> {
         let VhostUser { rx, tx, features } =
             VhostUser::resume(self, queues, settings.mtu, buffers, handed.into())?;

@@ -195,6 +195,7 @@ pub(crate) fn refusal(error: EngineError) -> Error {
         EngineError::NoBridge(_)
         | EngineError::NoPort(_)
         | EngineError::NoVlans
+        | EngineError::Foreign(_)
         | EngineError::Stays(_) => Errno::EOPNOTSUPP,
         EngineError::VlanExists => Errno::EEXIST,
         EngineError::TooDeep => Errno::ELOOP,

@@ -113,6 +113,8 @@ pub struct QdiscEnv {
     pub pool: Pool,
     /// The device's MTU in bytes, Ethernet header not included.
     pub mtu: u32,
+    /// Speed of the device's link in bytes per second, if it is known: some rates are shares of it.
+    pub speed: Option<u64>,
     /// Frames that a queue of the device holds where nothing else is said.
     pub txqueuelen: u32,
     /// True if the device has no queue of its own (`IFF_NO_QUEUE`): its default is `noqueue`.
@@ -139,6 +141,7 @@ impl QdiscEnv {
         QdiscEnv {
             pool: pool.clone(),
             mtu: 1500,
+            speed: None,
             txqueuelen: 1000,
             no_queue: false,
             seed: RandomState::new().hash_one(()),

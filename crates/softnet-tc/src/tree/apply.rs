@@ -14,6 +14,13 @@ impl<Q: Queues> Live<'_, Q> {
     /// # Errors
     /// As [`set`](Live::set).
     pub fn apply(&mut self, spec: &TreeSpec) -> Result<(), SpecError> {
+        let with_rates;
+        let spec = if spec.has_shares() {
+            with_rates = spec.at_speed(self.tree.env.speed)?;
+            &with_rates
+        } else {
+            spec
+        };
         if !self.spec().can_become(spec) {
             return self.set(spec.clone());
         }
@@ -45,7 +52,19 @@ impl<Q: Queues> Live<'_, Q> {
                 self.set_estimator(name, estimator)?;
             }
         }
+        self.tree.spec.shares.clone_from(&spec.shares);
         Ok(())
+    }
+
+    /// Has the rates that are shares of the link's speed, in bytes per second, follow it from now
+    /// on. What is queued stays.
+    ///
+    /// # Errors
+    /// If a qdisc or class cannot have its rate. Nothing is changed then.
+    pub fn set_speed(&mut self, speed: u64) -> Result<(), SpecError> {
+        let spec = self.spec().at_speed(Some(speed))?;
+        self.tree.env.speed = Some(speed);
+        self.apply(&spec)
     }
 
     /// Gives a qdisc or class other filters, if they are others.

@@ -62,6 +62,7 @@ impl TreeSpec {
         }
         let gone = self.children_beyond(handle, &qdisc);
         self.existing_mut(handle)?.qdisc = qdisc;
+        self.forget_shares(handle);
         gone.into_iter().for_each(|child| self.cut(child));
         Ok(())
     }
@@ -250,6 +251,7 @@ impl TreeSpec {
         below.into_iter().for_each(|child| self.cut(child));
         self.forget_classes(handle);
         self.estimators.remove(&handle);
+        self.forget_shares(handle);
         if let Some(node) = self.nodes.remove(&handle) {
             self.singles -= usize::from(node.qdisc.is_single());
             self.attached.remove(&node.parent);
@@ -364,6 +366,7 @@ impl TreeSpec {
         if let Some(changed) = self.classes.get_mut(&class) {
             changed.spec = spec;
         }
+        self.forget_shares(class);
         Ok(())
     }
 
@@ -416,6 +419,7 @@ impl TreeSpec {
 
     fn forget(&mut self, class: Handle) -> Option<ClassNode> {
         self.estimators.remove(&class);
+        self.forget_shares(class);
         let node = self.classes.remove(&class)?;
         self.below.remove(&(node.parent, class));
         self.filtered.remove(&class);

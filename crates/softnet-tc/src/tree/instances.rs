@@ -57,13 +57,17 @@ impl DeviceTree {
     /// A tree for a device with `queues` transmit queues, and the instances for them.
     ///
     /// # Errors
-    /// If parameters are wrong, or the device has not the queues that the tree names.
+    /// If parameters are wrong, the device has not the queues that the tree names, or rates are
+    /// shares of a speed that is not known.
     pub fn new(
         spec: impl Into<TreeSpec>,
         queues: usize,
         env: &QdiscEnv,
     ) -> Result<(DeviceTree, Qdiscs<AnyQdisc>), SpecError> {
-        let spec = spec.into();
+        let mut spec = spec.into();
+        if spec.has_shares() {
+            spec = spec.at_speed(env.speed)?;
+        }
         spec.check_for(queues)?;
         let mut tree = DeviceTree {
             spec,

@@ -6,6 +6,7 @@ mod hook;
 mod instances;
 mod list;
 mod live;
+mod share;
 mod single;
 mod spec;
 mod warnings;
@@ -28,6 +29,8 @@ mod large_tests;
 mod parallel_tests;
 #[cfg(all(test, not(miri)))]
 mod property_tests;
+#[cfg(all(test, not(miri)))]
+mod share_tests;
 #[cfg(all(test, not(miri)))]
 mod spec_tests;
 #[cfg(all(test, not(miri)))]

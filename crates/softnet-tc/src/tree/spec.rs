@@ -12,6 +12,7 @@ use crate::account::{EstimatorSpec, SizeTable};
 use crate::filter::{FilterError, FilterList, FilterSpec};
 use crate::handle::Handle;
 use crate::qdisc::{ClassSpec, Classes, QdiscSpec, SpecError};
+use crate::units::Share;
 
 /// Nested qdiscs at most, and classes of one qdisc above one another, as in Linux.
 pub(crate) const MAX_DEPTH: usize = 8;
@@ -84,6 +85,12 @@ pub enum TreeError {
     /// A qdisc at a queue that has one of its own.
     #[error("can't replace cake_mq sub-qdiscs: {0} is a part of it")]
     Fixed(Handle),
+    /// Nobody knows what a share of the link's speed comes to.
+    #[error(
+        "a rate is a share of the link's speed, which is not known; give bits per second, like \
+         100mbit"
+    )]
+    NoSpeed,
     /// An estimator of a qdisc that packets do not pass.
     #[error("Cannot attach rate estimator to a multi-queue root qdisc")]
     NoEstimator,
@@ -128,6 +135,8 @@ pub struct TreeSpec {
     pub(crate) below: BTreeSet<(Handle, Handle)>,
     /// Estimators, by the names of qdiscs and of classes that were added.
     pub(crate) estimators: BTreeMap<Handle, EstimatorSpec>,
+    /// Rates that are shares of the link's speed, by the qdisc or class and the option.
+    pub(crate) shares: BTreeMap<(Handle, &'static str), Share>,
     /// The classes with filters of their own.
     pub(crate) filtered: BTreeSet<Handle>,
     /// Number of qdiscs because of which there is one instance of the tree.
@@ -146,6 +155,7 @@ impl PartialEq for TreeSpec {
         self.nodes == other.nodes
             && self.classes == other.classes
             && self.estimators == other.estimators
+            && self.shares == other.shares
             && self.hook == other.hook
     }
 }

@@ -1,20 +1,20 @@
 //! Devices that go on in another process: the files that keep them as they are.
 //!
-//! A process that is replaced closes its devices, and hands over copies of their files
+//! A process that is replaced closes its devices, and hands off copies of their files
 //! ([`OpenDevice`]). The successor's [`PortDevices`](crate::PortDevices) are given them first, and
 //! open a port from them if it has the same device; a driver that cannot go on opens it anew. A
-//! process whose successor failed gives itself back what it handed over.
+//! process whose successor failed gives itself back what it handed off.
 
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::DeviceSpec;
+use crate::{DeviceSpec, Listener};
 
 /// Parts of a device that another process goes on with.
 #[derive(Debug, Default)]
-pub struct Handover {
+pub struct HandOff {
     /// Files, in an order of the driver's.
     pub files: Vec<OwnedFd>,
     /// State of the driver beside the kernel's: parts of frames.
@@ -27,13 +27,12 @@ pub trait Continued: Debug + Send + Sync {
     ///
     /// # Errors
     /// If no file descriptors are left.
-    fn hand_over(&self) -> io::Result<Handover>;
+    fn hand_off(&self) -> io::Result<HandOff>;
 
-    /// Another process has the device: a socket's file stays when it is closed here.
-    fn keep(&self) {}
-
-    /// This process alone has the device: a socket's file goes with it.
-    fn own(&self) {}
+    /// The socket whose file stays with the process that has the device.
+    fn listener(&self) -> Option<&Listener> {
+        None
+    }
 }
 
 /// Copies of files.
@@ -61,9 +60,11 @@ impl OpenDevice {
     ///
     /// # Errors
     /// If no file descriptors are left.
-    pub fn hand_over(&self) -> io::Result<Handover> {
-        let handed = self.device.hand_over()?;
-        self.device.keep();
+    pub fn hand_off(&self) -> io::Result<HandOff> {
+        let handed = self.device.hand_off()?;
+        if let Some(listener) = self.device.listener() {
+            listener.keep();
+        }
         Ok(handed)
     }
 
@@ -73,25 +74,25 @@ impl OpenDevice {
     /// # Errors
     /// If no file descriptors are left.
     pub fn files(&self) -> io::Result<Vec<OwnedFd>> {
-        Ok(self.device.hand_over()?.files)
+        Ok(self.device.hand_off()?.files)
     }
 
     /// True if the driver's state is in the files alone, so that they are enough without
-    /// [`Handover::rest`].
+    /// [`HandOff::rest`].
     pub fn is_in_files(&self) -> bool {
         matches!(self.spec, DeviceSpec::Tap(_) | DeviceSpec::AfPacket(_))
     }
 }
 
-/// The devices that are open, and those that wait to be opened from what was handed over.
+/// The devices that are open, and those that wait to be opened from what was handed off.
 #[derive(Debug, Default)]
-pub(crate) struct Handovers(Mutex<Known>);
+pub(crate) struct HandOffs(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     open: Vec<Open>,
     serial: u64,
-    handed: Vec<(DeviceSpec, Handover)>,
+    handed: Vec<(DeviceSpec, HandOff)>,
 }
 
 #[derive(Debug)]
@@ -102,7 +103,7 @@ struct Open {
     device: Weak<dyn Continued>,
 }
 
-impl Handovers {
+impl HandOffs {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,16 +144,21 @@ impl Handovers {
 
     /// This process alone has the devices.
     pub(crate) fn own(&self) {
-        self.open().iter().for_each(|open| open.device.own());
+        for open in self.open() {
+            if let Some(listener) = open.device.listener() {
+                // One that somebody else has replaced is theirs.
+                let _ = listener.own();
+            }
+        }
     }
 
     /// The device is opened from these when it is opened next.
-    pub(crate) fn give(&self, spec: DeviceSpec, handed: Handover) {
+    pub(crate) fn give(&self, spec: DeviceSpec, handed: HandOff) {
         self.known().handed.push((spec, handed));
     }
 
     /// Parts that the device is to be opened from.
-    pub(crate) fn take(&self, spec: &DeviceSpec) -> Option<Handover> {
+    pub(crate) fn take(&self, spec: &DeviceSpec) -> Option<HandOff> {
         let handed = &mut self.known().handed;
         let place = handed.iter().position(|(known, _)| known == spec)?;
         Some(handed.swap_remove(place).1)
