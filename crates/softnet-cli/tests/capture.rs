@@ -344,6 +344,7 @@ fn captures_are_for_who_may_change_things_and_for_what_is_there() {
         ),
         ("capture eth-a host example.org", "names are not looked up"),
         ("capture eth-a -c 0", "invalid value '0'"),
+        ("capture eth-a --story udp", "cannot be used with"),
     ] {
         let mut command = daemon.command(words);
         let output = command.arg("-w").arg(&path).output().expect("softnet");
@@ -353,6 +354,44 @@ fn captures_are_for_who_may_change_things_and_for_what_is_there() {
         assert!(!Path::exists(&path), "{words}: a file for nothing");
     }
     assert_eq!(daemon.captures(), 0);
+    daemon.end();
+}
+
+#[test]
+fn stories_tell_the_ways_of_packets() {
+    if !may_make_networks() {
+        return;
+    }
+    let daemon = Daemon::start("story", "1mbit");
+    let mut of_three = daemon.command("capture eth-a eth-b udp --story port");
+    let output = of_three.output().expect("softnet");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("two ports at most"));
+    let mut command = daemon.command("capture eth-a eth-b -c 100");
+    let story = Running::start(command.args(["--story", "udp dst port 5001"]));
+    wait_for("the captures", || daemon.captures() == 4);
+    // More than the class holds, all the same to the byte.
+    daemon.send(5001, 100);
+    daemon.send(5002, 10);
+    let output = story.finish();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("packets told: 100, missed: 0"));
+    let said = text(&output.stdout);
+    let ways: Vec<&str> = said.lines().collect();
+    assert_eq!(ways.len(), 100, "{said}");
+    let packet = "> 10.9.0.2:5001 udp, length 1042: ";
+    assert!(ways.iter().all(|way| way.contains(packet)), "{said}");
+    let have = |start: &str, end: &str| {
+        let mut ways = ways.iter();
+        ways.any(|way| way.contains(start) && way.ends_with(end))
+    };
+    let received = "length 1042: received at eth-a";
+    assert!(
+        have(received, "at eth-b, queue 0, class 1:20; sent"),
+        "{said}"
+    );
+    let dropped = "class 1:20; dropped: qdisc_limit. The qdisc's limit was reached.";
+    assert!(have(received, dropped), "{said}");
     daemon.end();
 }
 
