@@ -62,7 +62,7 @@ pub(super) fn facts(record: &Record, time: impl Fn(u64) -> String) -> String {
 }
 
 /// Addresses and protocol.
-pub(super) fn packet(record: &Record, frame: &[u8]) -> String {
+pub(crate) fn packet(record: &Record, frame: &[u8]) -> String {
     let len = (record.len as usize).max(frame.len());
     let Ok(headers) = dissect(frame, len) else {
         return "no Ethernet frame".to_owned();

@@ -3,9 +3,10 @@
 //! The daemon copies packets and sends them as they are, with what it knows of each ([`stream`]);
 //! what is made of them is this process's, and so is the file.
 
-mod line;
+pub(crate) mod line;
 mod pcapng;
 pub(crate) mod serve;
+pub(crate) mod source;
 mod story;
 mod stream;
 
@@ -34,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Time that the daemon has for its last numbers.
 const LAST: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
-const PART: usize = 256 * 1024;
+pub(crate) const PART: usize = 256 * 1024;
 
 pub(crate) const HELP: &str = "\
 Filters are words as tcpdump has them:

@@ -6,18 +6,17 @@
 //! takes the one that was received closest to when the other came to its queue.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use softnet_engine::capture::{CaptureStats, Direction, Record};
+use softnet_engine::capture::{Direction, Record};
 use softnet_tc::Handle;
 
-use super::stream::{self, Item};
-use super::{LAST, LOOK, Options, PART, Request, Started, failed, line, note_unseen, start};
+use super::source::Source;
+use super::{LAST, LOOK, Options, PART, failed, line, note_unseen};
 use crate::failure::{Exit, Failure};
 use crate::report;
 use crate::selection::Part;
@@ -45,17 +44,7 @@ pub(super) fn run(options: &Options, flow: &str) -> Result<(), Failure> {
     let mut sources = Vec::new();
     for part in &parts {
         for dropped in [false, true] {
-            let request = Request {
-                port: part.port.clone(),
-                class: part.class.map(|class| class.to_string()),
-                dropped,
-                filter: flow.to_owned(),
-            };
-            let (started, socket) = start(&options.daemon, &request)?;
-            socket
-                .set_read_timeout(Some(LAST))
-                .map_err(failed("cannot read from the daemon"))?;
-            sources.push(Source::new(&started, socket));
+            sources.push(Source::start(&options.daemon, part, dropped, flow)?);
         }
     }
     let mut stories = Stories {
@@ -78,60 +67,6 @@ pub(super) fn run(options: &Options, flow: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A capture that the daemon sends.
-struct Source {
-    port: Rc<str>,
-    base: u64,
-    socket: UnixStream,
-    /// Received, and not read: an item that is not whole.
-    bytes: Vec<u8>,
-    stats: CaptureStats,
-}
-
-impl Source {
-    fn new(started: &Started, socket: UnixStream) -> Source {
-        Source {
-            port: Rc::from(&*started.port),
-            base: started.base,
-            socket,
-            bytes: Vec::new(),
-            stats: CaptureStats::default(),
-        }
-    }
-
-    /// Takes what comes. False: the daemon or the port is gone, or nothing came for a while.
-    fn receive(&mut self, part: &mut [u8], stories: &mut Stories) -> io::Result<bool> {
-        let length = match self.socket.read(part) {
-            Ok(0) => return Ok(false),
-            Ok(length) => length,
-            Err(error) => {
-                return match error.kind() {
-                    io::ErrorKind::Interrupted => Ok(true),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionReset => Ok(false),
-                    _ => Err(error),
-                };
-            }
-        };
-        let seen = Instant::now();
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.extend_from_slice(&part[..length]);
-        let mut rest = &*bytes;
-        while let Some((item, after)) = stream::read(rest)? {
-            rest = after;
-            match item {
-                Item::Stats(stats) => self.stats = stats,
-                Item::Packet(record, frame) => {
-                    let port = self.port.clone();
-                    let event = Event { port, record, seen };
-                    stories.take(event, frame);
-                }
-            }
-        }
-        self.bytes = rest.to_vec();
-        Ok(true)
-    }
-}
-
 /// Sources of which something can be read; waits for one.
 fn ready(sources: &[Source]) -> Vec<bool> {
     let files = sources.iter().map(|source| &source.socket);
@@ -149,7 +84,7 @@ fn ready(sources: &[Source]) -> Vec<bool> {
 /// Something that happened to a packet at a port.
 #[derive(Debug)]
 struct Event {
-    port: Rc<str>,
+    port: Arc<str>,
     record: Record,
     /// When it was read.
     seen: Instant,
@@ -233,6 +168,15 @@ impl Stories {
         self.told.extend(late.into_iter().map(|(_, line)| line));
     }
 
+    /// Takes what has come. False: there is no more.
+    fn read(&mut self, source: &mut Source, part: &mut [u8]) -> io::Result<bool> {
+        let (port, seen) = (source.port.clone(), Instant::now());
+        source.receive(part, |record, frame| {
+            let port = port.clone();
+            self.take(Event { port, record, seen }, frame);
+        })
+    }
+
     /// Prints what is told, as long as it is wanted.
     fn print(&mut self) -> io::Result<()> {
         let mut out = io::stdout().lock();
@@ -254,7 +198,7 @@ impl Stories {
         while !stop.requested() && self.left != Some(0) {
             let ready = ready(sources);
             for (source, _) in sources.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
-                if !source.receive(&mut part, self)? {
+                if !self.read(source, &mut part)? {
                     return Ok(());
                 }
             }
@@ -276,7 +220,8 @@ impl Stories {
             let _ = source.socket.shutdown(Shutdown::Write);
         }
         for source in sources {
-            while source.receive(&mut part, self)? {}
+            source.socket.set_read_timeout(Some(LAST))?;
+            while self.read(source, &mut part)? {}
         }
         self.settle(Instant::now(), Duration::ZERO);
         self.print()
