@@ -7,6 +7,9 @@ use std::io::Read;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::{
     NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, two_ports,
@@ -392,6 +395,57 @@ fn stories_tell_the_ways_of_packets() {
     );
     let dropped = "class 1:20; dropped: qdisc_limit. The qdisc's limit was reached.";
     assert!(have(received, dropped), "{said}");
+    daemon.end();
+}
+
+#[test]
+fn top_shows_flows() {
+    if !may_make_networks() {
+        return;
+    }
+    let daemon = Daemon::start("flows", "1mbit");
+    let of_none = daemon.command("top --once --flows eth-c").output();
+    let of_none = of_none.expect("softnet");
+    assert_eq!(of_none.status.code(), Some(2));
+    assert!(text(&of_none.stderr).contains("there is no port \"eth-c\""));
+    let done = AtomicBool::new(false);
+    let outputs = thread::scope(|scope| {
+        // More than the class lets out.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                daemon.send(5001, 10);
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let outputs = ["eth-a", "eth-b:1:20"].map(|of| {
+            let words = format!("top --once --json --flows {of}");
+            daemon.command(&words).output()
+        });
+        done.store(true, Ordering::Relaxed);
+        outputs
+    });
+    let [arriving, leaving] = outputs.map(|output| {
+        let output = output.expect("softnet");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let flows = shown["flows"].as_array().expect("flows").iter();
+        let ours = flows.filter(|flow| {
+            let name = flow["name"].as_str().unwrap_or_default();
+            name.ends_with("> 10.9.0.2:5001 udp")
+        });
+        ours.cloned().collect::<Vec<_>>()
+    });
+    let sum = |flows: &[serde_json::Value], key: &str| {
+        let numbers = flows.iter().filter_map(|flow| flow[key].as_f64());
+        numbers.sum::<f64>()
+    };
+    assert!(sum(&arriving, "rx_bits_per_second") > 0.0, "{arriving:?}");
+    assert!(arriving.iter().all(|flow| flow["what"] == "in"));
+    for key in ["tx_packets_per_second", "drops_per_second", "delay_ns"] {
+        assert!(sum(&leaving, key) > 0.0, "{key}: {leaving:?}");
+    }
+    assert!(leaving.iter().all(|flow| flow["what"] == "out"));
+    wait_for("its end", || daemon.captures() == 0);
     daemon.end();
 }
 
