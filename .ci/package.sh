@@ -21,6 +21,7 @@ systemd-analyze security --offline=true --threshold=50 --no-pager \
 
 package=$(packaging/build.sh)
 lintian --fail-on error,warning "$package"
+dpkg-deb --contents "$package" | grep '^drwxr-xr-x root/root .* \./$' >/dev/null
 
 chroot="${CARGO_TARGET_DIR:-target}/chroot"
 [ -e "$chroot/usr/bin/dpkg" ] || debootstrap --variant=minbase bookworm "$chroot" >/dev/null
@@ -31,6 +32,11 @@ inside dpkg --install /softnet.deb >/dev/null
 inside getent group softnet >/dev/null
 inside softnet --version
 inside softnet check /etc/softnet/softnet.toml
+[ -z "$(inside dpkg --verify softnet)" ]
+# As `systemctl enable` does.
+wanted="$chroot/etc/systemd/system/multi-user.target.wants"
+mkdir -p "$wanted"
+ln -sf /usr/lib/systemd/system/softnet.service "$wanted/softnet.service"
 echo 'workers = 1' >>"$chroot/etc/softnet/softnet.toml"
 inside softnet sim --config /usr/share/doc/softnet/examples/two-hosts.toml --port eth-b \
   --generate rate=20mbit,for=1s >/dev/null
@@ -41,5 +47,6 @@ inside dpkg --remove softnet >/dev/null
 [ -e "$chroot/etc/softnet/softnet.toml" ] && [ ! -e "$chroot/usr/bin/softnet" ]
 inside dpkg --purge softnet >/dev/null
 [ ! -e "$chroot/etc/softnet" ] && [ ! -e "$chroot/var/lib/softnet" ]
+[ ! -L "$wanted/softnet.service" ]
 
 cargo publish --workspace --dry-run --locked --allow-dirty --no-verify --quiet

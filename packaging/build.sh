@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a Debian package from this checkout: target/softnet_VERSION_ARCH.deb.
-# Needs Rust and dpkg-deb. Usage: packaging/build.sh
+# Needs Rust, binutils and dpkg-deb. Usage: packaging/build.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export SOFTNET_REVISION="${SOFTNET_REVISION:-$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}"
@@ -11,12 +11,16 @@ target="${CARGO_TARGET_DIR:-target}"
 softnet="$target/release/softnet"
 version=$("$softnet" --version | sed 's/softnet \([^ ]*\).*/\1/')
 arch=$(dpkg --print-architecture)
+# There is no address yet. This name leads nowhere for good (RFC 2606).
+maintainer='The Softnet authors <softnet@softnet.invalid>'
+# The newest version of the C library whose symbols the program names.
+glibc=$(readelf --version-info --wide "$softnet" | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 put() { install -D -m "$1" "$2" "$root/$3"; }
 
 put 755 "$softnet" usr/bin/softnet
-strip --strip-unneeded "$root/usr/bin/softnet"
+strip --strip-unneeded --remove-section=.comment --remove-section=.note "$root/usr/bin/softnet"
 put 644 packaging/softnet.toml etc/softnet/softnet.toml
 put 644 packaging/systemd/softnet.service usr/lib/systemd/system/softnet.service
 put 644 packaging/apparmor/usr.bin.softnet usr/share/doc/softnet/examples/apparmor-usr.bin.softnet
@@ -40,19 +44,18 @@ find "$root/usr/share/man" -type f -exec gzip -9n {} +
   echo
   echo "  * See CHANGELOG.md of the source."
   echo
-  echo " -- The Softnet authors <softnet@localhost>  $(date -R -u -d "@$SOURCE_DATE_EPOCH")"
+  echo " -- $maintainer  $(date -R -u -d "@$SOURCE_DATE_EPOCH")"
 } | gzip -9n >"$root/usr/share/doc/softnet/changelog.gz"
-chmod 644 "$root/usr/share/doc/softnet/changelog.gz"
 
 mkdir "$root/DEBIAN"
 cat >"$root/DEBIAN/control" <<CONTROL
 Package: softnet
 Version: $version
 Architecture: $arch
-Maintainer: The Softnet authors <softnet@localhost>
+Maintainer: $maintainer
 Section: net
 Priority: optional
-Depends: libc6 (>= 2.34), libgcc-s1
+Depends: libc6 (>= ${glibc#GLIBC_}), libgcc-s1, passwd
 Suggests: iproute2, passt
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
 Description: software switch and traffic control in user space
@@ -65,9 +68,10 @@ echo /etc/softnet/softnet.toml >"$root/DEBIAN/conffiles"
 for script in postinst prerm postrm; do
   put 755 "packaging/debian/$script" "DEBIAN/$script"
 done
-(cd "$root" && find usr etc -type f -exec md5sum {} +) >"$root/DEBIAN/md5sums"
-chmod 644 "$root/DEBIAN/md5sums" "$root/DEBIAN/control" "$root/DEBIAN/conffiles"
-chmod -R u=rwX,go=rX "$root/usr" "$root/etc"
+# The sums of conffiles are dpkg's to keep.
+(cd "$root" && find usr -type f | LC_ALL=C sort | xargs md5sum) >"$root/DEBIAN/md5sums"
+# Whatever the umask is, and the folder itself, too, which is `/` in the package.
+chmod -R u=rwX,go=rX "$root"
 package="$target/softnet_${version}_$arch.deb"
 dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null
 echo "$package"

@@ -179,10 +179,11 @@ enum Command {
     /// stats web:1:10`.
     #[command(after_help = EXIT_CODES)]
     Stats(stats::Options),
-    /// Show ports and classes by rate, drops or delay, live
+    /// Show ports, classes and flows by rate, drops or delay, live
     ///
     /// Keys: arrows choose, Enter shows the classes of a port and Esc the ports again, s changes
-    /// the order, / filters by name, q ends.
+    /// the order, / filters by name, q ends. Flows (`--flows web`) are counted from two captures of
+    /// the port, which are for who may change something.
     #[command(after_help = EXIT_CODES)]
     Top(top::Options),
     /// Capture packets of a port, with queue, class, time waited and reasons of drops

@@ -21,14 +21,13 @@ impl Line {
 
     /// The line of a packet that was captured `time` nanoseconds after 1970.
     pub(super) fn of(&self, time: u64, record: &Record, frame: &[u8]) -> String {
-        let (seconds, nanos) = (time / 1_000_000_000 % 86_400, time % 1_000_000_000);
-        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         let direction = match record.direction {
             Direction::In => "in",
             Direction::Out => "out",
         };
         let mut line = format!(
-            "{hours:02}:{minutes:02}:{seconds:02}.{nanos:09} {direction} {} {}, length {}",
+            "{} {direction} {} {}, length {}",
+            clock(time),
             self.port,
             packet(record, frame),
             record.len,
@@ -44,6 +43,13 @@ impl Line {
     }
 }
 
+/// The time of day of a moment in nanoseconds after 1970.
+pub(super) fn clock(time: u64) -> String {
+    let (seconds, nanos) = (time / 1_000_000_000 % 86_400, time % 1_000_000_000);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{nanos:09}")
+}
+
 /// Facts about a packet beside its bytes; `time` words the nanoseconds for which it waited.
 pub(super) fn facts(record: &Record, time: impl Fn(u64) -> String) -> String {
     let mut facts = Vec::new();
@@ -56,7 +62,7 @@ pub(super) fn facts(record: &Record, time: impl Fn(u64) -> String) -> String {
 }
 
 /// Addresses and protocol.
-fn packet(record: &Record, frame: &[u8]) -> String {
+pub(crate) fn packet(record: &Record, frame: &[u8]) -> String {
     let len = (record.len as usize).max(frame.len());
     let Ok(headers) = dissect(frame, len) else {
         return "no Ethernet frame".to_owned();

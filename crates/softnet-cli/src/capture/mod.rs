@@ -3,9 +3,11 @@
 //! The daemon copies packets and sends them as they are, with what it knows of each ([`stream`]);
 //! what is made of them is this process's, and so is the file.
 
-mod line;
+pub(crate) mod line;
 mod pcapng;
 pub(crate) mod serve;
+pub(crate) mod source;
+mod story;
 mod stream;
 
 use std::fs::File;
@@ -33,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Time that the daemon has for its last numbers.
 const LAST: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
-const PART: usize = 256 * 1024;
+pub(crate) const PART: usize = 256 * 1024;
 
 pub(crate) const HELP: &str = "\
 Filters are words as tcpdump has them:
@@ -47,10 +49,12 @@ Examples:
   softnet capture web:1:20 -w web.pcapng
   softnet capture web --dropped
   softnet capture web -w - | tshark -r -
+  softnet capture vm7 web --story 'udp and dst port 53'
 
 A line, and the comment of a packet in a file, says what happened to it: when, on its way in or
-out, in which queue and class, how long it waited, and why it was dropped. Who may change nothing
-may capture nothing.";
+out, in which queue and class, how long it waited, and why it was dropped. With --story a line says
+all of that of a packet's way from one port to another: when it came, where and how long it waited,
+and that it was sent, or why it was dropped. Who may change nothing may capture nothing.";
 
 /// Options of the command line.
 #[derive(Debug, clap::Args)]
@@ -69,7 +73,11 @@ pub(crate) struct Options {
     /// Write a pcapng file, or with `-` to the standard output, instead of lines
     #[arg(short = 'w', value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Packets to capture, such as `udp and host 10.0.0.1`; all without
+    /// Tell the way of each packet that FLOW, a filter, matches: a line from its arrival to its end
+    #[arg(long, value_name = "FLOW", conflicts_with_all = ["dropped", "write"])]
+    story: Option<String>,
+    /// Packets to capture, such as `udp and host 10.0.0.1`; all without. With --story: the other
+    /// port of their way
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
 }
@@ -97,26 +105,22 @@ struct Started {
 
 /// Captures until it is told to end.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(flow) = &options.story {
+        return story::run(options, flow);
+    }
     let to_stdout = options.write.as_deref() == Some(Path::new("-"));
     if to_stdout && io::stdout().is_terminal() {
         let what = "the standard output is a terminal; name a file (-w FILE), or leave -w out";
         return Err(Failure::new(Exit::Config, what));
     }
-    let failed =
-        |what: &'static str| move |error: io::Error| Failure::because(Exit::Failure, what, &error);
     let request = Request {
         port: options.of.port.clone(),
         class: options.of.class.map(|class| class.to_string()),
         dropped: options.dropped,
         filter: options.filter.join(" "),
     };
-    let request = serde_json::to_string(&request)
-        .map_err(|error| Failure::because(Exit::Failure, "cannot word the request", &error))?;
     let stop = Stop::on_signals().map_err(failed("cannot catch signals"))?;
-    let (text, file) = Daemon::connect(&options.daemon)?.exchange(Operation::Capture, &request)?;
-    let not_understood = || Failure::new(Exit::Failure, "the daemon's answer is not understood");
-    let started: Started = serde_json::from_str(&text).map_err(|_| not_understood())?;
-    let mut socket = UnixStream::from(file.ok_or_else(not_understood)?);
+    let (started, mut socket) = start(&options.daemon, &request)?;
     socket
         .set_read_timeout(Some(LOOK))
         .map_err(failed("cannot read from the daemon"))?;
@@ -157,6 +161,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     session.report(&started.port);
     Ok(())
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure::because(Exit::Failure, what, &error)
+}
+
+/// Has the daemon start a capture. Returns its answer, and the socket on which packets come.
+fn start(daemon: &Reach, request: &Request) -> Result<(Started, UnixStream), Failure> {
+    let request = serde_json::to_string(request)
+        .map_err(|error| Failure::because(Exit::Failure, "cannot word the request", &error))?;
+    let (text, file) = Daemon::connect(daemon)?.exchange(Operation::Capture, &request)?;
+    let not_understood = || Failure::new(Exit::Failure, "the daemon's answer is not understood");
+    let started: Started = serde_json::from_str(&text).map_err(|_| not_understood())?;
+    let socket = UnixStream::from(file.ok_or_else(not_understood)?);
+    Ok((started, socket))
 }
 
 /// Destination of the packets.
@@ -267,11 +286,15 @@ impl Session {
             "port {port:?}: packets captured: {}, missed: {missed}",
             self.written
         ));
-        if unseen > 0 {
-            report::note(format_args!(
-                "{unseen} more were dropped of which nothing was left to capture (by the driver, \
-                 or before they were packets)"
-            ));
-        }
+        note_unseen(unseen);
+    }
+}
+
+fn note_unseen(unseen: u64) {
+    if unseen > 0 {
+        report::note(format_args!(
+            "{unseen} more were dropped of which nothing was left to capture (by the driver, or \
+             before they were packets)"
+        ));
     }
 }

@@ -1,8 +1,10 @@
-//! `softnet top`: ports and classes by rate, drops or delay, live in a terminal, or once as JSON.
+//! `softnet top`: ports, classes and flows by rate, drops or delay, live in a terminal, or once as
+//! JSON.
 //!
-//! [`model`] makes rows of two samples of the daemon's counters, [`screen`] lines of rows, and
-//! this file has the terminal.
+//! [`model`] makes rows of two samples of the daemon's counters, [`flows`] of captures, [`screen`]
+//! lines of rows, and this file has the terminal.
 
+mod flows;
 mod model;
 mod screen;
 
@@ -18,7 +20,8 @@ use crate::client::{Daemon, Reach};
 use crate::failure::{Exit, Failure};
 use crate::report;
 use crate::selection::{Part, Selection};
-use model::{Sample, Sort, rows};
+use flows::Flows;
+use model::{Row, Sample, Sort, rows, sort_rows};
 use screen::{State, lines};
 
 /// Interval between two samples.
@@ -36,6 +39,9 @@ pub(crate) struct Options {
     /// Order of rows at first
     #[arg(long, value_enum, default_value_t = Sort::Rate)]
     sort: Sort,
+    /// Show flows of a port, or of a class of it, as `softnet capture` sees them there
+    #[arg(long, value_name = "PORT[:CLASS]")]
+    flows: Option<Part>,
     #[command(flatten)]
     pub(crate) daemon: Reach,
 }
@@ -52,7 +58,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
     let raw = Raw::enter().map_err(cannot)?;
-    let shown = show(options, &daemon);
+    let shown = match &options.flows {
+        Some(of) => show_flows(options, of),
+        None => show(options, &daemon),
+    };
     drop(raw);
     shown
 }
@@ -83,6 +92,9 @@ fn sample(daemon: &Daemon, selection: &Selection) -> Result<Sample, Failure> {
 
 /// One interval, printed.
 fn once(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
+    if let Some(of) = &options.flows {
+        return once_flows(options, of);
+    }
     let selection = match options.json {
         true => Selection::default(),
         false => view(None),
@@ -99,7 +111,7 @@ fn once(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
             let ports = rows(&before, &now, None, state.sort, "");
             let ports = ports.iter().map(|port| {
                 let classes = rows(&before, &now, Some(&port.name), state.sort, "");
-                let classes: Vec<Value> = classes.iter().map(model::Row::json).collect();
+                let classes: Vec<Value> = classes.iter().map(Row::json).collect();
                 let mut object = port.json();
                 object["classes"] = classes.into();
                 object
@@ -108,16 +120,53 @@ fn once(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
         }
         false => {
             let rows = rows(&before, &now, None, state.sort, "");
-            let height = rows.len() + screen::AROUND;
-            let lines = lines(&rows, &mut state, 100, height);
-            lines
-                .iter()
-                .map(|line| line.trim_end().to_owned() + "\n")
-                .collect()
+            table(&rows, &mut state)
         }
     };
-    let printed = report::print(&report::printable(&text));
+    print(&text)
+}
+
+/// Flows of one interval, printed.
+fn once_flows(options: &Options, of: &Part) -> Result<(), Failure> {
+    let mut flows = Flows::start(&options.daemon, of)?;
+    std::thread::sleep(PERIOD);
+    let (mut rows, missed) = flows.take()?;
+    sort_rows(&mut rows, options.sort);
+    if options.json {
+        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+        let object = json!({ "flows": rows, "missed_packets": missed });
+        return print(&format!("{object:#}\n"));
+    }
+    let mut state = flow_state(options, of);
+    state.flows = Some(missed);
+    print(&table(&rows, &mut state))
+}
+
+/// All rows as lines.
+fn table(rows: &[Row], state: &mut State) -> String {
+    let lines = lines(rows, state, 100, rows.len() + screen::AROUND);
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let printed = report::print(&report::printable(text));
     printed.map_err(|error| Failure::because(Exit::Failure, "cannot print", &error))
+}
+
+fn flow_state(options: &Options, of: &Part) -> State {
+    let port = match of.class {
+        Some(class) => format!("{}:{class}", of.port),
+        None => of.port.clone(),
+    };
+    State {
+        port: Some(port),
+        flows: Some(0),
+        sort: options.sort,
+        ..State::default()
+    }
 }
 
 /// The terminal without echo and line editing, on a screen of its own; as it was when dropped.
@@ -186,6 +235,37 @@ fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
     }
 }
 
+/// Counts flows and draws until a key ends it.
+fn show_flows(options: &Options, of: &Part) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
+    let mut flows = Flows::start(&options.daemon, of)?;
+    let mut state = flow_state(options, of);
+    let mut all: Vec<Row> = Vec::new();
+    let mut due = Instant::now() + PERIOD;
+    loop {
+        let mut rows = all.clone();
+        rows.retain(|row| row.name.contains(&state.filter));
+        sort_rows(&mut rows, state.sort);
+        let (width, height) = terminal::size().map_err(cannot)?;
+        let lines = lines(&rows, &mut state, width.into(), height.into());
+        draw(&lines, state.cursor_line()).map_err(cannot)?;
+        let left = due.saturating_duration_since(Instant::now());
+        if !event::poll(left).map_err(cannot)? {
+            let (counted, missed) = flows.take()?;
+            all = counted;
+            state.flows = Some(missed);
+            due = Instant::now() + PERIOD;
+            continue;
+        }
+        if let Event::Key(key) = event::read().map_err(cannot)?
+            && is_pressed(&key)
+            && !press(&key, &mut state, &rows)
+        {
+            return Ok(());
+        }
+    }
+}
+
 /// Counters of what is shown; of all ports if the one whose classes were shown is gone.
 fn next(daemon: &Daemon, state: &mut State) -> Result<Sample, Failure> {
     match sample(daemon, &view(state.port.as_deref())) {
@@ -202,7 +282,7 @@ fn is_pressed(key: &KeyEvent) -> bool {
 }
 
 /// Acts on a key. False: the end.
-fn press(key: &KeyEvent, state: &mut State, rows: &[model::Row]) -> bool {
+fn press(key: &KeyEvent, state: &mut State, rows: &[Row]) -> bool {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     if state.is_typing {
         match key.code {
@@ -263,9 +343,9 @@ mod tests {
 
     #[test]
     fn keys_move_sort_filter_and_descend() {
-        let row = |name: &str| model::Row {
+        let row = |name: &str| Row {
             name: name.to_owned(),
-            ..model::Row::default()
+            ..Row::default()
         };
         let rows = [row("web"), row("vm")];
         let mut state = State::default();

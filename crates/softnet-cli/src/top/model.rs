@@ -1,4 +1,5 @@
-//! Rows of `softnet top`: rates of ports, or of the classes of one port, from two samples.
+//! Rows of `softnet top`: rates of ports, or of the classes of one port, from two samples; rows of
+//! flows are made in [`flows`](super::flows).
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
@@ -47,11 +48,11 @@ impl Sort {
     }
 }
 
-/// A port or a class. Rates are per second.
+/// A port, a class or a flow. Rates are per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Row {
     pub name: String,
-    /// Driver's link state, or kind of the qdisc.
+    /// Driver's link state, kind of the qdisc, or direction of the flow.
     pub what: String,
     pub rx_bits: f64,
     pub rx_packets: f64,
@@ -63,7 +64,7 @@ pub(crate) struct Row {
     /// Bytes that wait, of a class.
     pub backlog: Option<u64>,
     /// Nanoseconds: of a port, time that 99 of 100 packets did not exceed since the start; of a
-    /// class, what its qdisc has measured, if it measures.
+    /// class, what its qdisc has measured, if it measures; of a flow, the mean.
     pub delay: Option<f64>,
 }
 
@@ -166,6 +167,12 @@ pub(crate) fn rows(
             }
         })
         .collect();
+    sort_rows(&mut rows, sort);
+    rows
+}
+
+/// Puts rows in order, the most first.
+pub(crate) fn sort_rows(rows: &mut [Row], sort: Sort) {
     rows.sort_by(|a, b| {
         let weights = b.weight(sort).total_cmp(&a.weight(sort));
         let backlog = match sort {
@@ -173,9 +180,10 @@ pub(crate) fn rows(
             _ => Ordering::Equal,
         };
         let names = || Reverse(&b.name).cmp(&Reverse(&a.name));
-        weights.then(backlog).then_with(names)
+        let order = weights.then(backlog).then_with(names);
+        // A flow's two directions have one name.
+        order.then_with(|| a.what.cmp(&b.what))
     });
-    rows
 }
 
 /// The time of packets in a qdisc that measures it, in nanoseconds, by what its kind calls it.

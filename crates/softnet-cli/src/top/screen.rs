@@ -10,6 +10,8 @@ pub(crate) const AROUND: usize = 3;
 pub(crate) struct State {
     /// Port whose classes are shown; the ports without one.
     pub port: Option<String>,
+    /// Flows of that port are shown instead, of which so many packets were missed.
+    pub flows: Option<u64>,
     pub sort: Sort,
     /// Part of the names that are shown.
     pub filter: String,
@@ -33,7 +35,7 @@ impl State {
 
     /// Shows the ports again.
     pub(crate) fn ascend(&mut self) {
-        if self.port.take().is_some() {
+        if self.flows.is_none() && self.port.take().is_some() {
             self.at = self.above;
             self.filter.clear();
         }
@@ -82,18 +84,34 @@ pub(crate) fn lines(rows: &[Row], state: &mut State, width: usize, height: usize
         .min(state.at)
         .max((state.at + 1).saturating_sub(shown));
     let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
-    let title = match &state.port {
-        None => format!(
-            "softnet: {} ports, in {}bit/s, out {}bit/s, dropped {}/s",
-            rows.len(),
+    let rates = || {
+        format!(
+            "in {}bit/s, out {}bit/s, dropped {}/s",
             short(sum(|row| row.rx_bits)),
             short(sum(|row| row.tx_bits)),
             short(sum(|row| row.drops)),
-        ),
-        Some(port) => format!("softnet: {port}: {} classes", rows.len()),
+        )
     };
-    let name = width.saturating_sub(66).clamp(8, 32);
+    let count = rows.len();
+    let title = match (&state.port, state.flows) {
+        (None, _) => format!("softnet: {count} ports, {}", rates()),
+        (Some(port), None) => format!("softnet: {port}: {count} classes"),
+        (Some(port), Some(missed)) => {
+            format!(
+                "softnet: {port}: {count} flows, {}, missed {missed}",
+                rates()
+            )
+        }
+    };
+    let name = match state.flows {
+        None => width.saturating_sub(66).clamp(8, 32),
+        Some(_) => width.saturating_sub(37).clamp(8, 100),
+    };
     let head = match state.port {
+        _ if state.flows.is_some() => format!(
+            "{:name$} {:>3} {:>8} {:>7} {:>7} {:>7}",
+            "flow", "way", "bit/s", "p/s", "drop/s", "delay"
+        ),
         None => format!(
             "{:name$} {:>6} {:>8} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7}",
             "port", "link", "in bit/s", "in p/s", "out b/s", "out p/s", "drop/s", "queued", "p99"
@@ -106,6 +124,14 @@ pub(crate) fn lines(rows: &[Row], state: &mut State, width: usize, height: usize
     let line = |row: &Row| {
         let label: String = row.name.chars().take(name).collect();
         match state.port {
+            _ if state.flows.is_some() => format!(
+                "{label:name$} {:>3} {:>8} {:>7} {:>7} {:>7}",
+                row.what,
+                short(row.rx_bits + row.tx_bits),
+                short(row.rx_packets + row.tx_packets),
+                short(row.drops),
+                row.delay.map_or_else(|| "-".to_owned(), time),
+            ),
             None => format!(
                 "{label:name$} {:>6} {:>8} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7}",
                 row.what,
@@ -139,6 +165,7 @@ pub(crate) fn lines(rows: &[Row], state: &mut State, width: usize, height: usize
                 filter => filter,
             },
             match at {
+                _ if state.flows.is_some() => "",
                 None => "Enter classes",
                 Some(_) => "Esc ports",
             },
@@ -199,5 +226,29 @@ mod tests {
         assert!(text.starts_with("softnet: web: 0 classes\n"), "{text}");
         state.ascend();
         assert!(state.port.is_none());
+    }
+
+    #[test]
+    fn flows_have_one_rate_a_direction() {
+        let row = Row {
+            name: "10.9.0.1:40000 > 10.9.0.2:5001 tcp".to_owned(),
+            what: "in".to_owned(),
+            rx_bits: 1e6,
+            rx_packets: 100.0,
+            ..Row::default()
+        };
+        let mut state = State {
+            port: Some("web".to_owned()),
+            flows: Some(7),
+            ..State::default()
+        };
+        let lines = lines(&[row], &mut state, 80, 24);
+        let title = "softnet: web: 1 flows, in 1.00Mbit/s, out 0bit/s, dropped 0/s, missed 7";
+        assert_eq!(lines[0], title);
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(words[4..], ["in", "1.00M", "100", "0", "-"]);
+        assert_eq!(lines[2].len(), lines[1].len());
+        state.ascend();
+        assert!(state.port.is_some(), "there is nothing above");
     }
 }

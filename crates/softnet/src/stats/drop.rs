@@ -29,6 +29,11 @@ macro_rules! drop_reasons {
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$name => $text,)+ }
             }
+
+            /// The reason in a sentence or two, for people.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(DropReason::$name => concat!($($doc),+).trim_ascii(),)+ }
+            }
         }
     };
 }
@@ -218,5 +223,25 @@ impl DropCounters {
             .map(|&r| (r, self.get(r)))
             .filter(|&(_, n)| n != 0)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meanings_are_sentences() {
+        let meaning = DropReason::TooLong.meaning();
+        let start =
+            "Longer than a driver's buffers, than the protocol allows, or than the MTU of a";
+        assert_eq!(meaning, format!("{start} virtual machine's port."));
+        for reason in DropReason::ALL {
+            let meaning = reason.meaning();
+            assert!(
+                meaning.ends_with('.') && !meaning.contains("  "),
+                "{reason}"
+            );
+        }
     }
 }
