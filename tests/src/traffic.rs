@@ -143,7 +143,8 @@ impl Flow {
             wait_for("a datagram to pass", || {
                 // The host may say that the other was not reachable a moment ago.
                 let _ = from.send(&data);
-                !to.peek(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+                !to.peek(&mut [0])
+                    .is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
             });
             receive(to, &data);
             to.set_read_timeout(Some(PATIENCE)).expect("a time limit");

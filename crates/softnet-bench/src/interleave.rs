@@ -88,6 +88,25 @@ impl Rounds {
     }
 }
 
+/// Measures several things in one turn, in a random order; the results are as they were asked.
+pub(crate) fn in_any_order<T: Copy, R>(
+    of: &[T],
+    each: impl Fn(T) -> Result<R, BenchError>,
+) -> Result<Vec<(T, R)>, BenchError> {
+    let mut order: Vec<_> = of.iter().copied().enumerate().collect();
+    Random::of_now().shuffle(&mut order);
+    let results: Result<Vec<_>, BenchError> = order
+        .into_iter()
+        .map(|(at, what)| Ok((at, what, each(what)?)))
+        .collect();
+    let mut results = results?;
+    results.sort_by_key(|result| result.0);
+    Ok(results
+        .into_iter()
+        .map(|(_, what, result)| (what, result))
+        .collect())
+}
+
 /// Gives those of one case that are asked for their turns.
 pub(crate) fn measure(
     options: &Options,

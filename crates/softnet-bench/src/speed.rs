@@ -10,12 +10,15 @@ use serde_json::{Value, json};
 
 use crate::buffers::pinned;
 use crate::error::BenchError;
+use crate::machine::stolen;
 use crate::numbers::percentile;
 
 /// Greatest ratio of the slowest to the fastest work, and of the slowest to the fastest hand-over,
 /// in a round that counts.
 pub(crate) const WORK_BOUND: f64 = 1.15;
 pub(crate) const PASS_BOUND: f64 = 1.5;
+/// Greatest share of the CPUs' time that the host may take in a round that counts.
+pub(crate) const STEAL_BOUND: f64 = 0.05;
 /// Times that a round is measured again.
 const AGAIN: u32 = 2;
 /// Pieces of work, steps of one, and passes of a cache line in one: some 2 ms each way.
@@ -108,6 +111,8 @@ pub(crate) fn cpus() -> Result<Vec<usize>, BenchError> {
 pub(crate) struct Watch {
     cpus: Vec<usize>,
     round: Vec<Speed>,
+    /// When this try began, and the seconds that the host had taken by then.
+    began: Option<(Instant, f64)>,
     tries: u32,
     seen: Seen,
 }
@@ -118,7 +123,7 @@ pub(crate) struct Seen {
     pub(crate) rounds: u64,
     /// Measured again.
     pub(crate) again: u64,
-    /// In which the speed changed in the last try, too.
+    /// In which the speed changed, or the host took too much, in the last try, too.
     pub(crate) unsteady: u64,
     /// The least and the most of each.
     pub(crate) work_ns: Option<(f64, f64)>,
@@ -137,6 +142,7 @@ impl Watch {
     /// Looks at the speed.
     pub(crate) fn look(&mut self) -> Result<(), BenchError> {
         if !self.cpus.is_empty() {
+            self.began.get_or_insert_with(|| (Instant::now(), stolen()));
             self.round.push(Speed::now(&self.cpus)?);
         }
         Ok(())
@@ -154,7 +160,11 @@ impl Watch {
         };
         let (work, pass) = (range(|speed| speed.work_ns), range(|speed| speed.pass_ns));
         self.round.clear();
-        let unsteady = work.1 > WORK_BOUND * work.0 || pass.1 > PASS_BOUND * pass.0;
+        let taken = self.began.take().map_or(0.0, |(began, before)| {
+            (stolen() - before) / began.elapsed().as_secs_f64() / self.cpus.len() as f64
+        });
+        let unsteady =
+            work.1 > WORK_BOUND * work.0 || pass.1 > PASS_BOUND * pass.0 || taken > STEAL_BOUND;
         if unsteady && self.tries < AGAIN {
             self.tries += 1;
             self.seen.again += 1;

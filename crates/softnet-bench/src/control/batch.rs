@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
+use crate::interleave::in_any_order;
 use crate::options::Options;
 use crate::process;
 use crate::report::{Collector, OURS, Param};
@@ -26,14 +27,15 @@ pub(super) fn turn(
 ) -> Result<(), BenchError> {
     let classes = if options.seconds < 2.0 { FEW } else { CLASSES };
     let params: [Param; 2] = [("case", json!("batch")), ("classes", json!(classes))];
-    for variant in [OURS, KERNEL]
+    let asked: Vec<_> = [OURS, KERNEL]
         .into_iter()
         .filter(|name| options.wants(name))
-    {
-        let measured = match variant {
-            OURS => ours(softnet, classes),
-            _ => kernel(classes),
-        };
+        .collect();
+    let each = |variant| match variant {
+        OURS => Ok(ours(softnet, classes)),
+        _ => Ok(kernel(classes)),
+    };
+    for (variant, measured) in in_any_order(&asked, each)? {
         match measured {
             Ok(fields) => results.add(variant, &params, &fields),
             Err(BenchError::Unavailable(why)) => results.skip(variant, &params, &why),

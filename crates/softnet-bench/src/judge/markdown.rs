@@ -10,7 +10,7 @@ use super::results::Results;
 use super::tables::{self, cell_name, figure};
 use super::verdict::{Outcome, Verdict};
 use crate::report::{AGAIN, OURS, text};
-use crate::speed::{PASS_BOUND, WORK_BOUND};
+use crate::speed::{PASS_BOUND, STEAL_BOUND, WORK_BOUND};
 
 /// Descriptions of the variants and notes for reading the figures: by hand, without figures.
 const PREFACES: &[(&str, &str)] = &[
@@ -132,8 +132,8 @@ fn heading(results: &Results) -> String {
              they \
              share a core or its cache, a hundred and more if they do not). Of {} rounds of a \
              cell, those in which that changed by more than \
-             {} or {} times were measured again, at most twice: {} times; {} rounds stayed \
-             unsteady.",
+             {} or {} times, or the host took more than {} % of the CPU time, were measured \
+             again, at most twice: {} times; {} rounds stayed unsteady.",
             figure(work.0),
             figure(work.1),
             figure(pass.0),
@@ -141,6 +141,7 @@ fn heading(results: &Results) -> String {
             speed.rounds,
             WORK_BOUND,
             PASS_BOUND,
+            STEAL_BOUND * 100.0,
             speed.again,
             speed.unsteady,
         );

@@ -21,6 +21,7 @@ use crate::error::BenchError;
 use crate::in_process::conserved;
 use crate::interleave::{self, Turn};
 use crate::options::{Options, SHORT};
+use crate::random::Random;
 use crate::report::{AGAIN, Collector, OURS, Param};
 
 /// The honest load.
@@ -82,7 +83,15 @@ fn slice(victims: &mut Victims) -> Result<Slice, BenchError> {
     Ok((frames, std::array::from_fn(|n| after[n] - before[n])))
 }
 
-/// Loads beside the victims, in this order.
+/// Parts of a turn, in any order; the equal load is made from what the attack has taken.
+#[derive(Clone, Copy)]
+enum Part {
+    Pair,
+    Again,
+    Unloaded,
+}
+
+/// Loads beside the victims, as their sums stand.
 const VARIANTS: [&str; 4] = [OURS, EQUAL_LOAD, AGAIN, UNLOADED];
 
 /// Millions of frames per second that the victims get beside each of [`VARIANTS`]. The worker has
@@ -107,21 +116,29 @@ fn measure(attack: &Attack, cpu: usize, time: Duration) -> Result<[f64; 4], Benc
     };
     let mut sums = [0; VARIANTS.len()];
     let turns = time.div_duration_f64(SLICE).round().max(1.0) as u32;
-    for _ in 0..turns {
-        let (frames, run_times) = beside(&[&hostile], || slice(&mut victims))??;
-        sums[0] += frames;
-        // What it has sent is not to be read meanwhile.
-        lock().rest();
-        let share = run_times.map(|time| time / SLICE.as_secs_f64());
-        let spin = share.map(|share| move |done: &AtomicBool| _ = compute(share, done));
-        let (frames, _) = match attack.beside {
-            Load::Flood => beside(&[&flood], || slice(&mut victims))??,
-            Load::Spin => beside(&[&spin[0], &spin[1]], || slice(&mut victims))??,
-        };
-        sums[1] += frames;
-        sums[2] += beside(&[&hostile], || slice(&mut victims))??.0;
-        lock().rest();
-        sums[3] += slice(&mut victims)?.0;
+    let mut parts = [Part::Pair, Part::Again, Part::Unloaded].repeat(turns as usize);
+    Random::of_now().shuffle(&mut parts);
+    for part in parts {
+        match part {
+            Part::Pair => {
+                let (frames, run_times) = beside(&[&hostile], || slice(&mut victims))??;
+                sums[0] += frames;
+                // What it has sent is not to be read meanwhile.
+                lock().rest();
+                let share = run_times.map(|time| time / SLICE.as_secs_f64());
+                let spin = share.map(|share| move |done: &AtomicBool| _ = compute(share, done));
+                let (frames, _) = match attack.beside {
+                    Load::Flood => beside(&[&flood], || slice(&mut victims))??,
+                    Load::Spin => beside(&[&spin[0], &spin[1]], || slice(&mut victims))??,
+                };
+                sums[1] += frames;
+            }
+            Part::Again => {
+                sums[2] += beside(&[&hostile], || slice(&mut victims))??.0;
+                lock().rest();
+            }
+            Part::Unloaded => sums[3] += slice(&mut victims)?.0,
+        }
     }
     drop((attacker, victims));
     conserved(&scene.stop())?;

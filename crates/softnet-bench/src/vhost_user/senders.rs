@@ -22,7 +22,7 @@ use super::{QUEUE, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::{self, Cpus};
 use crate::error::{BenchError, failed};
 use crate::hosts::Directory;
-use crate::interleave::{self, Turn};
+use crate::interleave::{self, Turn, in_any_order};
 use crate::options::Options;
 use crate::report::{Collector, Field, OURS, Param};
 
@@ -194,8 +194,8 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
     }
     // All in one turn, as they are compared with each other.
     let measure = move |results: &mut Collector| {
-        for &threads in &chosen {
-            results.add(OURS, &params(threads), &measure(threads, cpus, time)?);
+        for (threads, fields) in in_any_order(&chosen, |threads| measure(threads, cpus, time))? {
+            results.add(OURS, &params(threads), &fields);
         }
         Ok(())
     };

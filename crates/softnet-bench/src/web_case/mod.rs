@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::error::BenchError;
 use crate::hosts::Topology;
-use crate::interleave;
+use crate::interleave::{self, in_any_order};
 use crate::options::Options;
 use crate::report::{Collector, Field, Param};
 use crate::switches::{
@@ -95,8 +95,8 @@ fn turn(
     if let Some(&most) = connections.iter().max().filter(|_| slice >= WARM_UP) {
         wrk::run(&topology, nginx::proxy(&topology), most, WARM_UP)?;
     }
-    for &connections in connections {
-        let fields = measure(&topology, connections, slice)?;
+    let each = |connections| measure(&topology, connections, slice);
+    for (connections, fields) in in_any_order(connections, each)? {
         results.add(switch.name(), &params(connections), &fields);
     }
     switches::close(topology)
