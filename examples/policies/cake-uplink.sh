@@ -1,6 +1,6 @@
 #!/bin/sh
 # A home's uplink of 20 Mb/s with one cake: calls go first, every host gets its share, and uploads
-# make no queue.
+# add little delay.
 #
 # expect: root rate 18..20mbit
 # expect: call sojourn p99 < 10ms

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A slow link that everybody shares: flows get equal parts, and who sends little waits for nobody.
+# A slow link that everybody shares: flows get equal parts, and sparse flows do not wait.
 #
 # expect: bulk fair > 0.95
 # expect: ping sojourn p99 < 15ms

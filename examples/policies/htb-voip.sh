@@ -1,6 +1,6 @@
 #!/bin/sh
-# An uplink of 50 Mb/s: voice goes first and is never starved, the web and bulk share the rest two to
-# one and borrow from each other.
+# An uplink of 50 Mb/s: voice goes first and never starves; web and bulk share the rest two to one
+# and borrow from each other.
 #
 # expect: voip sojourn p99 < 5ms
 # expect: voip loss = 0

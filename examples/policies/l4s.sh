@@ -1,6 +1,6 @@
 #!/bin/sh
-# Scalable senders beside classic ones on 50 Mb/s: the first wait a millisecond, and both get their
-# share.
+# Scalable senders beside classic ones on 50 Mb/s: scalable packets wait a millisecond, and both get
+# their share.
 #
 # expect: scalable sojourn p99 < 5ms
 # expect: classic sojourn p50 < 30ms

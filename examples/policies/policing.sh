@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a guest sends is policed to 10 Mb/s where it leaves, at the root: nothing is queued, what is
-# over is dropped, and connections find their rate by that. Other traffic is not touched.
+# A guest's traffic is policed to 10 Mb/s as it leaves, at the root: excess packets are dropped, not
+# queued, and connections adapt to that. Other traffic is not affected.
 #
 # expect: guest rate < 10.5mbit
 # expect: guest sojourn max < 1ms

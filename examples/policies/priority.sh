@@ -1,5 +1,5 @@
 #!/bin/sh
-# Strict priority, with its price: what is urgent never waits, and what is not may starve.
+# Strict priority, with its price: urgent packets never wait, and others may starve.
 #
 # expect: urgent sojourn p99 < 2ms
 # expect: urgent loss = 0

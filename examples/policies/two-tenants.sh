@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two tenants behind one port, with a class and 20 Mb/s each of 50: the second may use what the first
-# leaves, and gives it back at once. (Tenants with a port each share a rate_group.)
+# Two tenants behind one port of 50 Mb/s, each with a class of 20 Mb/s: the second may use what the
+# first leaves, and returns it at once. (A rate_group limits a tenant who has several ports.)
 #
 # expect: first rate 18..21mbit
 # expect: second rate 27..31mbit

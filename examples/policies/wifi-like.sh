@@ -1,6 +1,5 @@
 #!/bin/sh
-# A link as bad as a busy wireless network: 20 ms and what queues, jitter, 1 % lost in bursts. What runs
-# over it has to bear that.
+# A link like a busy wireless network: 20 ms and queueing delay, jitter, 1 % lost in bursts.
 #
 # expect: probe sojourn mean 30..60ms
 # expect: probe loss 0.2%..3%

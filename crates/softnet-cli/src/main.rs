@@ -1,5 +1,5 @@
 //! The `softnet` program: reads the command line and a configuration, builds an engine, prints.
-//! What packets go through is in the libraries `softnet` and `softnet-io`.
+//! The packet path is in the libraries; see `ARCHITECTURE.md`.
 
 #![deny(unsafe_code)]
 
