@@ -110,11 +110,11 @@ pub(crate) fn help() -> String {
     let mut text = String::from("Experiments:\n");
     for experiment in EXPERIMENTS {
         text.push_str(&format!(
-            "  {:10} {}\n",
+            "  {:12} {}\n",
             experiment.name, experiment.summary
         ));
     }
-    text.push_str("  all        every one of them, in this order");
+    text.push_str("  all          every one of them, in this order");
     text
 }
 

@@ -24,7 +24,8 @@ const EXIT_CODES: &str = "Exit codes:
   1    it failed while running, or no daemon can be reached
   2    the command line or the configuration is wrong, or a port cannot be opened
        (`reload`, `run --strict`)
-  3    `check --strict` found nothing wrong, but something to warn of
+  3    `check --strict` found nothing wrong, but something to warn of; `import --strict`, something
+       that this version lacks
   130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
 /// The release, and the revision if the build was told which it is.
@@ -125,8 +126,8 @@ enum Command {
     ///
     /// Makes two hosts (unnamed network namespaces) joined by a switch, and measures TCP, UDP and
     /// pings between them with ordinary sockets, first through a plain port, then through one
-    /// shaped to 100 Mb/s, then through a slow link with a long queue (bufferbloat) and with
-    /// fq_codel. Works as root, and unprivileged where user namespaces are allowed.
+    /// shaped to 100 Mb/s, then through a slow link with a long queue (bufferbloat), with fq_codel
+    /// and with cake. Works as root, and unprivileged where user namespaces are allowed.
     /// Leaves nothing behind.
     #[command(after_help = EXIT_CODES)]
     Demo {

@@ -8,7 +8,7 @@ use softnet_io::Scheduling;
 use softnet_tc::Unset::{Value, Words};
 
 use super::allow::ALLOW;
-use super::control::{GROUP, MODE, PATH, default_mode};
+use super::control::{FILE, GROUP, MODE, PATH, default_mode};
 use super::form::{List, Maybe, Number, Text, Time, Word};
 use super::key::{self, Key, keys, names};
 use super::model::Config;
@@ -71,7 +71,7 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// path of a file in which the running state outlives the daemon
     /// ([the running state](operations.md#the-running-state))
     "state": Words("none: a start knows the configuration alone"), "\"\""
-        => Maybe(PATH), |c| Some(&mut c.state);
+        => Maybe(FILE), |c| Some(&mut c.state);
     /// list of what ports that are added at run time may open of others with the privileged helper:
     /// `interface:NAME`, `interface:NAMESPACE/NAME`, `socket:/PATH`, `file:/PATH`; `*` and `?`
     /// stand for characters of a name

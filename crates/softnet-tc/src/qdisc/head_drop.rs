@@ -33,7 +33,7 @@ impl Kind for PfifoHeadDrop {
     type Spec = u32;
     const NAME: &'static str = "pfifo_head_drop";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::PfifoHeadDrop { limit } =>
-        /// packets
+        /// packets; the default is the port's `txqueuelen`
         "limit": Form::Size => *limit; wrong = "-1",
     };
 

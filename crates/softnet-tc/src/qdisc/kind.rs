@@ -1,6 +1,6 @@
 //! The kinds of qdisc: what each has to say of itself, and the one list of them.
 //!
-//! A new kind is a file with the qdisc and its [`Kind`], and a line of [`kinds!`]. One whose
+//! A new kind is a file with the qdisc and its [`Kind`], and three lines in [`kinds!`]. One whose
 //! classes are added one by one also has a [`ClassKind`](crate::qdisc::class::ClassKind) and a line
 //! there.
 
@@ -459,7 +459,7 @@ impl Kind for Pfifo {
     type Spec = u32;
     const NAME: &'static str = "pfifo";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Pfifo { limit } =>
-        /// packets, 0 to 4294967295
+        /// packets, 0 to 4294967295; the default is the port's `txqueuelen`
         "limit": Form::Size => *limit,
     };
 

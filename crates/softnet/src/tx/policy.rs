@@ -39,9 +39,9 @@ pub struct TxPolicy {
     pub max_burst: usize,
     /// Who runs the queue.
     pub served_by: ServedBy,
-    /// True if a sender that leaves packets where many are due yields the CPU once
-    /// (`sched_yield`), since the owner may be preempted and need it. Set: a call may cost a turn
-    /// of the scheduler. Not set, for event loops: it gets
+    /// True if a sender that finds the list full, or leaves packets where many are due, yields the
+    /// CPU once for each (`sched_yield`), since the owner may be preempted and need it. Set: a call
+    /// may cost two turns of the scheduler. Not set, for event loops: it gets
     /// [`XmitResult::Congestion`](super::XmitResult) instead, and should look at the queue's
     /// [capacity](super::TxQueue::waiting).
     pub yields: bool,
