@@ -69,8 +69,7 @@ mod tests {
         assert!(may_have_directory(&base), "it can be made");
         fs::create_dir(base.join("softnet")).expect("it is new");
         assert!(may_have_directory(&base), "it is ours");
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(base.join("softnet"), Some(65_534), None).expect("root may");
+        if std::os::unix::fs::chown(base.join("softnet"), Some(65_534), None).is_ok() {
             assert!(may_have_directory(&base), "a daemon's, and root may write");
         }
         fs::remove_dir_all(&base).expect("it is ours");
