@@ -80,7 +80,7 @@ pub fn start_helper(command: Command) -> Result<(), HelperError> {
     set(channel, Some(child))
 }
 
-/// Has the helper that listens at a path ([`attend`](super::attend)) perform what takes rights from
+/// Has the helper that listens at a path ([`attend`](fn@super::attend)) perform what takes rights from
 /// then on. Waits for it to answer, for 30 s at most.
 ///
 /// # Errors

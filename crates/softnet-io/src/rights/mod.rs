@@ -3,9 +3,9 @@
 //! A step for which a port needs rights (to make an interface, to enter a namespace, to open a raw
 //! socket) is a `Privileged` operation: a small structure that is performed where the rights
 //! are, and files that come back. [`start_helper`] starts the process that performs them, from then
-//! on, for this process, or [`connect_helper`] connects to one that runs ([`attend`]); [`confine`]
-//! takes this process's own rights away. Without a helper an operation is performed by the caller:
-//! who embeds this crate needs none.
+//! on, for this process, or [`connect_helper`] connects to one that runs
+//! ([`attend`](fn@attend)); [`confine`] takes this process's own rights away. Without a helper an
+//! operation is performed by the caller: who embeds this crate needs none.
 //!
 //! The helper trusts nobody: each request is bounded and checked where it arrives. It ends when
 //! this process does. If it dies, what is open stays so, and what would have to be opened fails
