@@ -22,7 +22,10 @@ put() { install -D -m "$1" "$2" "$root/$3"; }
 put 755 "$softnet" usr/bin/softnet
 strip --strip-unneeded --remove-section=.comment --remove-section=.note "$root/usr/bin/softnet"
 put 644 packaging/softnet.toml etc/softnet/softnet.toml
-put 644 packaging/systemd/softnet.service usr/lib/systemd/system/softnet.service
+for unit in softnet.service softnet-helper.service softnet-helper.socket; do
+  put 644 "packaging/systemd/$unit" "usr/lib/systemd/system/$unit"
+done
+put 644 packaging/systemd/softnet-helper-passt.conf usr/share/doc/softnet/examples/softnet-helper-passt.conf
 put 644 packaging/apparmor/usr.bin.softnet usr/share/doc/softnet/examples/apparmor-usr.bin.softnet
 put 644 packaging/grafana/dashboard.json usr/share/doc/softnet/examples/grafana-dashboard.json
 put 755 packaging/extcap/softnet-extcap usr/share/doc/softnet/examples/softnet-extcap

@@ -74,6 +74,11 @@ enum Command {
         /// rights
         #[arg(long)]
         no_helper: bool,
+        /// Start no privileged helper: use the one that listens there (`softnet helper`)
+        ///
+        /// The daemon needs no rights then, and devices are made in its network namespace.
+        #[arg(long, value_name = "PATH", conflicts_with_all = ["no_helper", "userns"])]
+        helper: Option<PathBuf>,
         /// Take over from the daemon that runs at the same control socket, if one does
         ///
         /// The state goes on as it is, or as this configuration says where that is another, and so
@@ -88,15 +93,25 @@ enum Command {
         #[arg(long)]
         userns: bool,
     },
-    /// Do what takes rights for a daemon, which starts this by itself
-    #[command(hide = true)]
+    /// Do what takes rights for daemons that have none: `softnet run --helper PATH`
+    ///
+    /// Serves each daemon of one user that connects, until SIGINT or SIGTERM; daemons that are
+    /// connected then keep what serves them. Listens on the socket that systemd passes, else on the
+    /// one that `--listen` names. A daemon without `--helper` starts a helper by itself.
+    #[command(after_help = EXIT_CODES)]
     Helper {
         /// First enter the namespaces whose files come
-        #[arg(long)]
+        #[arg(long, hide = true, conflicts_with = "user")]
         enter: bool,
-        /// The daemon's configuration file
+        /// Configuration file of the daemons: what they may have opened of others
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// User of the daemons, by name or number; no other is served
+        #[arg(long, value_name = "USER", requires = "config")]
+        user: Option<String>,
+        /// Make a socket there and listen on it, unless systemd passes one
+        #[arg(long, value_name = "PATH", requires = "user")]
+        listen: Option<PathBuf>,
     },
     /// Check configuration files and say where they are wrong
     ///
@@ -258,17 +273,28 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             socket,
             strict,
             no_helper,
+            helper,
             replace,
             userns,
         } => {
             let how = Start {
                 strict,
                 replace,
-                separation: Separation { no_helper, userns },
+                separation: Separation {
+                    helper,
+                    no_helper,
+                    userns,
+                },
             };
             Loaded::load(&config, socket.or(at)).and_then(|loaded| daemon::run(loaded, json, &how))
         }
-        Command::Helper { enter, config } => privileges::serve(enter, config.as_deref()),
+        Command::Helper {
+            config,
+            user: Some(user),
+            listen,
+            ..
+        } => privileges::attend(&user, listen.as_deref(), config.as_deref()),
+        Command::Helper { enter, config, .. } => privileges::serve(enter, config.as_deref()),
         Command::Check {
             configs,
             strict,
@@ -417,6 +443,57 @@ mod tests {
         match arguments.command {
             Command::Tc(Words { words }) => assert_eq!(words, &line[4..]),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// The lines by which the units start programs are ones that this program takes.
+    #[test]
+    fn units_say_what_is_understood() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+        let mut seen = Vec::new();
+        for unit in ["softnet.service", "softnet-helper.service"] {
+            let text = std::fs::read_to_string(format!("{root}/{unit}")).expect(unit);
+            for line in text.lines().filter(|line| line.starts_with("Exec")) {
+                let (_, words) = line.split_once('=').expect(line);
+                let arguments = Arguments::try_parse_from(words.split_whitespace()).expect(line);
+                seen.push(match arguments.command {
+                    Command::Run { helper, .. } => helper,
+                    Command::Helper { user, config, .. } => {
+                        assert_eq!(user.as_deref(), Some("softnet"));
+                        config
+                    }
+                    Command::Reload { .. } => None,
+                    other => panic!("{other:?}"),
+                });
+            }
+        }
+        let socket = std::fs::read_to_string(format!("{root}/softnet-helper.socket"));
+        let socket = socket.expect("a socket");
+        let listens = socket
+            .lines()
+            .find_map(|line| line.strip_prefix("ListenSequentialPacket="));
+        let paths =
+            [listens, Some("/etc/softnet/softnet.toml")].map(|path| path.map(PathBuf::from));
+        let [listens, file] = paths;
+        assert_eq!(seen, [listens, None, file]);
+    }
+
+    #[test]
+    fn helpers_of_their_own_have_a_user_and_a_file() {
+        let parse = |line: &str| {
+            let words = line.split(' ');
+            Arguments::try_parse_from(["softnet"].into_iter().chain(words)).is_ok()
+        };
+        assert!(parse("helper --config f --user u --listen s"));
+        assert!(parse("helper --config f") && parse("helper --enter"));
+        for line in [
+            "helper --user u",
+            "helper --config f --listen s",
+            "helper --enter --config f --user u",
+            "run f --helper s --no-helper",
+            "run f --helper s --userns",
+        ] {
+            assert!(!parse(line), "{line}");
         }
     }
 

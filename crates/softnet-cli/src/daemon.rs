@@ -84,7 +84,7 @@ fn choose_scheduling(wanted: Option<Scheduling>) -> (Allowed, String) {
 }
 
 /// Ways in which the daemon starts.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
     /// A port that cannot be opened ends it; else it is opened as soon as that is possible.
     pub strict: bool,
@@ -133,7 +133,7 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     let mut metrics = metrics.transpose()?;
     let classes = config.metrics_classes;
     // Ends after everything that it looks after.
-    let helper = privileges::give_up(loaded.path(), scheduling, how.separation)?;
+    let helper = privileges::give_up(loaded.path(), scheduling, &how.separation)?;
     let engine = setup::start(
         config.workers,
         &config.cpus,

@@ -1,9 +1,12 @@
-//! The daemon without rights: a helper process has them.
+//! The daemon without rights: a helper process has them, which it starts, or which is a service of
+//! its own.
 
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::lchown;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +15,26 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use softnet_io::rights::{self, Serve, Subject};
-use softnet_io::{Allowed, become_root_in_userns};
+use softnet_io::{
+    Allowed, Descriptors, Listen, Listener, SocketKind, become_root_in_userns, inherited_files,
+};
 
 use crate::config::{self, Allow, Watch};
 use crate::failure::{Exit, Failure, chain};
 use crate::log::{Level, log, log_at};
+use crate::signals::Stop;
 
 /// Name of the command that the helper is.
 pub(crate) const COMMAND: &str = "helper";
 
+/// Daemons that wait to be served by a helper of its own.
+const BACKLOG: i32 = 16;
+
 /// Options of the command line about rights.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Separation {
+    /// Socket of a helper that is a service of its own.
+    pub(crate) helper: Option<PathBuf>,
     /// The daemon does by itself what its user may do.
     pub(crate) no_helper: bool,
     /// Devices are made in a user namespace of the daemon's own.
@@ -68,11 +79,12 @@ fn command() -> Command {
     command
 }
 
-/// Starts the helper, and gives up the rights of this process. There must be no threads yet.
+/// Starts the helper, or connects to one, and gives up the rights of this process. There must be no
+/// threads yet.
 pub(crate) fn give_up(
     config: &Path,
     scheduling: Allowed,
-    how: Separation,
+    how: &Separation,
 ) -> Result<Helper, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(Exit::Failure, chain(error));
     for error in rights::raise_limits() {
@@ -80,7 +92,10 @@ pub(crate) fn give_up(
     }
     // Those that have tried scheduling classes have ended.
     rights::wait_for_threads().map_err(|error| failed(&error))?;
-    if !how.no_helper {
+    if let Some(path) = &how.helper {
+        rights::connect_helper(path).map_err(|error| failed(&error))?;
+        rights::make_devices_here().map_err(|error| failed(&error))?;
+    } else if !how.no_helper {
         let mut command = command();
         command.arg("--config").arg(config);
         rights::start_helper(command).map_err(|error| failed(&error))?;
@@ -131,6 +146,76 @@ pub(crate) fn serve(enter: bool, config: Option<&Path>) -> Result<(), Failure> {
     .map_err(cannot)
 }
 
+/// The helper as a service of its own: has each daemon of a user that connects served by a process
+/// ([`serve`]), until SIGINT or SIGTERM. It listens on the socket that it was started with, else on
+/// one of this path.
+pub(crate) fn attend(
+    user: &str,
+    listen: Option<&Path>,
+    config: Option<&Path>,
+) -> Result<(), Failure> {
+    let passed = inherited_files("").into_iter().next();
+    let cannot = |error: io::Error| Failure::because(Exit::Failure, "privileged helper", &error);
+    let user = user_id(user)?;
+    let stop = Stop::on_signals().map_err(cannot)?;
+    for error in rights::raise_limits() {
+        log(chain(&error));
+    }
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Its file goes with it.
+    let made = match (&passed, listen) {
+        (None, Some(path)) => Some(listener(path, user)?),
+        _ => None,
+    };
+    let passed = passed.as_ref().map(|(_, file)| file.as_fd());
+    let Some(socket) = passed.or_else(|| made.as_ref().map(AsFd::as_fd)) else {
+        let text = "no socket was passed (systemd: softnet-helper.socket); name one by --listen";
+        return Err(Failure::new(Exit::Config, text));
+    };
+    let process = || {
+        let mut command = command();
+        if let Some(config) = config {
+            command.arg("--config").arg(config);
+        }
+        command
+    };
+    log(format_args!("privileged helper: serves user {user}"));
+    rights::attend(socket, user, stop.file(), &process).map_err(cannot)
+}
+
+/// A socket to which one user can connect.
+fn listener(path: &Path, user: u32) -> Result<Listener, Failure> {
+    let cannot = |error: &dyn std::error::Error| {
+        let what = format!("cannot listen for daemons at {}", path.display());
+        Failure::because(Exit::Config, what, error)
+    };
+    let listen = Listen {
+        path: path.to_owned(),
+        mode: 0o600,
+        group: None,
+    };
+    let kind = SocketKind::SeqPacket;
+    let made = Listener::bind(&listen, kind, BACKLOG, Descriptors::Passed);
+    let made = made.map_err(|error| cannot(&error))?;
+    lchown(path, Some(user), None).map_err(|error| cannot(&error))?;
+    Ok(made)
+}
+
+/// The number of a user: a number, or a name in `/etc/passwd`.
+fn user_id(name: &str) -> Result<u32, Failure> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut users = users.lines().map(|line| line.split(':'));
+    let found = users.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields));
+    let number = found.and_then(|mut fields| fields.nth(1)?.parse().ok());
+    number.ok_or_else(|| {
+        let text = format!("there is no user {name:?} in /etc/passwd");
+        Failure::new(Exit::Config, text)
+    })
+}
+
 /// Everything that a configuration file opens of others, or allows to be opened.
 #[derive(Debug, Default)]
 struct Known {
@@ -159,5 +244,18 @@ impl Known {
 
     fn has(&self, subject: &Subject) -> bool {
         self.subjects.contains(subject) || self.allow.iter().any(|allow| allow.has(subject))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_by_name_and_number() {
+        assert_eq!(user_id("root").ok(), Some(0));
+        assert_eq!(user_id("4711").ok(), Some(4711));
+        let refused = user_id("no such user").expect_err("nobody has it");
+        assert_eq!(refused.exit, Exit::Config);
     }
 }

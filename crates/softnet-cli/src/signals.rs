@@ -2,6 +2,7 @@
 //! process at once; the kernel then removes its devices and unnamed namespaces.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,11 @@ impl Stop {
     /// The flag, for threads that look now and then.
     pub(crate) fn flag(&self) -> &Arc<AtomicBool> {
         &self.flag
+    }
+
+    /// A file that is readable once a signal came.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
     }
 
     /// True if a signal came.

@@ -25,12 +25,15 @@ pub(crate) fn check_directory(directory: &Path) -> io::Result<()> {
     ))
 }
 
-/// True if `softnet` in a directory is ours, or could be. Root of a user namespace finds the
-/// system's `/run`, where it may make nothing.
+/// True if `softnet` in a directory is ours, or could be, or is that of a daemon with a user of its
+/// own. Root of a user namespace finds the system's `/run`, where it may write nothing.
 fn may_have_directory(directory: &Path) -> bool {
-    match fs::symlink_metadata(directory.join("softnet")) {
-        Ok(found) => found.uid() == rustix::process::geteuid().as_raw(),
-        Err(_) => rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok(),
+    let may_write = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    let own = directory.join("softnet");
+    match fs::symlink_metadata(&own) {
+        Ok(found) if found.uid() == rustix::process::geteuid().as_raw() => true,
+        Ok(found) => found.is_dir() && may_write(&own),
+        Err(_) => may_write(directory),
     }
 }
 
@@ -66,6 +69,9 @@ mod tests {
         assert!(may_have_directory(&base), "it can be made");
         fs::create_dir(base.join("softnet")).expect("it is new");
         assert!(may_have_directory(&base), "it is ours");
+        if std::os::unix::fs::chown(base.join("softnet"), Some(65_534), None).is_ok() {
+            assert!(may_have_directory(&base), "a daemon's, and root may write");
+        }
         fs::remove_dir_all(&base).expect("it is ours");
         assert!(!may_have_directory(&base));
     }

@@ -5,12 +5,10 @@ use std::os::fd::OwnedFd;
 
 use softnet_io::{HandOff, inherited_files};
 
+use crate::config::STORED as PREFIX;
 use crate::notify::Notify;
 use crate::replace::named;
 use crate::setup::Engine;
-
-/// Start of the names that files have there.
-const PREFIX: &str = "port-";
 
 /// The files in the store.
 #[derive(Debug, Default)]

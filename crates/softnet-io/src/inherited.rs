@@ -12,17 +12,28 @@ const FIRST: i32 = 3;
 /// More than a service manager passes on.
 const MOST: i32 = 65_536;
 
-/// Takes the files whose names begin so, with the rest of their names; others stay what they are.
-/// To be called once, before the process opens files or starts threads.
-pub fn inherited_files(prefix: &str) -> Vec<(String, OwnedFd)> {
+/// Numbers and names of the files.
+fn inherited() -> Vec<(i32, String)> {
     let number = |name: &str| env::var(name).ok()?.parse::<i32>().ok();
     if number("LISTEN_PID") != i32::try_from(std::process::id()).ok() {
         return Vec::new();
     }
     let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST);
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
-    let numbers = FIRST..FIRST + count;
-    let ours = numbers.zip(names.split(':')).filter_map(|(number, name)| {
+    let names = names.split(':').map(str::to_owned);
+    (FIRST..FIRST + count).zip(names).collect()
+}
+
+/// Number of the first file of this name.
+pub(crate) fn inherited_number(name: &str) -> Option<i32> {
+    let mut files = inherited().into_iter();
+    files.find_map(|(number, known)| (known == name).then_some(number))
+}
+
+/// Takes the files whose names begin so, with the rest of their names; others stay what they are.
+/// To be called once, before the process opens files or starts threads.
+pub fn inherited_files(prefix: &str) -> Vec<(String, OwnedFd)> {
+    let ours = inherited().into_iter().filter_map(|(number, name)| {
         let name = name.strip_prefix(prefix)?;
         // SAFETY: it is borrowed for this call, which says whether the file is there.
         let file = unsafe { BorrowedFd::borrow_raw(number) };

@@ -84,7 +84,7 @@ pub use route::{BadRoute, InterfaceRoute};
 pub use scheduling::{Allowed, Scheduling};
 pub use stream::{Stream, StreamSpec, Uplink};
 pub use supervise::supervise;
-pub use tap::{Tap, TapConfig, TapLink, TapRx, TapSource, TapSpec, TapTx};
+pub use tap::{Tap, TapConfig, TapFile, TapLink, TapRx, TapSource, TapSpec, TapTx};
 pub use userns::{UsernsError, become_root_in_userns};
 pub use vhost_user::{VhostUser, VhostUserRx, VhostUserTx};
 pub use virtual_link::{GivingTx, LOOPBACK_MTU, NoRx, VirtualSpec};

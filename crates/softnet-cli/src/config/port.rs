@@ -21,6 +21,7 @@ use super::control::{FILE, GROUP, MODE, PATH, default_mode};
 use super::form::{Flag, Form, List, Maybe, NotEmpty, Number, Size, Text, Word, int, ints};
 use super::key::{self, Key, keys, names};
 use super::link::{self, LINK, Names};
+use super::passed_file::PassedFile;
 use super::table::{Item, Table};
 use super::vlans::{self, VLANS};
 use super::write::Writer;
@@ -111,10 +112,11 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// (`tap`)
     "attach": Value, "1", needs "TAP device"
         => Flag, |p| tap(p).map(|tap| &mut tap.attach);
-    /// number of a file that Softnet was started with and that is a queue of a TAP device, opened
-    /// with `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR`; as with `attach` (`tap`)
+    /// file that Softnet was started with and that is a queue of a TAP device, opened with
+    /// `IFF_TAP`, `IFF_NO_PI` and `IFF_VNET_HDR`: its number, or the name that systemd gave it
+    /// (`$LISTEN_FDNAMES`); as with `attach` (`tap`)
     "fd": Words("none"), "2", needs "TAP device"
-        => Maybe(Number(3, i32::MAX as i64)), |p| tap(p).map(|tap| &mut tap.file);
+        => Maybe(PassedFile), |p| tap(p).map(|tap| &mut tap.file);
     /// file whose packets are received: pcap or pcapng, of Ethernet, Linux cooked captures or raw
     /// IP, also compressed by gzip; `"-"` is standard input (`pcap`)
     "read": Words("none; nothing is received"), "\"\"", needs "file"

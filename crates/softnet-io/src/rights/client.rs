@@ -3,12 +3,16 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::SendFlags;
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect,
+    shutdown, socket_with,
+};
 
 use super::channel::Channel;
 use super::request::{Reply, Requested};
@@ -30,6 +34,22 @@ pub enum HelperError {
     /// The process could not be made.
     #[error("cannot start the privileged helper (`--no-helper` goes without)")]
     Start(#[from] io::Error),
+    /// None can be reached.
+    #[error("cannot reach the privileged helper at {path}")]
+    Connect {
+        /// Where it listens.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It does not serve this process.
+    #[error("the privileged helper at {path} refuses: {text}")]
+    Refused {
+        /// Where it listens.
+        path: PathBuf,
+        /// Sentence of the helper.
+        text: String,
+    },
 }
 
 /// The process, and the way to it.
@@ -37,7 +57,8 @@ pub enum HelperError {
 pub(super) struct Helper {
     /// None once it is gone.
     channel: Mutex<Option<Channel>>,
-    child: Mutex<Child>,
+    /// None: this process has not started it.
+    child: Option<Mutex<Child>>,
 }
 
 /// The helper of this process, if it has one.
@@ -56,23 +77,68 @@ pub fn start_helper(command: Command) -> Result<(), HelperError> {
         return Err(HelperError::Exists);
     }
     let (channel, child) = spawn(command)?;
+    set(channel, Some(child))
+}
+
+/// Has the helper that listens at a path ([`attend`](fn@super::attend)) perform what takes rights from
+/// then on. Waits for it to answer, for 30 s at most.
+///
+/// # Errors
+/// [`HelperError`].
+pub fn connect_helper(path: &Path) -> Result<(), HelperError> {
+    if helper().is_some() {
+        return Err(HelperError::Exists);
+    }
+    let failed = |source: io::Error| HelperError::Connect {
+        path: path.to_owned(),
+        source,
+    };
+    let (channel, first) = connected(path).map_err(failed)?;
+    match first {
+        Reply::Done(_) => set(channel, None),
+        Reply::Refused { text, .. } => Err(HelperError::Refused {
+            path: path.to_owned(),
+            text,
+        }),
+        Reply::Files => Err(failed(io::ErrorKind::InvalidData.into())),
+    }
+}
+
+/// A connection, and the first that its other end says.
+fn connected(path: &Path) -> io::Result<(Channel, Reply)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let channel = Channel::from(socket);
+    wait(&channel)?;
+    let (first, _) = channel
+        .receive::<Reply>()?
+        .ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok((channel, first))
+}
+
+fn set(channel: Channel, child: Option<Child>) -> Result<(), HelperError> {
     let helper = Helper {
         channel: Mutex::new(Some(channel)),
-        child: Mutex::new(child),
+        child: child.map(Mutex::new),
     };
     HELPER.set(helper).map_err(|_| HelperError::Exists)
 }
 
 /// A process that serves the other end of a channel.
-pub(super) fn spawn(mut command: Command) -> io::Result<(Channel, Child)> {
+pub(super) fn spawn(command: Command) -> io::Result<(Channel, Child)> {
     let (ours, theirs) = Channel::pair()?;
+    Ok((ours, spawn_with(command, theirs.0)?))
+}
+
+/// A process that serves a connection.
+pub(super) fn spawn_with(mut command: Command, connection: OwnedFd) -> io::Result<Child> {
     // A group of its own: what a terminal sends to the daemon's does not reach it.
-    let child = command
-        .stdin(Stdio::from(theirs.0))
+    command
+        .stdin(Stdio::from(connection))
         .stdout(Stdio::null())
         .process_group(0)
-        .spawn()?;
-    Ok((ours, child))
+        .spawn()
 }
 
 /// Has the helper make devices in this thread's network namespace, which this process entered after
@@ -85,21 +151,44 @@ pub fn make_devices_here() -> Result<(), AskError<NetnsError>> {
     super::ask(None, Home {}, &[netns.as_fd()]).map(drop)
 }
 
-/// Exit status of the helper, if there was one and it has; it is found out at a request, or here.
-pub fn helper_is_gone() -> Option<ExitStatus> {
+/// The end of the helper in words, if there was one and it has ended; it is found out at a request,
+/// or here.
+pub fn helper_is_gone() -> Option<String> {
     let helper = helper()?;
-    let ended = lock(&helper.child).try_wait().ok().flatten()?;
-    lock(&helper.channel).take();
-    Some(ended)
+    if let Some(child) = &helper.child {
+        let ended = lock(child).try_wait().ok().flatten()?;
+        lock(&helper.channel).take();
+        return Some(ended.to_string());
+    }
+    // A request that is under way finds out by itself.
+    let mut channel = helper.channel.try_lock().ok()?;
+    if channel.as_ref().is_some_and(|open| !is_closed(open)) {
+        return None;
+    }
+    channel.take();
+    Some("it closed the connection".to_owned())
 }
 
-/// Has the helper end, and waits for that. What it has made for sockets in the file system is
-/// removed.
+/// True if the other end of a channel is closed.
+fn is_closed(channel: &Channel) -> bool {
+    // Nothing is asked for but what is always told: that it is closed.
+    let mut fds = [PollFd::new(channel, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// Has the helper end, or what serves this process of one that is a service of its own, and waits
+/// for that. What it has made for sockets in the file system is removed.
 pub fn stop_helper() {
-    if let Some(helper) = helper() {
-        lock(&helper.channel).take();
+    let Some(helper) = helper() else { return };
+    let channel = lock(&helper.channel).take();
+    if let Some(child) = &helper.child {
+        drop(channel);
         // If it cannot be waited for, it has been already.
-        let _ = lock(&helper.child).wait();
+        let _ = lock(child).wait();
+    } else if let Some(channel) = channel {
+        // It reads the end, and closes the other way when it is done.
+        let _ = shutdown(&channel, Shutdown::Write);
+        let _ = wait(&channel);
     }
 }
 

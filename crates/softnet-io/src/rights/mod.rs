@@ -3,7 +3,8 @@
 //! A step for which a port needs rights (to make an interface, to enter a namespace, to open a raw
 //! socket) is a `Privileged` operation: a small structure that is performed where the rights
 //! are, and files that come back. [`start_helper`] starts the process that performs them, from then
-//! on, for this process; [`confine`] takes this process's own rights away. Without a helper an
+//! on, for this process, or [`connect_helper`] connects to one that runs
+//! ([`attend`](fn@attend)); [`confine`] takes this process's own rights away. Without a helper an
 //! operation is performed by the caller: who embeds this crate needs none.
 //!
 //! The helper trusts nobody: each request is bounded and checked where it arrives. It ends when
@@ -12,6 +13,7 @@
 //!
 //! Rights belong to a process, and so does the helper: there is one for all engines in it.
 
+mod attend;
 mod channel;
 mod client;
 mod confine;
@@ -35,8 +37,11 @@ use serde::de::DeserializeOwned;
 
 use crate::{NetnsError, NetnsSpec};
 
+pub use attend::attend;
 pub use channel::{Channel, FILES};
-pub use client::{HelperError, helper_is_gone, make_devices_here, start_helper, stop_helper};
+pub use client::{
+    HelperError, connect_helper, helper_is_gone, make_devices_here, start_helper, stop_helper,
+};
 pub use confine::{RightsError, confine, forgo_rest, raise_limits, wait_for_threads};
 pub(crate) use interface::here;
 pub use interface::{Change, ChangeError};

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::channel::{Channel, FILES};
 use super::client::{exchange, spawn};
 use super::request::{Answered, Reply, Requested};
-use super::{Ledger, Performed, Privileged, Request, Subject};
+use super::{Ledger, Performed, Privileged, Request, Subject, here};
 use crate::netns::Netns;
 use crate::{NetnsError, NetnsSpec};
 
@@ -81,8 +81,11 @@ impl Privileged for Home {
     const OF_NETWORK: bool = false;
 
     fn perform(self, files: Vec<OwnedFd>, ledger: &Ledger) -> Performed<(), NetnsError> {
-        let file = files.into_iter().next();
-        ledger.set_home(file.map(Netns::from));
+        let home = files.into_iter().next().map(Netns::from);
+        let here = here()?;
+        // Nobody has to enter the one that he is in.
+        let is_here = |home: &Netns| home.id().is_ok_and(|id| id == here);
+        ledger.set_home(home.filter(|home| !is_here(home)));
         Ok(((), Vec::new()))
     }
 }

@@ -170,7 +170,7 @@ impl Make {
     }
 
     /// In the calling thread's namespace. `handed` are the queues of a device that another process
-    /// had.
+    /// had, or the one that the process that asks was started with.
     pub(super) fn device(&self, handed: Vec<OwnedFd>) -> Result<Device, OpenError> {
         self.check()?;
         let mut parts = Parts {
@@ -185,7 +185,7 @@ impl Make {
                 }
             }
             TapSource::Attach => parts.attach(self)?,
-            TapSource::File(number) => parts.take_file(self, number)?,
+            TapSource::File(number) => parts.take_file(self, number, handed)?,
             TapSource::Handed { named, .. } => parts.take_handed(self, named, handed)?,
         }
         let configured = parts.configure(self);
@@ -200,6 +200,11 @@ impl Make {
         };
         Ok(Device { made, files })
     }
+}
+
+/// A descriptor of its own for a file that this process was started with.
+pub(super) fn own_file(number: i32) -> Result<OwnedFd, OpenError> {
+    sys::duplicate(number).map_err(|_| OpenError::BadFile(number))
 }
 
 /// The kernel's end while it is made.
@@ -272,13 +277,18 @@ impl Parts {
         Ok(())
     }
 
-    /// Takes the device of a file that this process was started with.
-    fn take_file(&mut self, make: &Make, number: i32) -> Result<(), OpenError> {
+    /// Takes the device of a file, which has this number in the process that asks.
+    fn take_file(
+        &mut self,
+        make: &Make,
+        number: i32,
+        files: Vec<OwnedFd>,
+    ) -> Result<(), OpenError> {
         if make.queues != 1 {
             return Err(OpenError::BadQueues(make.queues));
         }
         let bad = || OpenError::BadFile(number);
-        let fd = sys::duplicate(number).map_err(|_| bad())?;
+        let fd = files.into_iter().next().ok_or_else(bad)?;
         let (name, flags) = sys::get_iff(fd.as_fd()).map_err(|_| bad())?;
         let needed = sys::TAP | sys::NO_PI | sys::VNET_HDR;
         if flags & needed != needed {

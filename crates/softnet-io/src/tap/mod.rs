@@ -26,7 +26,7 @@ use softnet::wire::EthernetAddress;
 pub use link::TapLink;
 pub use make::Make;
 pub use rx::TapRx;
-pub use spec::{TapError, TapSpec};
+pub use spec::{TapError, TapFile, TapSpec};
 pub use tx::TapTx;
 
 use make::{Device, Files};
@@ -164,6 +164,12 @@ pub enum OpenError {
          IFF_NO_PI and IFF_VNET_HDR"
     )]
     BadFile(i32),
+    /// The file that is to be used is not there.
+    #[error(
+        "this process was not started with a file named {0:?} (systemd: `FileDescriptorName=`, \
+         `OpenFile=`)"
+    )]
+    NoFile(String),
     /// Files that were handed off are other devices' queues, or not all of the device's.
     #[error("the files that were handed off are not the queues of the TAP device '{0}'")]
     OtherFiles(String),
@@ -220,9 +226,13 @@ impl Tap {
     /// [`OpenError`].
     pub fn open(config: &TapConfig, buffers: &Buffers) -> Result<Tap, OpenError> {
         let make = Make::new(config, rx::longest_frame(buffers));
+        let files = match config.source {
+            TapSource::File(number) => vec![make::own_file(number)?],
+            _ => Vec::new(),
+        };
         let device = match &config.netns {
-            Some(netns) => netns.run(|| make.device(Vec::new()))??,
-            None => make.device(Vec::new())?,
+            Some(netns) => netns.run(|| make.device(files))??,
+            None => make.device(files)?,
         };
         Ok(Tap::of(device, buffers))
     }

@@ -3,16 +3,17 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use softnet_engine::{Opened, Settings};
 
-use super::make::{Device, Make};
+use super::make::{Device, Make, own_file};
 use super::rx::longest_frame;
 use super::{Buffers, OpenError, Tap, TapConfig, TapRx, TapSource, TapTx};
 use crate::driver::{Driver, ETHERNET_MTUS};
 use crate::hand_off::{Continued, HandOff};
+use crate::inherited::inherited_number;
 use crate::rights::{self, AskError, Change, ChangeError, Subject};
 use crate::{InterfaceAddress, InterfaceRoute, NetnsSpec};
 
@@ -32,7 +33,16 @@ pub struct TapSpec {
     /// The device is there, and its interface stays as it is.
     pub attach: bool,
     /// A file of this process that is the queue of a device that is there.
-    pub file: Option<i32>,
+    pub file: Option<TapFile>,
+}
+
+/// A file that this process was started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TapFile {
+    /// The one of this number.
+    Number(i32),
+    /// The first of this name (`$LISTEN_FDNAMES`).
+    Name(String),
 }
 
 impl TapSpec {
@@ -79,12 +89,22 @@ impl TapSpec {
         Ok(Tap::of(device, buffers))
     }
 
-    fn source(&self) -> TapSource {
-        match (self.file, self.attach) {
-            (Some(number), _) => TapSource::File(number),
-            (None, true) => TapSource::Attach,
-            (None, false) => TapSource::Make,
-        }
+    /// Where the device comes from, with the file that goes along.
+    fn source(&self) -> Result<(TapSource, Option<OwnedFd>), OpenError> {
+        let number = match (&self.file, self.attach) {
+            (None, true) => return Ok((TapSource::Attach, None)),
+            (None, false) => return Ok((TapSource::Make, None)),
+            (Some(TapFile::Number(number)), _) => *number,
+            (Some(TapFile::Name(name)), _) => {
+                inherited_number(name).ok_or_else(|| OpenError::NoFile(name.clone()))?
+            }
+        };
+        Ok((TapSource::File(number), Some(own_file(number)?)))
+    }
+
+    /// True if the port makes the device.
+    fn is_made(&self) -> bool {
+        self.file.is_none() && !self.attach
     }
 }
 
@@ -110,12 +130,12 @@ impl Driver for TapSpec {
     const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn subjects(&self) -> Vec<Subject> {
-        match self.source() {
-            TapSource::Attach => {
+        match self.file.is_none() && self.attach {
+            true => {
                 let interface = self.interface.clone();
                 vec![Subject::Interface(self.netns.clone(), interface)]
             }
-            _ => Vec::new(),
+            false => Vec::new(),
         }
     }
 
@@ -125,8 +145,10 @@ impl Driver for TapSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<TapRx, TapTx>, TapError> {
-        let config = self.config(settings, queues, self.source());
-        let tap = self.ask(&config, buffers, &[])?;
+        let (source, file) = self.source().map_err(AskError::Own)?;
+        let config = self.config(settings, queues, source);
+        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        let tap = self.ask(&config, buffers, &files)?;
         let Tap {
             rx, tx, features, ..
         } = tap;
@@ -147,7 +169,7 @@ impl Driver for TapSpec {
         handed: HandOff,
     ) -> Result<Opened<TapRx, TapTx>, TapError> {
         let source = TapSource::Handed {
-            own: self.source() == TapSource::Make,
+            own: self.is_made(),
             named: self.file.is_none(),
         };
         let config = self.config(settings, queues, source);
@@ -161,7 +183,7 @@ impl Driver for TapSpec {
     }
 
     fn change(&self, before: &Settings, after: &Settings) -> Result<(), TapError> {
-        if self.source() != TapSource::Make {
+        if !self.is_made() {
             return Ok(());
         }
         if let Some(change) = Change::new(&self.interface, before, after) {
@@ -175,7 +197,7 @@ impl Driver for TapSpec {
     }
 
     fn conflicts(&self, other: &TapSpec) -> bool {
-        match (self.file, other.file) {
+        match (&self.file, &other.file) {
             (None, None) => (&self.interface, &self.netns) == (&other.interface, &other.netns),
             (one, other) => one == other,
         }
