@@ -88,7 +88,8 @@ enum Event {
 }
 
 /// Pages: from 12 KiB to 10 MiB by a Pareto distribution of shape 1.2, some 56 KiB on average; an
-/// exponential pause between them, of two seconds on average.
+/// exponential pause between them, of two seconds on average. Sizes on the web have such a heavy
+/// tail (Crovella and Bestavros, "Self-similarity in World Wide Web traffic", 1997).
 #[derive(Debug)]
 struct Pages(Random);
 
