@@ -75,6 +75,33 @@ fn told(tree: &Path, words: &[&str]) -> (Option<i32>, String) {
     (result.status.code(), said)
 }
 
+/// What they are told to send is what is measured of them.
+#[test]
+fn senders_that_pause_are_answered_or_wait() {
+    let scratch = Scratch::new("sim-senders");
+    let tree = scratch.file("fifo.toml", "qdisc = { kind = \"pfifo\" }");
+    let mut words = vec!["--link", "100mbit"];
+    for flow in [
+        "name=ping,ping=20ms,rtt=30ms,for=4s",
+        "name=talk,rate=800kbit,size=1000,on=100ms,off=300ms,for=4s",
+        "name=small,tcp=1,rtt=100ms,rwnd=64k,for=4s",
+        "name=pages,web=10,rtt=20ms,for=10s",
+    ] {
+        words.extend(["--generate", flow]);
+    }
+    for bound in [
+        "ping rtt p50 29..32ms",
+        "ping loss < 5%",
+        "talk rate 195..205kbit",
+        "small rate 3..5.5mbit",
+        "pages rate 100kbit..50mbit",
+    ] {
+        words.extend(["--expect", bound]);
+    }
+    let (code, said) = told(&tree, &words);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// A flow that is alone for a second, and then beside one that takes all of the link.
 const BROKEN: [&str; 6] = [
     "--link",
