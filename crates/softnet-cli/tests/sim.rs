@@ -75,7 +75,7 @@ fn told(tree: &Path, words: &[&str]) -> (Option<i32>, String) {
     (result.status.code(), said)
 }
 
-/// What they are told to send is what is measured of them.
+/// Senders are measured as they were told to send.
 #[test]
 fn senders_that_pause_are_answered_or_wait() {
     let scratch = Scratch::new("sim-senders");

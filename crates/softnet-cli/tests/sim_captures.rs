@@ -71,7 +71,7 @@ fn frame(number: u8, tos: u8) -> Vec<u8> {
     frame
 }
 
-/// What was written: when each packet left, its bytes, its length and its comment.
+/// Packets that were written: when each left, its bytes, its length and its comment.
 fn written(path: &Path) -> Vec<(Duration, Vec<u8>, u32, String)> {
     let file = File::open(path).expect("the capture");
     let mut reader = PcapNgReader::new(file).expect("a pcapng file");

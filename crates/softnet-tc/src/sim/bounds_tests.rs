@@ -317,6 +317,8 @@ fn rates_beyond_that_of_the_class_above_are_had() {
     assert_eq!(case.most(), 2 * rate);
     let pool = pool(4096);
     let left = case.run(&pool);
+    let bound = 3 * at_once(1600, rate, 1);
+    assert!(worst(left.iter(), case.most()) <= bound);
     let (from, until) = (1_000_000_000 + DURATION / 2, 1_000_000_000 + DURATION);
     let of = left.iter().filter(|one| (from..until).contains(&one.0));
     let bytes: u64 = of.map(|one| one.2).sum();

@@ -174,7 +174,7 @@ mod tests {
         filter
     }
 
-    /// What is asked for: handle, table with its bucket, and link.
+    /// Handle, table with its bucket, and link of all that is asked for.
     fn asked(policy: &Policy) -> Vec<(u32, u32, u32)> {
         let number = |object: &Object, kind: u16| {
             let options = object.attributes[0].1.chunks_exact(8);
