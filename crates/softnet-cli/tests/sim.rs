@@ -92,8 +92,8 @@ fn senders_that_pause_are_answered_or_wait() {
     for bound in [
         "ping rtt p50 29..32ms",
         "ping loss < 5%",
-        "talk rate 195..205kbit",
-        "small rate 3..5.5mbit",
+        "talk rate 180..210kbit",
+        "small rate 3..5.8mbit",
         "pages rate 100kbit..50mbit",
     ] {
         words.extend(["--expect", bound]);

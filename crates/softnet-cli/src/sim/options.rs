@@ -84,78 +84,78 @@ Exit codes:
 pub(crate) struct Options {
     /// The tree of qdiscs (TOML)
     #[arg(long, value_name = "FILE")]
-    pub tree: Option<PathBuf>,
+    pub(super) tree: Option<PathBuf>,
     /// The configuration whose port's tree it is
     #[arg(long, value_name = "FILE", requires = "port")]
-    pub config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// The port
     #[arg(long, value_name = "NAME", requires = "of_port")]
-    pub port: Option<String>,
+    pub(super) port: Option<String>,
     /// A script of tc, ip and bridge that makes the tree, for what its first line names, or sh; it
     /// sees devices that nothing is behind, and no other network, and has a minute
     #[arg(long, value_name = "SH", requires = "dev")]
-    pub script: Option<PathBuf>,
+    pub(super) script: Option<PathBuf>,
     /// The device at which the script leaves the tree; it is there before
     #[arg(long, value_name = "NAME", requires = "of_dev")]
-    pub dev: Option<String>,
+    pub(super) dev: Option<String>,
     /// Another policy for the same packets: a script, a configuration or a tree, by the file; both
     /// results are printed, and expectations decide by the first
     #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
+    pub(super) compare: Option<PathBuf>,
     /// A bound that the results must keep, such as 'root rate > 45mbit'; may be given several times
     #[arg(long, value_name = "EXPR")]
-    pub expect: Vec<Expectation>,
+    pub(super) expect: Vec<Expectation>,
     /// Write what came of the expectations in JUnit's format
     #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
+    pub(super) junit: Option<PathBuf>,
     /// Draw rate, delay and drops of each class over time, and the distribution of its sojourn
     #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    pub(super) svg: Option<PathBuf>,
     /// Tell the story of the Nth packet that arrives: which filters looked at it, where it went,
     /// what it waited for and who left before it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub explain: Option<u64>,
+    pub(super) explain: Option<u64>,
     /// Simulated CPUs, each with a transmit queue and an instance of the tree, as a port with
     /// `parallel = true` has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub cpus: Option<u16>,
+    pub(super) cpus: Option<u16>,
     /// Delay with which a CPU begins, in 99 of 100 cases at most, like p99=200us; it is
     /// exponentially distributed
     #[arg(long, value_name = "p99=TIME", requires = "cpus", value_parser = stall)]
-    pub stall: Option<u64>,
+    pub(super) stall: Option<u64>,
     /// Share of the flows that the first CPU sends, like 90%; without it all have equal parts
     #[arg(long, value_name = "SHARE", requires = "cpus", value_parser = skew)]
-    pub skew: Option<f64>,
+    pub(super) skew: Option<f64>,
     /// Seed of what is random: in qdiscs (1 without this) and, instead of their own, in flows
     #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Capture whose packets arrive, at its times: pcap or pcapng, also gzipped, of Ethernet, Linux
     /// cooked captures or raw IP; `-` is standard input
     #[arg(long, value_name = "IN")]
-    pub pcap: Option<PathBuf>,
+    pub(super) pcap: Option<PathBuf>,
     /// Where to write what leaves the first policy and when (pcapng), with the story of each packet
     /// as its comment, as --explain tells it
     #[arg(long, value_name = "OUT")]
-    pub out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// A flow to generate; may be given several times
     #[arg(long, value_name = "FLOW", value_parser = generate::flow)]
-    pub generate: Vec<Generated>,
+    pub(super) generate: Vec<Generated>,
     /// Rate of the link behind the tree; without it, the link takes all that the tree lets pass
     #[arg(long, value_name = "RATE", value_parser = link_rate)]
-    pub link: Option<u64>,
+    pub(super) link: Option<u64>,
     /// Give the capture's packets the priority that Linux gives packets it routes, by their type
     /// of service
     #[arg(long)]
-    pub tos_priority: bool,
+    pub(super) tos_priority: bool,
     /// Packet buffers of 2 KiB: what can wait in the tree at the same time
     #[arg(
         long, value_name = "N", default_value_t = 65_536,
         value_parser = clap::value_parser!(u32).range(256..=4_194_304)
     )]
-    pub buffers: u32,
+    pub(super) buffers: u32,
     /// Print one JSON object instead of a table
     #[arg(long)]
-    pub json: bool,
+    pub(super) json: bool,
 }
 
 fn stall(text: &str) -> Result<u64, String> {
