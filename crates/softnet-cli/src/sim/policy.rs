@@ -9,8 +9,8 @@ use softnet_engine::{PortSpec, Settings};
 use softnet_io::DeviceSpec;
 use softnet_tc::{FilterOp, Handle, HookFilters, QdiscEnv, TreeSpec};
 
-use super::{Expectation, Options, script};
-use crate::config;
+use super::{Options, script};
+use crate::config::{self, Expectation};
 use crate::failure::{Exit, Failure};
 use crate::report::note;
 
