@@ -117,7 +117,7 @@ fn of_port(
     let mut ports = file.links.ports.into_iter();
     let port = ports.find(|port| port.settings.name == name);
     let port = port.ok_or_else(|| config(format!("{}: there is no port {name:?}", file.file)))?;
-    let not_simulated = not_simulated(&port);
+    let not_simulated = not_simulated(&port, options.cpus.is_some());
     if !not_simulated.is_empty() {
         note(format_args!(
             "{}: warning: of port {name:?} this is not simulated: {}",
@@ -137,11 +137,14 @@ fn missing(option: &str, path: &Path) -> Failure {
     Failure::new(Exit::Config, text)
 }
 
-/// Keys of a port that change what its tree does, and that one queue alone does not have.
-fn not_simulated(port: &PortSpec<DeviceSpec>) -> Vec<&'static str> {
+/// Keys of a port that change what its tree does, and that the simulated queues do not have.
+fn not_simulated(port: &PortSpec<DeviceSpec>, has_cpus: bool) -> Vec<&'static str> {
     let options = &port.options;
     let keys = [
-        (options.parallel, "parallel (the tree has one instance)"),
+        (
+            options.parallel && !has_cpus,
+            "parallel (the tree has one instance; --cpus N has it on N)",
+        ),
         (
             options.rate_group.is_some(),
             "rate_group (no other port shares it, and it has no limit)",
