@@ -291,6 +291,7 @@ impl<D: Devices> State<D> {
         let env = QdiscEnv {
             mtu: features.mtu,
             txqueuelen: settings.tx_queue_len,
+            default_qdisc: self.default_qdisc,
             no_queue: devices.no_queue(&options.device),
             parallel: options.parallel,
             group: limits.map(|limits| limits.to.clone()),

@@ -107,7 +107,6 @@ impl DeviceTree {
             .spec
             .root()
             .map(|root| (root.handle, root.qdisc.clone()));
-        let default = |tree: &DeviceTree| QdiscSpec::Default.make(Handle::NONE, &tree.env);
         let mut map = None;
         let mut active = self.queues;
         let mut instances = Vec::with_capacity(self.queues);
@@ -116,7 +115,12 @@ impl DeviceTree {
                 let noqueue = |_| QdiscSpec::Noqueue.make(Handle::NONE, &self.env);
                 instances.extend((0..self.queues).map(noqueue));
             }
-            None => {}
+            None if self.queues == 1 => instances.push(self.default_instance(Handle::ROOT)),
+            None => {
+                for (minor, _) in (1..).zip(0..self.queues) {
+                    instances.push(self.default_instance(Handle::NONE.class(minor)));
+                }
+            }
             Some((handle, QdiscSpec::Noqueue)) => {
                 let noqueue = |_| QdiscSpec::Noqueue.make(handle, &self.env);
                 instances.extend((0..self.queues).map(noqueue));
@@ -129,9 +133,12 @@ impl DeviceTree {
                         instances.push(self.fixed_instance(queue, handle, fixed));
                         continue;
                     }
-                    let child = self.spec.child_of(handle.class(minor)).map(|n| n.handle);
-                    let qdisc = child.map(|child| self.instance(0, child));
-                    instances.push(qdisc.unwrap_or_else(|| default(self)));
+                    let class = handle.class(minor);
+                    let child = self.spec.child_of(class).map(|n| n.handle);
+                    instances.push(match child {
+                        Some(child) => self.instance(0, child),
+                        None => self.default_instance(class),
+                    });
                 }
             }
             // One for all queues, and the others' are not used; or one at each.
@@ -140,7 +147,10 @@ impl DeviceTree {
                 instances.extend((0..count).map(|index| self.instance(index, handle)));
             }
         }
-        instances.resize_with(self.queues, || default(self));
+        let unused = QdiscSpec::PfifoFast {
+            limit: self.env.txqueuelen,
+        };
+        instances.resize_with(self.queues, || unused.make(Handle::NONE, &self.env));
         instances.iter_mut().for_each(|root| self.limit(root));
         self.rates.assert_taken();
         Qdiscs {
@@ -181,6 +191,16 @@ impl DeviceTree {
         }
         let stab = self.spec.node(handle).and_then(|node| node.stab.clone());
         qdisc.set_table(&mut stab.map(Accounted::new));
+        qdisc
+    }
+
+    /// Makes the qdisc of a transmit queue to which none is attached. `class` is what its statistics
+    /// are found by.
+    pub(crate) fn default_instance(&mut self, class: Handle) -> AnyQdisc {
+        let qdisc = QdiscSpec::Default.make(Handle::NONE, &self.env);
+        if let Some(xstats) = qdisc.xstats() {
+            self.xstats.insert(class, xstats.clone());
+        }
         qdisc
     }
 

@@ -116,10 +116,7 @@ impl DeviceTree {
             }
         };
         match default {
-            QdiscSpec::Default => {
-                let limit = self.env.txqueuelen;
-                Some(QdiscSpec::PfifoFast { limit })
-            }
+            QdiscSpec::Default => Some(self.env.default_spec()),
             other => Some(other),
         }
     }
@@ -220,8 +217,9 @@ impl DeviceTree {
             return;
         }
         let name = root.map_or(Handle::NONE, |root| root.handle);
+        let default = self.env.default_spec().kind();
         for (minor, &stats) in (1..).zip(queues) {
-            self.class(name.class(minor), "pfifo_fast", stats, f);
+            self.class(name.class(minor), default, stats, f);
         }
     }
 

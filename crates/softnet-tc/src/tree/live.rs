@@ -182,7 +182,10 @@ impl<Q: Queues> Live<'_, Q> {
         let above = self.tree.spec.node(parent.qdisc());
         let env = &self.tree.env;
         let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
-        let make = |tree: &mut DeviceTree, index| default.make(Handle::NONE, &tree.env_of(index));
+        let make = |tree: &mut DeviceTree, index| match default {
+            QdiscSpec::Default => tree.default_instance(parent),
+            _ => default.make(Handle::NONE, &tree.env_of(index)),
+        };
         self.graft(parent, make, true)
     }
 
@@ -271,7 +274,7 @@ impl<Q: Queues> Live<'_, Q> {
 
     /// Frames that a queue of the device holds where nothing else is said, from now on: also what
     /// the default qdiscs at transmit queues hold, as in the kernel
-    /// (`dev_qdisc_change_tx_queue_len`).
+    /// (`dev_qdisc_change_tx_queue_len`). Of those only `pfifo_fast` follows.
     ///
     /// # Errors
     /// If a default qdisc cannot hold so many.
@@ -279,6 +282,9 @@ impl<Q: Queues> Live<'_, Q> {
         let limit = QdiscSpec::PfifoFast { limit: frames };
         limit.check()?;
         self.tree.env.txqueuelen = frames;
+        if self.tree.env.default_spec() != limit {
+            return Ok(());
+        }
         let root = self.tree.spec.root();
         let keeps_default =
             |root: &Node| root.qdisc.is_per_queue() && root.qdisc.queue_child().is_none();
@@ -352,6 +358,8 @@ impl<Q: Queues> Live<'_, Q> {
             return Ok(handle);
         }
         let parent = self.tree.spec.existing(handle)?.parent;
+        // Those of what came by itself.
+        self.tree.xstats.remove(&parent);
         self.graft(parent, |tree, index| tree.instance(index, handle), false)?;
         Ok(handle)
     }

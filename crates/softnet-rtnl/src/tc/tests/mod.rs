@@ -8,8 +8,8 @@ mod hostile;
 mod qdiscs;
 mod reloads;
 
-use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
+use softnet_engine::{EngineConfig, Settings};
 use softnet_tc::{Handle, QDISC_KINDS};
 
 use super::*;
@@ -39,7 +39,11 @@ type Body<'a> = &'a dyn Fn(&mut Message<'_>);
 impl World {
     /// With a link 1 that has a queue, 2 that has four, and 3 that has none of its own.
     fn new() -> World {
-        let (rtnl, engine) = testing::rtnl(|engine| {
+        World::with(EngineConfig::default())
+    }
+
+    fn with(config: EngineConfig) -> World {
+        let (rtnl, engine) = testing::rtnl_with(config, |engine| {
             for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
                 engine.add_port(port(name, spec, queues, None)).unwrap();
             }
