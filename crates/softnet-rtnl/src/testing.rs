@@ -27,17 +27,18 @@ pub(crate) type Shared = Arc<Mutex<Engine<FedDevices>>>;
 
 /// With the links that `setup` makes, of which nobody is told.
 pub(crate) fn rtnl(setup: impl FnOnce(&Engine<FedDevices>)) -> (Rtnl<FedDevices>, Shared) {
-    rtnl_with(EngineConfig::default(), setup)
+    rtnl_with(EngineConfig::default(), FedDevices::default(), setup)
 }
 
-/// As [`rtnl`], of an engine with settings.
+/// As [`rtnl`], of an engine with settings, and devices that the test knows.
 pub(crate) fn rtnl_with(
     config: EngineConfig,
+    devices: FedDevices,
     setup: impl FnOnce(&Engine<FedDevices>),
 ) -> (Rtnl<FedDevices>, Shared) {
     let sleepers = vec![CondSleeper::default()];
     let (pool, clock) = (pool(64), Clock::monotonic());
-    let engine = Engine::with_config(sleepers, pool, clock, config, FedDevices::default());
+    let engine = Engine::with_config(sleepers, pool, clock, config, devices);
     let engine = engine.unwrap();
     setup(&engine);
     engine.take_changes();

@@ -9,6 +9,7 @@
 //! order in which they would have left; those that do not fit are dropped and counted as
 //! `qdisc_limit`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use softnet::qdisc::{Cx, QdiscStats};
@@ -23,7 +24,7 @@ use crate::action::{Action, ActionList};
 use crate::filter::FilterList;
 use crate::filter::{FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats};
 use crate::handle::Handle;
-use crate::qdisc::{AnyQdisc, ClassSpec, Left, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, ClassSpec, FlowStats, Left, QdiscSpec, SpecError};
 use crate::rate::RateGroup;
 
 /// Where the instances of a tree are. Each call ends when the change is in effect.
@@ -441,6 +442,33 @@ impl<Q: Queues> Live<'_, Q> {
         }
         self.tree.rates.assert_taken();
         Ok(())
+    }
+
+    /// The flows with packets of an `fq_codel`, by class: at most `most` from the class `from` on.
+    /// Another qdisc has none. Takes the queues from their owners, each for a time that depends on
+    /// the number of flows, not on that of packets.
+    ///
+    /// # Errors
+    /// If there is no such qdisc.
+    pub fn flows(
+        &mut self,
+        from: Handle,
+        most: usize,
+    ) -> Result<Vec<(Handle, FlowStats)>, SpecError> {
+        let mut all: BTreeMap<u16, FlowStats> = BTreeMap::new();
+        self.each_at(from.qdisc(), |_, _, own, cx| {
+            if let AnyQdisc::FqCodel(own) = own {
+                for (class, flow) in own.classes_from(from.minor(), cx.now).take(most) {
+                    let known = all.entry(class).or_default();
+                    *known = known.join(flow);
+                }
+            }
+            Ok(())
+        })?;
+        let named = all.into_iter().take(most);
+        Ok(named
+            .map(|(class, flow)| (from.class(class), flow))
+            .collect())
     }
 
     /// Adds a class below a qdisc or one of its classes; see

@@ -39,11 +39,11 @@ type Body<'a> = &'a dyn Fn(&mut Message<'_>);
 impl World {
     /// With a link 1 that has a queue, 2 that has four, and 3 that has none of its own.
     fn new() -> World {
-        World::with(EngineConfig::default())
+        World::with(EngineConfig::default(), FedDevices::default())
     }
 
-    fn with(config: EngineConfig) -> World {
-        let (rtnl, engine) = testing::rtnl_with(config, |engine| {
+    fn with(config: EngineConfig, devices: FedDevices) -> World {
+        let (rtnl, engine) = testing::rtnl_with(config, devices, |engine| {
             for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
                 engine.add_port(port(name, spec, queues, None)).unwrap();
             }

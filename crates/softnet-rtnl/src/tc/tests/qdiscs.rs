@@ -265,10 +265,11 @@ fn noqueue_comes_back() {
 #[test]
 fn another_default() {
     let default_qdisc = DefaultQdisc::find("fq_codel").unwrap();
-    let mut world = World::with(EngineConfig {
+    let config = EngineConfig {
         default_qdisc,
         ..EngineConfig::default()
-    });
+    };
+    let mut world = World::with(config, FedDevices::default());
     let default = ["fq_codel 0: root refcnt 2"];
     assert_eq!(world.show(1), default);
     world
