@@ -22,7 +22,9 @@ use crate::account::{Accounted, Child, EstimatorSpec, SizeTable};
 use crate::action::{Action, ActionList};
 #[cfg(doc)]
 use crate::filter::FilterList;
-use crate::filter::{FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats};
+use crate::filter::{
+    ChainTemplate, FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats,
+};
 use crate::handle::Handle;
 use crate::qdisc::{AnyQdisc, ClassSpec, FlowStats, Left, QdiscSpec, SpecError};
 use crate::rate::RateGroup;
@@ -224,8 +226,13 @@ impl<Q: Queues> Live<'_, Q> {
     ///
     /// # Errors
     /// As [`TreeSpec::add_chain`].
-    pub fn add_chain(&mut self, parent: Handle, chain: u32) -> Result<(), SpecError> {
-        Ok(self.tree.spec.add_chain(parent, chain)?)
+    pub fn add_chain(
+        &mut self,
+        parent: Handle,
+        chain: u32,
+        template: Option<ChainTemplate>,
+    ) -> Result<(), SpecError> {
+        Ok(self.tree.spec.add_chain(parent, chain, template)?)
     }
 
     /// Removes a chain and its filters; see [`FilterList::delete_chain`].

@@ -240,7 +240,12 @@ fn filter_line(message: &Request<'_>, header: &TcMsg, attrs: &Attrs<'_>) -> Stri
     let chain = attrs.u32(TCA_CHAIN).unwrap().unwrap();
     assert_eq!(header.ifindex, 1);
     let parent = header.parent >> 16;
+    let is_chain = matches!(message.kind, RTM_NEWCHAIN | RTM_DELCHAIN);
     let what = match attrs.str(TCA_KIND).unwrap() {
+        Some(kind) if is_chain => {
+            assert!(attrs.has(TCA_OPTIONS));
+            format!("chain {parent:x}: chain {chain} {kind}")
+        }
         Some(kind) => {
             let protocol = u16::from_be(header.info as u16);
             let handle = match header.handle {
