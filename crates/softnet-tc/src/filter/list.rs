@@ -77,7 +77,7 @@ pub(super) struct ChainList {
     pub(super) made: u64,
     /// True if it was made by itself, and stays without filters.
     pub(super) stays: bool,
-    /// What its filters may look at; `None`: anything.
+    /// Bits that its filters may look at; `None`: any.
     pub(super) template: Option<ChainTemplate>,
     pub(super) priorities: BTreeMap<u16, PriorityList>,
 }

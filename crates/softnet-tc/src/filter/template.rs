@@ -1,4 +1,4 @@
-//! What the filters of a chain may look at.
+//! Templates of chains: the bits that filters of a chain may look at.
 
 use std::ops::RangeInclusive;
 

@@ -194,8 +194,8 @@ impl DeviceTree {
         qdisc
     }
 
-    /// Makes the qdisc of a transmit queue to which none is attached. `class` is what its statistics
-    /// are found by.
+    /// Makes the qdisc of a transmit queue to which none is attached. Its statistics are found by
+    /// `class`.
     pub(crate) fn default_instance(&mut self, class: Handle) -> AnyQdisc {
         let qdisc = QdiscSpec::Default.make(Handle::NONE, &self.env);
         if let Some(xstats) = qdisc.xstats() {

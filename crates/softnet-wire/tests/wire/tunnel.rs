@@ -147,8 +147,8 @@ fn truncated_tunnels() {
     }
 }
 
-/// What is not known or not good inside leaves the flow as it is outside: other ports make no
-/// other flow.
+/// A header inside that is not known or not good leaves the flow as it is outside: other ports
+/// make no other flow.
 #[test]
 fn bad_tunnels() {
     let frames = |ports| {
