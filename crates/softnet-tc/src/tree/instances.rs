@@ -1,6 +1,6 @@
 //! The tree of a device: the control path's own object, and how the instances that its queues run
 //! are made of it. Statistics are read where the owners of the queues write them, so a dump takes
-//! no queue from its owner.
+//! no queue from its owner, but for the flows of `fq_codel`.
 //!
 //! A tree has one instance for all queues, or one at each transmit queue. Each has counters and
 //! filters of its own, which its queue's owner writes. The control path changes all instances in
