@@ -139,6 +139,24 @@ kind = "chain"
 
 [[filter]]
 parent = "1:"
+chain = 8
+kind = "chain"
+template = "flower"
+protocol = "ip"
+src_ip = "0.0.0.0/24"
+ip_proto = 0
+dst_port = 0
+src_mac = "00:00:00:00:00:00/ff:ff:ff:00:00:00"
+
+[[filter]]
+chain = 8
+prio = 1
+protocol = "ip"
+src_ip = "10.0.0.0/8"
+flowid = "1:1"
+
+[[filter]]
+parent = "1:"
 prio = 98
 kind = "u32"
 link = "43:"
@@ -185,13 +203,14 @@ kind = "fw"
         "99 4307801",
         "99 80100800",
         "100 0",
+        "1 1",
     ];
     assert_eq!(filters, expected);
     assert_eq!(
         tree.kept_chains()
-            .map(|(_, chain)| chain)
+            .map(|(_, chain, template)| (chain, template.is_some()))
             .collect::<Vec<_>>(),
-        [7]
+        [(7, false), (8, true)]
     );
     let tree = QdiscSpec::Tree(tree);
     let written = write::write_tree(&tree);
