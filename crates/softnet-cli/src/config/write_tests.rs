@@ -82,13 +82,17 @@ fn shares_of_a_speed_are_written_as_they_are_read() {
         }
     }
     // How many bytes wait in a time depends on the speed, and not all links have one.
-    let by_time = tbf.replace("limit = \"1mb\"", "latency = \"50ms\"");
-    let error = parse("x.toml", &format!("{port}{by_time}\n")).expect_err("latency");
-    let error = error.to_string();
-    assert!(
-        error.contains("depends on the rate") && error.contains("give limit"),
-        "{error}"
-    );
+    let peak = "rate = \"1mbit\", peakrate = \"50%\", mtu = 1540";
+    for by_size in [tbf, &tbf.replace("rate = \"50%\"", peak)] {
+        assert_same(&format!("{port}{by_size}\n"));
+        let by_time = by_size.replace("limit = \"1mb\"", "latency = \"50ms\"");
+        let error = parse("x.toml", &format!("{port}{by_time}\n")).expect_err("latency");
+        let error = error.to_string();
+        assert!(
+            error.contains("depends on the rate") && error.contains("give limit"),
+            "{error}"
+        );
+    }
     for driver in ["tap", "null"] {
         let text = format!("{}{tbf}\n", port.replace("af_packet", driver));
         let error = parse("x.toml", &text).expect_err(driver).to_string();
