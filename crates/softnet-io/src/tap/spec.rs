@@ -193,7 +193,7 @@ impl Driver for TapSpec {
     }
 
     fn is_foreign(&self) -> bool {
-        self.source() != TapSource::Make
+        !self.is_made()
     }
 
     fn conflicts(&self, other: &TapSpec) -> bool {
