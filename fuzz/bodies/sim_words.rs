@@ -1,6 +1,6 @@
 //! Text as `--generate` and `--expect` take it: read, or refused in a line that names the column.
 
-use crate::sim::expect::Expectation;
+use crate::config::Expectation;
 use crate::sim::generate;
 
 pub(crate) fn run(input: &[u8]) {

@@ -5,8 +5,5 @@ mod body;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/softnet-cli/src/config/mod.rs"]
 mod config;
-#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
-#[path = "../bodies/sim.rs"]
-mod sim;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| body::run(input));

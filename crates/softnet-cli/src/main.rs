@@ -21,6 +21,7 @@ mod left_out;
 mod log;
 mod metrics;
 mod notify;
+mod pcapng;
 mod port;
 mod privileges;
 mod reload;

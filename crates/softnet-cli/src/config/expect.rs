@@ -3,10 +3,10 @@
 
 use softnet_tc::Unset::Required;
 
+use super::expectation::Expectation;
 use super::key::{Key, keys, names};
 use super::link::Named;
 use super::table::Table;
-use crate::sim::Expectation;
 
 /// An expectation of a port's policy.
 #[derive(Clone, Debug, PartialEq)]

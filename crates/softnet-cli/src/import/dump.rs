@@ -1,12 +1,15 @@
 //! The objects of the kernel's dumps as they were asked for: without what came by itself, and
 //! without what dumps show beside them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tables;
+
+use std::collections::BTreeSet;
 
 use softnet_rtnl::nl::headers::TcMsg;
-use softnet_rtnl::nl::{Attr, Errno, Error, NLA_F_NESTED, NLA_HDRLEN, Request};
+use softnet_rtnl::nl::{Attr, Errno, Error, NLA_HDRLEN, Request};
 use softnet_tc::{LinkDefaults, QdiscKind};
 
+use self::tables::{List, Tables};
 use super::{NEWCLASS, NEWFILTER, NEWQDISC};
 
 /// Attributes of a dump that a request may have: kind, options, size table, chain, blocks.
@@ -16,14 +19,6 @@ const OPTIONS: u16 = 2;
 const CHAIN: u16 = 11;
 /// An option of `htb`, which begins with a version.
 const HTB_INIT: u16 = 2;
-/// Options of `u32`.
-const U32_HASH: u16 = 2;
-const U32_DIVISOR: u16 = 4;
-/// The part of a `u32` handle that names a table, the first of the kernel's own, and the part that
-/// names a filter in it.
-const TABLE: u32 = 0xfff0_0000;
-const FIRST_TABLE: u32 = 0x8000_0000;
-const NODE: u32 = 0xfff;
 /// `TC_H_ROOT`
 const ROOT: u32 = u32::MAX;
 
@@ -34,8 +29,9 @@ pub(super) struct Object {
     pub(super) header: TcMsg,
     pub(super) kind: String,
     pub(super) attributes: Vec<(u16, Vec<u8>)>,
-    /// The hash table of a `u32` filter, which is not in its attributes.
+    /// The hash table of a `u32` filter, with its bucket, and the one that it leads to.
     table: Option<u32>,
+    link: Option<u32>,
     /// Size of a `u32` hash table, if this is one.
     divisor: Option<u32>,
 }
@@ -58,6 +54,7 @@ impl Object {
             kind: String::new(),
             attributes: Vec::new(),
             table: None,
+            link: None,
             divisor: None,
         };
         let attributes: Vec<Attr<'_>> = message.attr_iter::<TcMsg>().ok()?.collect();
@@ -67,10 +64,12 @@ impl Object {
         let is_htb = object.message == NEWQDISC && object.kind == "htb";
         for attribute in attributes {
             let data = match attribute.kind() {
-                OPTIONS if is_u32 => object.without_table(&attribute),
                 OPTIONS if is_htb => of_version(&attribute),
                 _ => attribute.data.to_vec(),
             };
+            if attribute.kind() == OPTIONS && is_u32 {
+                object.note_tables(&attribute);
+            }
             if ASKED.contains(&attribute.kind()) {
                 object.attributes.push((attribute.kind(), data));
             }
@@ -78,33 +77,12 @@ impl Object {
         Some(object)
     }
 
-    /// The options of a `u32` filter but its table, which is noted.
-    fn without_table(&mut self, options: &Attr<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for option in options.children() {
-            match option.kind() {
-                U32_HASH => self.table = option.u32().ok(),
-                U32_DIVISOR => self.divisor = option.u32().ok(),
-                kind => {
-                    let nested = if option.is_nested() { NLA_F_NESTED } else { 0 };
-                    // It was one of an attribute whose length has 16 bits.
-                    let length = (option.data.len() + NLA_HDRLEN) as u16;
-                    bytes.extend(length.to_ne_bytes());
-                    bytes.extend((kind | nested).to_ne_bytes());
-                    bytes.extend(option.data);
-                    bytes.resize(bytes.len().next_multiple_of(4), 0);
-                }
-            }
-        }
-        bytes
-    }
-
     fn has(&self, kind: u16) -> bool {
         self.attributes.iter().any(|(of, _)| *of == kind)
     }
 
-    /// The list that a filter is in: parent, chain, priority and protocol.
-    fn list(&self) -> (u32, Vec<u8>, u32) {
+    /// The list that a filter is in.
+    fn list(&self) -> List {
         let chain = self.attributes.iter().find(|(kind, _)| *kind == CHAIN);
         let chain = chain.map_or_else(Vec::new, |(_, chain)| chain.clone());
         (self.header.parent, chain, self.header.info)
@@ -136,7 +114,7 @@ pub(super) fn policy(dumped: Vec<Object>) -> Policy {
     let of_mq = dumped.iter().filter(|of| of.message == NEWCLASS);
     let queues = of_mq.filter(|of| of.kind == "mq").count();
     let root = new_root(&dumped);
-    let tables = tables(&dumped);
+    let tables = Tables::of(&dumped);
     for mut object in dumped {
         let refused = match object.message {
             NEWQDISC if is_default(&object, root) => continue,
@@ -163,6 +141,9 @@ pub(super) fn policy(dumped: Vec<Object>) -> Policy {
             Some(error) => policy.refused.push((object, error)),
         }
     }
+    // A list begins with a table whose number is free then: those that were asked for come first.
+    let is_filter = |of: &Object| of.message == NEWFILTER && of.divisor.is_none();
+    policy.objects.sort_by_key(is_filter);
     policy.objects = parents_first(policy.objects);
     policy
 }
@@ -232,48 +213,17 @@ fn adds_classes(kind: &str) -> bool {
     kind.is_some_and(|kind| (kind.default)(&LinkDefaults::default()).adds_classes())
 }
 
-/// The hash table that each list of `u32` filters begins with: it was made before those that were
-/// asked for, whose numbers are chosen after it or by people.
-fn tables(dumped: &[Object]) -> BTreeMap<(u32, Vec<u8>, u32), u32> {
-    let mut tables = BTreeMap::new();
-    for object in dumped.iter().filter(|of| of.divisor.is_some()) {
-        let table = object.header.handle & TABLE;
-        if table >= FIRST_TABLE {
-            let first = tables.entry(object.list()).or_insert(table);
-            *first = table.min(*first);
-        }
-    }
-    tables
-}
-
 /// Makes a filter one to ask for; false: it stands for nothing.
-fn of_filter(
-    object: &mut Object,
-    tables: &BTreeMap<(u32, Vec<u8>, u32), u32>,
-) -> Result<bool, Error> {
-    let refuse = |what: &str| Err(Error::new(Errno::EOPNOTSUPP).text(what.to_owned()));
+fn of_filter(object: &mut Object, tables: &Tables) -> Result<bool, Error> {
     let options = object.attributes.iter().find(|(kind, _)| *kind == OPTIONS);
     let is_mirred = |(_, bytes): &(u16, Vec<u8>)| bytes.windows(7).any(|part| part == b"mirred\0");
     if options.is_some_and(is_mirred) {
-        return refuse("mirred leads to an interface that is not imported");
+        let text = "mirred leads to an interface that is not imported";
+        return Err(Error::new(Errno::EOPNOTSUPP).text(text));
     }
-    if object.kind != "u32" {
-        return Ok(true);
-    }
-    let own = tables.get(&object.list()).copied();
-    if object.divisor.is_some() {
-        return match own == Some(object.header.handle & TABLE) {
-            true => Ok(false),
-            false => refuse("hash tables are not imported"),
-        };
-    }
-    match object.table.map(|table| table & TABLE) {
-        table if table.is_none() || table == own => {
-            // The table of its priority has another number here.
-            object.header.handle &= NODE;
-            Ok(true)
-        }
-        _ => refuse("hash tables are not imported"),
+    match object.kind.as_str() {
+        "u32" => tables.place(object),
+        _ => Ok(true),
     }
 }
 
@@ -283,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    fn object(message: u16, kind: &str, handle: u32, parent: u32) -> Object {
+    pub(super) fn object(message: u16, kind: &str, handle: u32, parent: u32) -> Object {
         Object {
             message,
             header: TcMsg {
@@ -294,6 +244,7 @@ mod tests {
             kind: kind.to_owned(),
             attributes: vec![(OPTIONS, Vec::new())],
             table: None,
+            link: None,
             divisor: None,
         }
     }
@@ -355,32 +306,5 @@ mod tests {
         ]);
         let handles = policy.objects.iter().map(|of| of.header.handle);
         assert_eq!(handles.collect::<Vec<_>>(), [0x10001, 0x10010, 0x10011]);
-    }
-
-    #[test]
-    fn tables_that_were_asked_for_are_left_out() {
-        let table = |handle, divisor| Object {
-            divisor: Some(divisor),
-            ..object(NEWFILTER, "u32", handle, 0x10000)
-        };
-        let filter = |handle: u32| Object {
-            table: Some(handle & TABLE),
-            ..object(NEWFILTER, "u32", handle, 0x10000)
-        };
-        let head = Object {
-            attributes: Vec::new(),
-            ..object(NEWFILTER, "u32", 0, 0x10000)
-        };
-        let policy = policy(vec![
-            head,
-            table(0x8010_0000, 16),
-            table(0x0010_0000, 1),
-            filter(0x0010_0800),
-            table(0x8000_0000, 1),
-            filter(0x8000_0801),
-        ]);
-        let handles = policy.objects.iter().map(|of| of.header.handle);
-        assert_eq!(handles.collect::<Vec<_>>(), [0x801]);
-        assert_eq!(policy.refused.len(), 3, "{policy:?}");
     }
 }

@@ -1,18 +1,20 @@
 //! Captures: reads them frame by frame, as a port of the driver `pcap` does, and writes them.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Cursor, ErrorKind, Read};
+use std::io::{self, BufWriter, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
 use softnet::wire::MAX_FRAME;
-use softnet_io::middleware::PcapWriter;
 use softnet_io::pcap::{FileError, PacketFile};
+use softnet_tc::sim::Story;
 
+use super::explain;
 use super::outside::Outside;
 use crate::failure::{Exit, Failure};
+use crate::pcapng::{self, Block, PACKET};
 use crate::report::note;
 
 fn failure(path: &Path, what: impl std::fmt::Display) -> Failure {
@@ -155,39 +157,80 @@ fn packet(frame: &Frame, pool: &Pool) -> Option<Packet> {
     Some(packet)
 }
 
-/// Writes what leaves.
+/// A frame that left.
+#[derive(Debug)]
+struct Left {
+    time: Time,
+    len: u32,
+    /// The bytes of it that are written.
+    data: Vec<u8>,
+}
+
+/// Writes what leaves, each packet with its story.
 #[derive(Debug)]
 pub(super) struct CaptureWriter {
     path: PathBuf,
-    writer: PcapWriter<BufWriter<File>>,
+    out: BufWriter<File>,
+    base: u64,
+    snaplen: usize,
+    /// Frames that were not written yet.
+    left: Vec<Left>,
 }
 
 impl CaptureWriter {
     /// Times count from `base` nanoseconds since 1970; at most `snaplen` bytes of a frame are
     /// written.
     pub(super) fn create(path: &Path, base: u64, snaplen: u32) -> Result<CaptureWriter, Failure> {
-        let create = || PcapWriter::new(BufWriter::new(File::create(path)?), base, snaplen);
+        let begun = File::create(path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            pcapng::begin(&mut out, None, snaplen)?;
+            Ok(out)
+        });
         Ok(CaptureWriter {
             path: path.to_owned(),
-            writer: create().map_err(|error| not_written(path, &error))?,
+            out: begun.map_err(|error| not_written(path, &error))?,
+            base,
+            snaplen: snaplen as usize,
+            left: Vec::new(),
         })
     }
 
-    pub(super) fn write(&mut self, time: Time, packet: &Packet) -> Result<(), Failure> {
-        let result = self.writer.write(time, packet);
-        result.map_err(|error| not_written(&self.path, &error))
+    /// A packet leaves; it is written when its story is known.
+    pub(super) fn leaves(&mut self, time: Time, packet: &Packet) {
+        let mut data = Vec::with_capacity(packet.len().min(self.snaplen));
+        for segment in packet.segments() {
+            let part = segment.len().min(self.snaplen - data.len());
+            data.extend_from_slice(&segment[..part]);
+        }
+        self.left.push(Left {
+            time,
+            len: packet.len() as u32,
+            data,
+        });
+    }
+
+    /// Writes the packets that left, with the stories that they have, in their order.
+    pub(super) fn write(&mut self, stories: Vec<Option<Story>>) -> Result<(), Failure> {
+        let mut stories = stories.into_iter();
+        for left in self.left.drain(..) {
+            let time = self.base.saturating_add(left.time.0);
+            let mut block = Block::packet(time, left.len, &left.data);
+            if let Some(story) = stories.next().flatten() {
+                block.comment(explain::text(story.number, Some(&story)).trim_end());
+            }
+            let result = block.write(PACKET, &mut self.out);
+            result.map_err(|error| not_written(&self.path, &error))?;
+        }
+        Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<(), Failure> {
-        let result = self.writer.flush();
+        self.write(Vec::new())?;
+        let result = self.out.flush();
         result.map_err(|error| not_written(&self.path, &error))
     }
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Failure {
-    match error.kind() {
-        // It says all.
-        ErrorKind::InvalidInput => failure(path, error),
-        _ => failure(path, format_args!("cannot be written: {error}")),
-    }
+    failure(path, format_args!("cannot be written: {error}"))
 }

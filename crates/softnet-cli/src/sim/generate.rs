@@ -355,6 +355,18 @@ mod tests {
     }
 
     #[test]
+    fn senders_that_the_page_shows() {
+        let page = include_str!("../../../../docs/policy-ci.md");
+        let rows = page.lines().filter(|line| line.starts_with("| "));
+        let rows: Vec<&str> = rows.filter(|line| line.contains(",for=")).collect();
+        assert_eq!(rows.len(), 5, "{rows:?}");
+        for row in rows {
+            let example = row.rsplit('`').nth(1).expect(row);
+            assert!(flow(example).is_ok(), "{example}");
+        }
+    }
+
+    #[test]
     fn flows_in_words() {
         let plain = flow("rate=8mbit,for=10s").expect("a flow").flow;
         assert_eq!((plain.rate, plain.duration), (1_000_000, 10_000_000_000));

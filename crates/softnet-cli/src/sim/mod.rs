@@ -1,8 +1,8 @@
 //! `softnet sim`: a tree of qdiscs in virtual time, fed by a capture, by flows, or by connections
 //! that react. Thin: the simulator is `softnet_tc::sim`; [`capture`] reads and writes captures,
-//! [`generate`] reads flows, [`policy`] the tree, for which [`script`] runs a script, [`expect`]
-//! holds results against bounds, [`watch`] says when they were first broken, [`output`] prints,
-//! [`svg`] draws.
+//! [`generate`] reads flows, [`policy`] the tree, for which [`script`] runs a script, [`world`] has
+//! it happen, [`expect`] holds results against bounds, [`watch`] says when they were first broken,
+//! [`output`] prints, [`svg`] draws.
 
 mod capture;
 mod compare;
@@ -11,6 +11,7 @@ mod explain;
 #[cfg(test)]
 mod fuzz_tests;
 mod generate;
+mod options;
 mod output;
 mod outside;
 mod policy;
@@ -22,203 +23,19 @@ mod shown;
 mod subjects;
 mod svg;
 mod watch;
+mod world;
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
 use serde_json::{Value, json};
-use softnet::mem::{Packet, Pool, PoolConfig};
-use softnet::time::Time;
-use softnet::wire::Network;
-use softnet_tc::sim::{Connection, Cpus, Flow, FlowReport, Report, SimLink, Simulator, World};
-use softnet_tc::{QdiscEnv, SpecError, Tree, TreeSpec};
 
-use crate::config::units;
 use crate::failure::{Exit, Failure};
-use crate::report::{note, print};
+use crate::report::print;
 
-use capture::{CaptureReader, CaptureWriter};
-pub(crate) use expect::Expectation;
-use generate::{Generated, Senders};
-use outside::Outside;
-use policy::Policy;
+pub(crate) use options::{HELP, Options};
 use watch::Watch;
-
-pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
-                               [[class]] for each `tc class add` and one [[filter]] for each `tc \
-                               filter add`, in tc's words; a port of a configuration file takes \
-the same:
-
-  [[qdisc]]
-  handle = \"1:\"
-  kind = \"tbf\"
-  rate = \"10mbit\"
-  burst = \"32k\"
-  latency = \"50ms\"
-
-  [[qdisc]]
-  parent = \"1:1\"
-  handle = \"10:\"
-  kind = \"prio\"
-
-  [[filter]]
-  dst_port = 53
-  flowid = \"10:1\"
-
-A flow to generate is a list of KEY=VALUE with tc's units:
-
-  rate, for              how much, and for how long; both are needed
-  size                   bytes of a frame, or a range of them: 64-1500
-  start                  when it begins
-  pattern                constant, poisson or bursts:N
-  src, dst, sport, dport addresses and ports
-  dscp, prio, mark       of its packets
-  seed                   of what is random in it
-  name                   what results and expectations call it
-  on, off                it sends at the rate for a while, then not for another
-  ping                   how far apart packets are that are answered, without a rate; with rtt
-
-TCP connections, which react to loss, marks and delay, are a list, too:
-
-  tcp, for               how many, and for how long; both are needed
-  cc                     cubic (the default), reno, dctcp or bbr
-  rtt                    round-trip time without queues; 20ms by default
-  ecn                    on or off (the default; dctcp always has it)
-  bytes                  what each sends at most
-  rwnd                   what the receiver has room for; 6m by default
-  web                    how many, in place of tcp: users who ask for pages with pauses
-  name, start, src, ...  as above
-
-An expectation is a subject, a figure and a bound:
-
-  root | CLASS | PORT | a flow's name
-  rate | loss | drops | marks | fair | sojourn [p99] | rtt [p99]
-  < VALUE, <= VALUE, > VALUE, >= VALUE, = VALUE or VALUE..VALUE
-  (of times mean, p50, p90, p99, p999 or max; p99 where none is named;
-  percentiles are right to 0.8 %)
-
-  softnet sim --tree tree.toml --generate rate=8mbit,for=10s \\
-      --generate rate=1mbit,for=10s,size=100,dport=53
-  softnet sim --script shape.sh --dev eth0 --link 100mbit \\
-      --generate tcp=8,rtt=20ms,for=10s \\
-      --generate name=voip,rate=100kbit,size=200,dscp=46,for=10s \\
-      --expect 'voip sojourn p99 < 5ms' --expect 'root rate > 45mbit'
-
-Exit codes:
-  0    success
-  1    it failed: a capture cannot be read or written
-  2    the command line, the policy or an expectation is wrong
-  3    an expectation failed";
-
-#[derive(Debug, Args)]
-#[command(
-    group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true),
-    group = clap::ArgGroup::new("policy").args(["tree", "config", "script"]).required(true),
-    group = clap::ArgGroup::new("of_port").args(["config", "compare"]).multiple(true),
-    group = clap::ArgGroup::new("of_dev").args(["script", "compare"]).multiple(true)
-)]
-pub(crate) struct Options {
-    /// The tree of qdiscs (TOML)
-    #[arg(long, value_name = "FILE")]
-    tree: Option<PathBuf>,
-    /// The configuration whose port's tree it is
-    #[arg(long, value_name = "FILE", requires = "port")]
-    config: Option<PathBuf>,
-    /// The port
-    #[arg(long, value_name = "NAME", requires = "of_port")]
-    port: Option<String>,
-    /// A script of tc, ip and bridge that makes the tree, for what its first line names, or sh; it
-    /// sees devices that nothing is behind, and no other network, and has a minute
-    #[arg(long, value_name = "SH", requires = "dev")]
-    script: Option<PathBuf>,
-    /// The device at which the script leaves the tree; it is there before
-    #[arg(long, value_name = "NAME", requires = "of_dev")]
-    dev: Option<String>,
-    /// Another policy for the same packets: a script, a configuration or a tree, by the file; both
-    /// results are printed, and expectations decide by the first
-    #[arg(long, value_name = "FILE")]
-    compare: Option<PathBuf>,
-    /// A bound that the results must keep, such as 'root rate > 45mbit'; may be given several times
-    #[arg(long, value_name = "EXPR")]
-    expect: Vec<Expectation>,
-    /// Write what came of the expectations in JUnit's format
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// Draw rate, delay and drops of each class over time, and the distribution of its sojourn
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Tell the story of the Nth packet that arrives: which filters looked at it, where it went,
-    /// what it waited for and who left before it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    explain: Option<u64>,
-    /// Simulated CPUs, each with a transmit queue and an instance of the tree, as a port with
-    /// `parallel = true` has
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    cpus: Option<u16>,
-    /// Delay with which a CPU begins, in 99 of 100 cases at most, like p99=200us; it is
-    /// exponentially distributed
-    #[arg(long, value_name = "p99=TIME", requires = "cpus", value_parser = stall)]
-    stall: Option<u64>,
-    /// Share of the flows that the first CPU sends, like 90%; without it all have equal parts
-    #[arg(long, value_name = "SHARE", requires = "cpus", value_parser = skew)]
-    skew: Option<f64>,
-    /// Seed of what is random: in qdiscs (1 without this) and, instead of their own, in flows
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Capture whose packets arrive, at its times: pcap or pcapng, also gzipped, of Ethernet, Linux
-    /// cooked captures or raw IP; `-` is standard input
-    #[arg(long, value_name = "IN")]
-    pcap: Option<PathBuf>,
-    /// Where to write what leaves the first policy and when (pcap with nanoseconds)
-    #[arg(long, value_name = "OUT")]
-    out: Option<PathBuf>,
-    /// A flow to generate; may be given several times
-    #[arg(long, value_name = "FLOW", value_parser = generate::flow)]
-    generate: Vec<Generated>,
-    /// Rate of the link behind the tree; without it, the link takes all that the tree lets pass
-    #[arg(long, value_name = "RATE", value_parser = link_rate)]
-    link: Option<u64>,
-    /// Give the capture's packets the priority that Linux gives packets it routes, by their type
-    /// of service
-    #[arg(long)]
-    tos_priority: bool,
-    /// Packet buffers of 2 KiB: what can wait in the tree at the same time
-    #[arg(
-        long, value_name = "N", default_value_t = 65_536,
-        value_parser = clap::value_parser!(u32).range(256..=4_194_304)
-    )]
-    buffers: u32,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
-fn stall(text: &str) -> Result<u64, String> {
-    let time = text
-        .strip_prefix("p99=")
-        .ok_or("it is written like p99=200us")?;
-    units::time(time).map_err(|error| error.to_string())
-}
-
-fn skew(text: &str) -> Result<f64, String> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(percent) => (percent, 100.0),
-        None => (text, 1.0),
-    };
-    let share = number.parse::<f64>().map(|number| number / scale);
-    let share = share.ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "it is a share like 0.9 or 90%".to_owned())
-}
-
-fn link_rate(text: &str) -> Result<u64, String> {
-    match units::rate(text) {
-        Ok(0) => Err("the link needs a rate of at least one byte per second".to_owned()),
-        Ok(rate) => Ok(rate),
-        Err(error) => Err(error.to_string()),
-    }
-}
+use world::Simulated;
 
 /// Runs the policy, and another beside it if one is named, and holds the results against what is
 /// expected.
@@ -244,10 +61,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let watch = || Watch::new(&expected, port, options.svg.is_some(), options.explain);
     let mut watches = vec![watch()];
     let out = options.out.as_deref();
-    let mut results = vec![of(options, first, &piped, out, &mut watches[0])?];
+    let mut results = vec![world::simulate(
+        options,
+        first,
+        &piped,
+        out,
+        &mut watches[0],
+    )?];
     if let Some(other) = other {
         watches.push(watch());
-        results.push(of(options, other, &piped, None, &mut watches[1])?);
+        results.push(world::simulate(
+            options,
+            other,
+            &piped,
+            None,
+            &mut watches[1],
+        )?);
     }
     let check = |((report, flows, _), watch): (&Simulated, &Watch<'_>)| {
         let outcomes = expected
@@ -336,180 +165,5 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let text = format!("{failed} of {all} expectations failed");
             Err(Failure::new(Exit::Warnings, text))
         }
-    }
-}
-
-/// Result of a simulation.
-type Simulated = (Report, Vec<FlowReport>, Outside);
-
-/// Simulates a policy. What leaves is written to `out`.
-fn of(
-    options: &Options,
-    policy: Policy,
-    piped: &Option<Arc<[u8]>>,
-    out: Option<&Path>,
-    watch: &mut Watch<'_>,
-) -> Result<Simulated, Failure> {
-    let failed =
-        |what: &str, error: &dyn std::error::Error| Failure::because(Exit::Failure, what, error);
-    let pool = Pool::new(PoolConfig {
-        buffers: options.buffers as usize,
-        buffer_size: 2048,
-    })
-    .map_err(|error| failed("cannot have so many buffers", &error))?;
-    let env = policy.env(options.seed, &pool);
-    let link = SimLink {
-        rate: options.link,
-        ..SimLink::default()
-    };
-    let simulator = simulator(options, policy.tree, &env, link)
-        .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;
-    let mut capture = match &options.pcap {
-        Some(path) => Some(CaptureReader::open(path, piped.clone())?),
-        None => None,
-    };
-    let base = capture.as_ref().map_or(0, CaptureReader::base);
-    let snaplen = capture.as_ref().map_or(65_535, CaptureReader::snaplen);
-    let mut out = match out {
-        Some(path) => Some(CaptureWriter::create(path, base, snaplen)?),
-        None => None,
-    };
-    let mut depart = |time: Time, packet: &Packet| match &mut out {
-        Some(out) => out.write(time, packet),
-        None => Ok(()),
-    };
-    let mut world = World::new(simulator, &pool);
-    senders(options, &mut world)?;
-    watch.begin(&mut world);
-    let mut outside = Outside::default();
-    while let Some(capture) = &mut capture {
-        let Some(time) = capture.next_time()? else {
-            break;
-        };
-        // Of what happens at the same time the capture's packets come before senders'.
-        while world.due().is_some_and(|next| next < time) {
-            world.step(&mut depart)?;
-            watch.look(&mut world);
-        }
-        if let Some(mut packet) = capture.take(&pool, &mut outside) {
-            if options.tos_priority {
-                prioritize(&mut packet);
-            }
-            world.arrive(packet, time, &mut depart)?;
-        }
-    }
-    while world.due().is_some() {
-        world.step(&mut depart)?;
-        watch.look(&mut world);
-    }
-    watch.end(&mut world);
-    outside.no_buffer += world.no_buffer;
-    let (report, flows) = world.finish(&mut depart)?;
-    if let Some(out) = out {
-        out.finish()?;
-    }
-    Ok((report, flows, outside))
-}
-
-/// The tree, on as many CPUs as it is to have.
-fn simulator(
-    options: &Options,
-    spec: TreeSpec,
-    env: &QdiscEnv,
-    link: SimLink,
-) -> Result<Simulator, SpecError> {
-    let Some(count) = options.cpus else {
-        return Ok(Simulator::new(Tree::build(spec, env)?, link));
-    };
-    let cpus = Cpus {
-        count: count.into(),
-        stall: options.stall.unwrap_or(0),
-        skew: options.skew,
-        seed: options.seed.unwrap_or(1),
-    };
-    let simulator = Simulator::parallel(spec, cpus, env, link)?;
-    if simulator.cpus() < cpus.count {
-        note(format_args!(
-            "this tree has {} instances at most: so many CPUs send",
-            simulator.cpus()
-        ));
-    }
-    Ok(simulator)
-}
-
-/// Adds what is to be generated.
-fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
-    let wrong = |error: softnet_tc::sim::FlowError| {
-        Failure::because(Exit::Config, "cannot generate a flow", &error)
-    };
-    let mut taken = Senders::default();
-    for (place, generated) in options.generate.iter().enumerate() {
-        let Generated {
-            name,
-            flow,
-            tcp,
-            has_port,
-            echo,
-        } = generated;
-        let mut flow = flow.clone();
-        if let Some(seed) = options.seed {
-            flow.seed = seed.wrapping_add(place as u64);
-        }
-        let alike = |why: String| {
-            let text = format!("--generate, number {}: {why}", place + 1);
-            Failure::new(Exit::Config, text)
-        };
-        let Some(tcp) = tcp else {
-            let free = match name.is_empty() && !has_port {
-                true => taken.take_nameless(&mut flow),
-                false => taken.take(&mut flow, false, *has_port),
-            };
-            free.map_err(alike)?;
-            let added = match echo {
-                Some(rtt) => world.add_pings(name, flow, *rtt),
-                None => world.add_flow(name, flow),
-            };
-            added.map_err(wrong)?;
-            continue;
-        };
-        for number in 0..tcp.count {
-            taken.take(&mut flow, true, *has_port).map_err(alike)?;
-            let connection = Connection {
-                algorithm: tcp.algorithm,
-                ecn: tcp.ecn,
-                rtt: tcp.rtt,
-                start: flow.start,
-                duration: flow.duration,
-                bytes: tcp.bytes,
-                receive_window: tcp.receive_window,
-                pages: tcp.pages,
-                flow: Flow {
-                    // Each has pages of its own.
-                    seed: flow.seed.wrapping_add(u64::from(number) << 32),
-                    ..flow.clone()
-                },
-            };
-            let name = generated.shown_name();
-            world.add_connection(name, connection).map_err(wrong)?;
-            if *has_port {
-                flow.source.1 = flow.source.1.wrapping_add(1);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Linux's `rt_tos2priority`: low delay is interactive (6), with high throughput as well
-/// interactive bulk (4), high throughput alone is bulk (2).
-fn prioritize(packet: &mut Packet) {
-    let Ok(headers) = packet.parse() else { return };
-    if headers.network == Network::V4 {
-        let priority = match headers.traffic_class & 0x18 {
-            0x00 => 0,
-            0x08 => 2,
-            0x10 => 6,
-            _ => 4,
-        };
-        packet.set_priority(priority);
     }
 }

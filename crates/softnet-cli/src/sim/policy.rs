@@ -7,10 +7,10 @@ use std::path::Path;
 use softnet::mem::Pool;
 use softnet_engine::{PortSpec, Settings};
 use softnet_io::DeviceSpec;
-use softnet_tc::{FilterOp, Handle, HookFilters, QdiscEnv, TreeSpec};
+use softnet_tc::{DefaultQdisc, FilterOp, Handle, HookFilters, QdiscEnv, TreeSpec};
 
-use super::{Expectation, Options, script};
-use crate::config;
+use super::{Options, script};
+use crate::config::{self, Expectation};
 use crate::failure::{Exit, Failure};
 use crate::report::note;
 
@@ -19,6 +19,7 @@ pub(super) struct Policy {
     pub tree: TreeSpec,
     pub mtu: u32,
     pub tx_queue_len: u32,
+    pub default_qdisc: DefaultQdisc,
 }
 
 /// Seed of what is random in qdiscs, where none is given.
@@ -30,6 +31,7 @@ impl Policy {
         QdiscEnv {
             mtu: self.mtu,
             txqueuelen: self.tx_queue_len,
+            default_qdisc: self.default_qdisc,
             // Another sequence than that of flows with this seed.
             seed: !seed.unwrap_or(SEED).rotate_left(32),
             ..QdiscEnv::new(pool)
@@ -93,6 +95,7 @@ fn of_tree(path: &Path) -> Result<Policy, Failure> {
         tree: spec.into(),
         mtu,
         tx_queue_len,
+        default_qdisc: DefaultQdisc::default(),
     })
 }
 
@@ -117,7 +120,7 @@ fn of_port(
     let mut ports = file.links.ports.into_iter();
     let port = ports.find(|port| port.settings.name == name);
     let port = port.ok_or_else(|| config(format!("{}: there is no port {name:?}", file.file)))?;
-    let not_simulated = not_simulated(&port);
+    let not_simulated = not_simulated(&port, options.cpus.is_some());
     if !not_simulated.is_empty() {
         note(format_args!(
             "{}: warning: of port {name:?} this is not simulated: {}",
@@ -129,6 +132,7 @@ fn of_port(
         tree: port.qdisc.into(),
         mtu: port.settings.mtu,
         tx_queue_len: port.settings.tx_queue_len,
+        default_qdisc: file.settings.default_qdisc,
     })
 }
 
@@ -137,11 +141,14 @@ fn missing(option: &str, path: &Path) -> Failure {
     Failure::new(Exit::Config, text)
 }
 
-/// Keys of a port that change what its tree does, and that one queue alone does not have.
-fn not_simulated(port: &PortSpec<DeviceSpec>) -> Vec<&'static str> {
+/// Keys of a port that change what its tree does, and that the simulated queues do not have.
+fn not_simulated(port: &PortSpec<DeviceSpec>, has_cpus: bool) -> Vec<&'static str> {
     let options = &port.options;
     let keys = [
-        (options.parallel, "parallel (the tree has one instance)"),
+        (
+            options.parallel && !has_cpus,
+            "parallel (the tree has one instance; --cpus N has it on N)",
+        ),
         (
             options.rate_group.is_some(),
             "rate_group (no other port shares it, and it has no limit)",

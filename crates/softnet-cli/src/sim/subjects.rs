@@ -3,9 +3,9 @@
 use softnet::mem::{Pool, PoolConfig};
 use softnet_tc::{Handle, Tree};
 
+use super::Options;
 use super::policy::Policy;
-use super::{Expectation, Options};
-use crate::config::nearest;
+use crate::config::{Expectation, nearest};
 use crate::failure::{Exit, Failure};
 
 /// Refuses expectations of classes and flows that do not exist.
@@ -30,7 +30,7 @@ pub(super) fn check(
     let mut names = vec!["root".to_owned()];
     names.extend(port.cloned());
     names.extend(options.generate.iter().map(|of| of.shown_name().to_owned()));
-    for subject in expected.iter().map(Expectation::subject) {
+    for subject in expected.iter().map(|of| of.subject.as_str()) {
         let handle = subject.parse::<Handle>().ok();
         let is_known = handle.is_some_and(|handle| handles.contains(&handle));
         if is_known || names.iter().any(|name| name == subject) {

@@ -3,9 +3,10 @@
 use serde_json::Value;
 use softnet_tc::sim::{Story, Window, World};
 
-use super::expect::{Broken, Expectation, WINDOW};
+use super::expect::{Broken, WINDOW};
 use super::explain;
 use super::series::Series;
+use crate::config::Expectation;
 
 /// State of those who watch.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use softnet::qdisc::QdiscStats;
 use softnet::time::{Clock, Time};
 use softnet_tc::{
-    ClassStats, DeviceTree, FilterSpec, FilterStats, Handle, Live, QdiscSpec, SpecError, TreeSpec,
+    ClassStats, DeviceTree, FilterSpec, FilterStats, FlowStats, Handle, Live, QdiscSpec,
+    SpecError, TreeSpec,
 };
 
 use super::devices::Devices;
@@ -124,6 +125,23 @@ impl<D: Devices> Engine<D> {
         let state = self.state();
         let port = state.port(index)?;
         Ok(f(&port.tree, &port.queue_stats()))
+    }
+
+    /// Flows of an `fq_codel` in the tree of a port, as [`Live::flows`] has them. Takes queues from
+    /// their owners for a moment.
+    ///
+    /// # Errors
+    /// If there is no such port or qdisc.
+    pub fn flows(
+        &self,
+        index: u32,
+        from: Handle,
+        most: usize,
+    ) -> Result<Vec<(Handle, FlowStats)>, EngineError> {
+        let mut state = self.control()?;
+        let clock = state.clock.clone();
+        let port = state.port_mut(index)?;
+        Ok(port.tree.on((&*port.device, &clock)).flows(from, most)?)
     }
 
     /// A port's qdiscs and classes, each before those below it; none if there is no such port.

@@ -128,3 +128,15 @@ pub(super) fn put(
         out.put_bytes(TCA_XSTATS, app);
     }
 }
+
+/// Puts the statistics of a flow that is shown as a class: what waits there, and `app`.
+pub(super) fn put_flow(stats: &QdiscStats, app: &App, out: &mut Message<'_>) {
+    let mut old = Old::default();
+    out.nest(TCA_STATS2, |out| {
+        let queue = Queue::put(stats, out);
+        out.put_bytes(TCA_STATS_APP, app.bytes());
+        (old.qlen, old.backlog) = (queue.qlen, queue.backlog);
+    });
+    out.put(TCA_STATS, &old);
+    out.put_bytes(TCA_XSTATS, app.bytes());
+}

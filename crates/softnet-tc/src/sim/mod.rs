@@ -14,6 +14,7 @@ mod instances;
 mod report;
 mod shares;
 mod simulator;
+mod stories;
 mod story;
 pub mod tcp;
 mod times;

@@ -10,7 +10,8 @@ use softnet::time::Time;
 use super::classes::{Classes, Span};
 use super::instances::{Cpus, Instances};
 use super::report::{ClassReport, Report};
-use super::story::{Before, Story};
+use super::stories::Stories;
+use super::story::Story;
 use super::{SimLink, flow_hash, is_marked};
 use crate::filter::{Classified, Filters};
 use crate::handle::Handle;
@@ -41,9 +42,7 @@ pub struct Simulator {
     /// [Ports](Packet::port) of packets that were dropped, for whoever tells flows apart by them.
     pub(super) lost: Vec<u16>,
     pub(super) keeps_lost: bool,
-    /// Arrivals until the one whose story is told; none if that has come, or none is.
-    untold: Option<u64>,
-    story: Option<Box<Story>>,
+    stories: Stories,
 }
 
 impl Simulator {
@@ -82,8 +81,7 @@ impl Simulator {
             opened: BTreeMap::new(),
             lost: Vec::new(),
             keeps_lost: false,
-            untold: None,
-            story: None,
+            stories: Stories::default(),
         }
     }
 
@@ -110,12 +108,24 @@ impl Simulator {
 
     /// Tells the story of the packet that arrives as the `number`th from now on.
     pub fn tell(&mut self, number: u64) {
-        (self.untold, self.story) = (number.checked_sub(1), None);
+        self.stories.ask(number);
     }
 
     /// The story, as far as it has come.
     pub fn story(&self) -> Option<&Story> {
-        self.story.as_deref()
+        self.stories.kept()
+    }
+
+    /// Tells the stories of all packets that arrive from now on; see
+    /// [`take_stories`](Simulator::take_stories).
+    pub fn tell_all(&mut self) {
+        self.stories.all = true;
+    }
+
+    /// The stories of the packets that left since they were taken, in the order of departures:
+    /// none of what did not arrive as it left, such as a copy or a segment.
+    pub fn take_stories(&mut self) -> Vec<Option<Story>> {
+        std::mem::take(&mut self.stories.left)
     }
 
     /// Looks at the tree again if somebody may have changed it.
@@ -151,24 +161,13 @@ impl Simulator {
         }
         self.refresh();
         let cpu = self.tree.cpu_of(&packet);
-        let told = match &mut self.untold {
-            None => None,
-            Some(0) => {
-                self.untold = None;
-                self.story = Some(Box::new(Story::new(&packet, self.now)));
-                Some(Before::of(&self.tree))
-            }
-            Some(more) => {
-                *more -= 1;
-                None
-            }
-        };
+        let told = self.stories.arrived(&packet, self.now, &self.tree);
         if let Some(packet) = self.hook(packet) {
             let mut list = PacketList::from(packet);
             self.tree.at(cpu).enqueue(&mut list, self.cx.at(self.now));
         }
-        if let (Some(before), Some(story)) = (told, &mut self.story) {
-            story.enqueued(&self.tree, &before);
+        if let Some(before) = told {
+            self.stories.enqueued(before, &self.tree);
         }
         self.settle();
         self.reinject(cpu);
@@ -260,9 +259,7 @@ impl Simulator {
             for packet in &out {
                 let is_marked = is_marked(packet);
                 let class = (self.classes).left(&self.tree, packet, is_marked, self.now);
-                if let Some(story) = &mut self.story {
-                    story.left(packet, class, self.now);
-                }
+                self.stories.left(packet, class, self.now);
             }
             let again = self.reinject(cpu);
             for packet in out {
@@ -292,12 +289,11 @@ impl Simulator {
     fn pass_to(&mut self, time: Time) {
         let from = self.now;
         self.now = self.now.max(time);
-        if let Some(story) = &mut self.story {
+        if !self.stories.is_idle() {
             // The link is free from then on, if it was not.
             let sending = self.free.min(self.now).since(from).as_nanos() as u64;
             let all = self.now.since(from).as_nanos() as u64;
-            story.waited(sending, true);
-            story.waited(all - sending, false);
+            self.stories.waited(sending, all - sending);
         }
     }
 
@@ -333,9 +329,7 @@ impl Simulator {
             return;
         }
         self.classes.dropped(&self.tree, &self.cx.dropped);
-        if let Some(story) = &mut self.story {
-            story.dropped(&self.cx.dropped, self.now);
-        }
+        self.stories.dropped(&self.cx.dropped, self.now);
         if self.keeps_lost {
             let ports = self.cx.dropped.packets().iter().map(Packet::port);
             self.lost.extend(ports);

@@ -3,9 +3,10 @@
 //! does nothing for it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use softnet::mem::Packet;
-use softnet::stats::{DropReason, Dropped};
+use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::instances::Instances;
@@ -19,7 +20,7 @@ const SNAP: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The filter.
-    pub filter: FilterSpec,
+    pub filter: Arc<FilterSpec>,
     /// It matched.
     pub matched: bool,
 }
@@ -27,7 +28,8 @@ pub struct Look {
 /// End of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is in the tree; at the end it was segmented, or sent elsewhere.
+    /// It is in the tree; at the end it was segmented, or sent elsewhere. What passed it and what
+    /// it waited for is not known then.
     Waits,
     /// It left the tree.
     Left(Time),
@@ -38,6 +40,8 @@ pub enum Fate {
 /// Story of a packet.
 #[derive(Clone, Debug)]
 pub struct Story {
+    /// Place among all arrivals, from 1.
+    pub number: u64,
     /// First bytes of the frame as it came.
     pub start: Vec<u8>,
     /// Length of the frame.
@@ -58,8 +62,6 @@ pub struct Story {
     pub held: u64,
     /// End of it.
     pub fate: Fate,
-    /// Place of its data while it waits.
-    address: usize,
 }
 
 /// Numbers before a packet comes.
@@ -71,14 +73,20 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn of(tree: &Instances) -> Before {
+    /// The numbers as they are; `filters` are those of the tree, which are kept up to date.
+    pub(super) fn of(tree: &Instances, filters: &mut Vec<Arc<FilterSpec>>) -> Before {
+        let mut matched = Vec::with_capacity(filters.len());
+        for (place, (filter, stats)) in tree.tree().filters().enumerate() {
+            if filters.get(place).is_none_or(|known| **known != *filter) {
+                filters.truncate(place);
+                filters.push(Arc::new(filter.clone()));
+            }
+            matched.push(stats.matched);
+        }
+        filters.truncate(matched.len());
         let classes = tree.classes().into_iter();
         Before {
-            matched: tree
-                .tree()
-                .filters()
-                .map(|(_, stats)| stats.matched)
-                .collect(),
+            matched,
             classes: classes
                 .map(|of| (of.class, (of.stats.qlen, of.stats.drops)))
                 .collect(),
@@ -87,9 +95,10 @@ impl Before {
 }
 
 impl Story {
-    pub(super) fn new(packet: &Packet, now: Time) -> Story {
+    pub(super) fn new(packet: &Packet, number: u64, now: Time) -> Story {
         let data = packet.data();
         Story {
+            number,
             start: data[..data.len().min(SNAP)].to_vec(),
             len: packet.len(),
             arrived: now,
@@ -100,12 +109,16 @@ impl Story {
             link: 0,
             held: 0,
             fate: Fate::Waits,
-            address: data.as_ptr().addr(),
         }
     }
 
-    /// The packet is enqueued; it may have been dropped.
-    pub(super) fn enqueued(&mut self, tree: &Instances, before: &Before) {
+    /// The packet is enqueued; it may have been dropped. `filters` are those of the tree.
+    pub(super) fn enqueued(
+        &mut self,
+        tree: &Instances,
+        before: &Before,
+        filters: &[Arc<FilterSpec>],
+    ) {
         let was = |class: Handle| before.classes.get(&class).copied().unwrap_or_default();
         // Each class comes before those below it.
         for of in tree.classes() {
@@ -131,8 +144,9 @@ impl Story {
         }
         // Where one has matched, those behind it are not asked any more.
         let mut decided = Vec::new();
-        for ((filter, stats), before) in tree.tree().filters().zip(&before.matched) {
-            let matched = stats.matched > *before;
+        let counted = tree.tree().filters().map(|(_, stats)| stats.matched);
+        for ((filter, count), before) in filters.iter().zip(counted).zip(&before.matched) {
+            let matched = count > *before;
             let list = (filter.parent, filter.chain);
             let is_asked = filter.chain == 0 && asked.contains(&Some(filter.parent));
             if matched || (is_asked && !decided.contains(&list)) {
@@ -141,43 +155,6 @@ impl Story {
             }
             if matched {
                 decided.push(list);
-            }
-        }
-    }
-
-    fn is(&self, packet: &Packet) -> bool {
-        packet.data().as_ptr().addr() == self.address
-    }
-
-    /// A packet of a class leaves.
-    pub(super) fn left(&mut self, packet: &Packet, class: Handle, now: Time) {
-        if self.fate != Fate::Waits {
-            return;
-        }
-        if self.is(packet) {
-            self.fate = Fate::Left(now);
-            return;
-        }
-        let (frames, bytes) = self.passed.entry(class).or_default();
-        *frames += 1;
-        *bytes += packet.wire_len();
-    }
-
-    /// Packets are dropped.
-    pub(super) fn dropped(&mut self, dropped: &Dropped, now: Time) {
-        if self.fate == Fate::Waits && dropped.packets().iter().any(|packet| self.is(packet)) {
-            let counts = DropReason::ALL.iter().zip(dropped.counts());
-            let reasons = counts.filter(|(_, n)| **n != 0).map(|(&reason, _)| reason);
-            self.fate = Fate::Dropped(now, reasons.collect());
-        }
-    }
-
-    /// Time passes in which nothing leaves.
-    pub(super) fn waited(&mut self, nanos: u64, is_link: bool) {
-        if self.fate == Fate::Waits {
-            match is_link {
-                true => self.link += nanos,
-                false => self.held += nanos,
             }
         }
     }

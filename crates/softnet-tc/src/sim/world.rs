@@ -5,6 +5,11 @@
 //! capture arrive. Everything that happens has a time and a number: the order is the same on every
 //! run.
 
+mod connections;
+mod pages;
+
+pub use connections::Connection;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::net::IpAddr;
@@ -13,37 +18,13 @@ use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
 use softnet::wire::network_offset;
 
-use super::flow::{Arrivals, Flow, FlowError, Random};
+use super::flow::{Arrivals, Flow, FlowError};
 use super::flows::{FlowReport, Seen};
 use super::frame::Template;
 use super::report::Report;
-use super::tcp::{Acknowledgment, Algorithm, MSS, RECEIVE_WINDOW, Receiver, Sender};
 use super::windows::Windows;
 use super::{Simulator, flow, is_marked};
-
-/// A connection to simulate.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Connection {
-    /// Congestion control of the sender.
-    pub algorithm: Algorithm,
-    /// The sender and the receiver use ECN (RFC 3168); with [`Algorithm::Dctcp`] its packets ask
-    /// for L4S (ECT(1), RFC 9331).
-    pub ecn: bool,
-    /// Round-trip time without queues, ns.
-    pub rtt: u64,
-    /// When it begins.
-    pub start: Time,
-    /// Time for which it sends, ns.
-    pub duration: u64,
-    /// Bytes that it sends at most.
-    pub bytes: Option<u64>,
-    /// Bytes that the receiver has room for; as much as Linux grows to if none are given.
-    pub receive_window: Option<u64>,
-    /// Pages are sent, with pauses in between.
-    pub pages: bool,
-    /// Addresses, ports and marks of its packets. Rate, size and pattern have no meaning.
-    pub flow: Flow,
-}
+use connections::{Event, Tcp};
 
 /// Key that tells flows apart: addresses, ports, protocol.
 type Key = (IpAddr, IpAddr, u16, u16, u8);
@@ -55,52 +36,6 @@ struct Udp {
     /// Length of the frame that is due.
     len: u16,
     seen: usize,
-}
-
-#[derive(Debug)]
-struct Tcp {
-    connection: Connection,
-    template: Template,
-    sender: Sender,
-    receiver: Receiver,
-    /// Segments that there are to send in all.
-    all: u64,
-    seen: usize,
-    /// Times for which an event of the kind is in the heap.
-    timer: Option<Time>,
-    pace: Option<Time>,
-    pages: Option<Pages>,
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Start(usize),
-    End(usize),
-    /// A segment reaches its receiver, with a mark or not.
-    Segment(usize, u64, bool),
-    /// The receiver has waited long enough.
-    Delayed(usize),
-    Acknowledged(usize, Acknowledgment),
-    Timeout(usize),
-    Paced(usize),
-    /// Somebody asks for a page.
-    Request(usize),
-}
-
-/// Pages: from 12 KiB to 10 MiB by a Pareto distribution of shape 1.2, some 56 KiB on average; an
-/// exponential pause between them, of two seconds on average.
-#[derive(Debug)]
-struct Pages(Random);
-
-impl Pages {
-    fn segments(&mut self) -> u64 {
-        let bytes = 12_288.0 * self.0.uniform().powf(-1.0 / 1.2);
-        (bytes.min(10_485_760.0) as u64).div_ceil(MSS)
-    }
-
-    fn pause(&mut self) -> u64 {
-        (2e9 * self.0.exponential()) as u64
-    }
 }
 
 /// A packet of a flow that left.
@@ -154,18 +89,6 @@ impl World {
             count: 0,
             departed: Vec::new(),
             no_buffer: 0,
-        }
-    }
-
-    /// Takes over what senders have counted.
-    pub(super) fn collect(&mut self) {
-        for tcp in &mut self.tcp {
-            let (seen, stats) = (&mut self.seen[tcp.seen], &mut tcp.sender.stats);
-            seen.now.rtts.merge(&stats.rtts);
-            stats.rtts.clear();
-            seen.now.again += std::mem::take(&mut stats.again);
-            let all = tcp.connection.bytes.map(|_| tcp.all);
-            seen.is_done = all.is_some_and(|all| tcp.sender.acknowledged_up_to() >= all);
         }
     }
 
@@ -231,61 +154,6 @@ impl World {
             udp.len = len;
             self.arrivals.push(Reverse((time, index)));
         }
-    }
-
-    /// Adds a connection.
-    ///
-    /// # Errors
-    /// If its addresses or marks make no sense, or it cannot be told from another.
-    pub fn add_connection(&mut self, name: &str, connection: Connection) -> Result<(), FlowError> {
-        // Rate and size are not its own.
-        Flow {
-            rate: 1,
-            size: 1514..=1514,
-            ..connection.flow.clone()
-        }
-        .arrivals()?;
-        let of = Flow {
-            start: connection.start,
-            duration: connection.duration,
-            ..connection.flow.clone()
-        };
-        let index = self.tcp.len();
-        let ecn = match (connection.ecn, connection.algorithm) {
-            (false, _) => 0,
-            (true, Algorithm::Dctcp) => 1,
-            (true, _) => 2,
-        };
-        let template = Template::segments(&of, ecn).ok_or(FlowError::Family)?;
-        let seen = self.watch(name, &of, flow::TCP, Some(index))?;
-        let all = match (connection.pages, connection.bytes) {
-            // The first request is a part of a pause late.
-            (true, _) => 0,
-            (false, Some(bytes)) => bytes.div_ceil(MSS),
-            (false, None) => u64::MAX,
-        };
-        let mut pages = (connection.pages).then_some(Pages(Random(connection.flow.seed)));
-        let (first, event) = match &mut pages {
-            Some(pages) => (pages.pause() / 4, Event::Request(index)),
-            None => (0, Event::Start(index)),
-        };
-        self.at(connection.start.plus_nanos(first), event);
-        let end = connection.start.plus_nanos(connection.duration);
-        self.at(end, Event::End(index));
-        let mut sender = Sender::new(connection.algorithm, all, connection.ecn);
-        sender.set_receive_window(connection.receive_window.unwrap_or(RECEIVE_WINDOW));
-        self.tcp.push(Tcp {
-            sender,
-            connection,
-            template,
-            receiver: Receiver::default(),
-            all,
-            seen,
-            timer: None,
-            pace: None,
-            pages,
-        });
-        Ok(())
     }
 
     fn at(&mut self, time: Time, event: Event) {
@@ -424,109 +292,6 @@ impl World {
             let number = u64::from(left.number);
             self.at(arrives, Event::Segment(index, number, left.is_marked));
         }
-    }
-
-    fn happen<E>(
-        &mut self,
-        now: Time,
-        event: Event,
-        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
-    ) -> Result<(), E> {
-        match event {
-            Event::Start(index) => self.transmit(index, now, depart),
-            Event::End(index) => {
-                self.tcp[index].sender.end();
-                Ok(())
-            }
-            Event::Segment(index, number, is_marked) => {
-                let tcp = &mut self.tcp[index];
-                let before = tcp.receiver.due();
-                let told = tcp.receiver.arrived(now, number, is_marked);
-                let half = tcp.connection.rtt - tcp.connection.rtt / 2;
-                let due = tcp.receiver.due().filter(|_| tcp.receiver.due() != before);
-                if let Some(told) = told {
-                    self.at(now.plus_nanos(half), Event::Acknowledged(index, told));
-                }
-                if let Some(due) = due {
-                    self.at(due, Event::Delayed(index));
-                }
-                Ok(())
-            }
-            Event::Delayed(index) => {
-                let tcp = &mut self.tcp[index];
-                if tcp.receiver.due().is_some_and(|due| due <= now)
-                    && let Some(told) = tcp.receiver.acknowledge()
-                {
-                    let half = tcp.connection.rtt - tcp.connection.rtt / 2;
-                    self.at(now.plus_nanos(half), Event::Acknowledged(index, told));
-                }
-                Ok(())
-            }
-            Event::Acknowledged(index, (numbers, marked)) => {
-                let tcp = &mut self.tcp[index];
-                let was_idle = tcp.sender.is_idle();
-                tcp.sender.acknowledged(now, &numbers, marked);
-                let is_read = !was_idle && tcp.sender.is_idle();
-                if let Some(pages) = tcp.pages.as_mut().filter(|_| is_read) {
-                    let at = now.plus_nanos(pages.pause());
-                    self.at(at, Event::Request(index));
-                }
-                self.transmit(index, now, depart)
-            }
-            Event::Request(index) => {
-                let tcp = &mut self.tcp[index];
-                let end = tcp.connection.start.plus_nanos(tcp.connection.duration);
-                if let Some(pages) = tcp.pages.as_mut().filter(|_| now < end) {
-                    tcp.sender.more(pages.segments());
-                }
-                self.transmit(index, now, depart)
-            }
-            Event::Timeout(index) => {
-                let tcp = &mut self.tcp[index];
-                tcp.timer = None;
-                if tcp.sender.timeout_at().is_some_and(|at| at <= now) {
-                    tcp.sender.timed_out();
-                }
-                self.transmit(index, now, depart)
-            }
-            Event::Paced(index) => {
-                self.tcp[index].pace = None;
-                self.transmit(index, now, depart)
-            }
-        }
-    }
-
-    /// A sender sends what it may.
-    fn transmit<E>(
-        &mut self,
-        index: usize,
-        now: Time,
-        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
-    ) -> Result<(), E> {
-        while let Some(number) = self.tcp[index].sender.send(now) {
-            let tcp = &self.tcp[index];
-            let packet = tcp.template.segment(number as u32, &self.pool);
-            let seen = tcp.seen;
-            self.seen[seen].now.sent += 1;
-            match packet {
-                Some(packet) => self.send(packet, seen, now, depart)?,
-                None => self.no_buffer += 1,
-            }
-        }
-        let tcp = &mut self.tcp[index];
-        let pace = tcp.sender.paced_at().filter(|&at| at > now);
-        if let Some(at) = pace.filter(|_| tcp.pace.is_none()) {
-            tcp.pace = Some(at);
-            self.at(at, Event::Paced(index));
-        }
-        let tcp = &mut self.tcp[index];
-        if tcp.timer.is_none()
-            && let Some(at) = tcp.sender.timeout_at()
-        {
-            tcp.timer = Some(at);
-            self.at(at.max(now), Event::Timeout(index));
-        }
-        Ok(())
     }
 
     /// Lets everything leave that ever will, and says what happened: of the tree, and of each flow

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use softnet::mem::PoolConfig;
 
 use super::super::report::ClassReport;
+use super::super::tcp::Algorithm;
 use super::super::{Pattern, SimLink, Window};
 use super::*;
 use crate::qdisc::{FqCodelSpec, QdiscEnv, QdiscSpec};
