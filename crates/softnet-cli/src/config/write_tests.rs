@@ -646,6 +646,7 @@ fn filter() -> impl Strategy<Value = FilterSpec> {
         "skbedit mark 3/0xf0 priority 1:2",
         "mirred egress redirect dev a",
         "police rate 1mbit burst 10k conform-exceed drop/pipe",
+        "police avrate 1mbit estimator 1s 8s",
         "vlan push id 5",
         "csum ip4h tcp pipe",
         "pedit ex munge ip offset 8 set 0x3f000000/0xffffff",

@@ -433,6 +433,12 @@ fn rates_are_sampled() {
     gone.unwrap();
     assert_eq!(engine.sample_rates(), None);
     assert_eq!(rate(&engine), None);
+    // Those of actions as well.
+    let police: softnet_tc::ActionSpec = "police avrate 1mbit estimator 500ms 2s".parse().unwrap();
+    let period = police.estimator.map(EstimatorSpec::period);
+    let action = engine.actions(|table, now| table.add(police, true, now));
+    assert_eq!(action.unwrap().rate(), Some(Rate::default()));
+    assert_eq!(engine.sample_rates(), period);
 }
 
 /// Ports of a bridge have the smallest numbers that are free.

@@ -164,12 +164,14 @@ impl<D: Devices> Engine<D> {
         port.map_or_else(|_| Vec::new(), |port| port.filters())
     }
 
-    /// Samples what is estimated and due, of all ports; see [`DeviceTree::sample_rates`]. Returns
-    /// how long it is until the next is due; `None` if nothing is estimated.
+    /// Samples what is estimated and due, of all ports and of actions; see
+    /// [`DeviceTree::sample_rates`] and
+    /// [`ActionTable::sample_rates`](softnet_tc::ActionTable::sample_rates). Returns how long it is
+    /// until the next is due; `None` if nothing is estimated.
     pub fn sample_rates(&self) -> Option<Duration> {
         let mut state = self.state();
         let now = state.clock.now();
-        let mut next = None;
+        let mut next = state.actions.sample_rates(now);
         for port in state.ports.iter_mut().flatten() {
             if port.tree.rates_due().is_some() {
                 let queues = port.queue_stats();

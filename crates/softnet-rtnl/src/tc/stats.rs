@@ -79,9 +79,12 @@ impl Queue {
     }
 }
 
-/// Puts what an action has counted (`tcf_action_copy_stats`).
-pub(super) fn put_counts(stats: &QdiscStats, out: &mut Message<'_>) {
+/// Puts what an action has counted, and its rate if that is estimated (`tcf_action_copy_stats`).
+pub(super) fn put_counts(stats: &QdiscStats, rate: Option<Rate>, out: &mut Message<'_>) {
     Basic::put(stats, out);
+    if let Some(rate) = rate {
+        extras::put_rate(&rate, out);
+    }
     Queue::put(stats, out);
 }
 
