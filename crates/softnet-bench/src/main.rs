@@ -35,6 +35,7 @@ mod options;
 mod peers;
 mod qdiscs;
 mod report;
+mod sim_check;
 mod speed;
 mod switch;
 mod switches;

@@ -289,4 +289,15 @@ impl Directory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Writes a file of this name there; its path.
+    ///
+    /// # Errors
+    /// [`TestbedError::Io`] if it cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, TestbedError> {
+        let path = self.path.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| TestbedError::io(format!("writing {}", path.display()), e))?;
+        Ok(path)
+    }
 }

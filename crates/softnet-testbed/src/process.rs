@@ -4,6 +4,7 @@
 //! cannot kill a stranger that got its number. Each child leads a process group, so that its own
 //! children (nginx has some) end with it.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -31,6 +32,14 @@ impl Process {
     /// Starts a daemon. Its standard output goes nowhere, its standard error to ours.
     pub fn start(command: &mut Command) -> Result<Process, TestbedError> {
         Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))
+    }
+
+    /// Starts a daemon. What it writes to either output goes to this file.
+    pub fn start_into(command: &mut Command, file: File) -> Result<Process, TestbedError> {
+        let said = file
+            .try_clone()
+            .map_err(|e| TestbedError::io("sharing a file", e))?;
+        Process::spawn(command.stdin(Stdio::null()).stdout(file).stderr(said))
     }
 
     fn spawn(command: &mut Command) -> Result<Process, TestbedError> {
@@ -329,6 +338,21 @@ mod tests {
         let pid = daemon.pid;
         drop(daemon);
         assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn both_outputs_of_a_daemon_go_to_its_file() {
+        let directory = crate::hosts::Directory::private().expect("a directory");
+        let path = directory.path().join("said");
+        let file = File::create(&path).expect("a file");
+        let mut talk = Command::new("sh");
+        talk.args(["-c", "echo one; echo two >&2"]);
+        let daemon = Process::start_into(&mut talk, file).expect("sh is everywhere");
+        while !daemon.ended() {
+            std::thread::yield_now();
+        }
+        let said = std::fs::read_to_string(&path);
+        assert_eq!(said.ok().as_deref(), Some("one\ntwo\n"));
     }
 
     #[test]

@@ -44,9 +44,8 @@ impl Veth {
         a.ip("link set a0 txqueuelen 1000 up")?;
         b.ip("link set b0 up")?;
         a.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev a0")?;
-        let file = topology.directory.path().join("tc");
-        std::fs::write(&file, commands.join("\n") + "\n")
-            .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+        let commands = commands.join("\n") + "\n";
+        let file = topology.directory.write("tc", &commands)?;
         // A kernel without the qdisc says so here.
         a.tc(&format!("-batch {}", file.display()))
             .map_err(|e| BenchError::Unavailable(e.to_string()))?;
