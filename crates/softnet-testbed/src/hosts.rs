@@ -10,6 +10,7 @@ use softnet_io::{InterfaceAddress, LinkError, Links};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::TestbedError;
+use crate::files;
 use crate::in_process::InProcess;
 use crate::place::Place;
 use crate::process::{self, Process};
@@ -296,8 +297,7 @@ impl Directory {
     /// [`TestbedError::Io`] if it cannot be written.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, TestbedError> {
         let path = self.path.join(name);
-        std::fs::write(&path, text)
-            .map_err(|e| TestbedError::io(format!("writing {}", path.display()), e))?;
+        files::write(&path, text)?;
         Ok(path)
     }
 }

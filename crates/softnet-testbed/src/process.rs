@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::TestbedError;
+use crate::files;
 
 /// Time that a daemon gets to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -34,11 +36,11 @@ impl Process {
         Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))
     }
 
-    /// Starts a daemon. What it writes to either output goes to this file.
-    pub fn start_into(command: &mut Command, file: File) -> Result<Process, TestbedError> {
-        let said = file
-            .try_clone()
-            .map_err(|e| TestbedError::io("sharing a file", e))?;
+    /// Starts a daemon. What it writes to either output goes to a new file of this path.
+    pub fn start_into(command: &mut Command, path: &Path) -> Result<Process, TestbedError> {
+        let both = File::create(path).and_then(|file| Ok((file.try_clone()?, file)));
+        let (file, said) =
+            both.map_err(|e| TestbedError::io(format!("writing {}", path.display()), e))?;
         Process::spawn(command.stdin(Stdio::null()).stdout(file).stderr(said))
     }
 
@@ -80,8 +82,7 @@ impl Process {
     /// CPU time that the program has used, s, to a hundredth as a rule.
     pub fn cpu_s(&self) -> Result<f64, TestbedError> {
         let path = format!("/proc/{}/stat", self.pid.as_raw_nonzero());
-        let stat = std::fs::read_to_string(&path)
-            .map_err(|e| TestbedError::io(format!("reading {path}"), e))?;
+        let stat = files::read(&path)?;
         // proc_pid_stat(5): utime and stime are the 12th and 13th field behind the name.
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
         let fields = fields.into_iter().flat_map(str::split_whitespace);
@@ -344,10 +345,9 @@ mod tests {
     fn both_outputs_of_a_daemon_go_to_its_file() {
         let directory = crate::hosts::Directory::private().expect("a directory");
         let path = directory.path().join("said");
-        let file = File::create(&path).expect("a file");
         let mut talk = Command::new("sh");
         talk.args(["-c", "echo one; echo two >&2"]);
-        let daemon = Process::start_into(&mut talk, file).expect("sh is everywhere");
+        let daemon = Process::start_into(&mut talk, &path).expect("sh is everywhere");
         while !daemon.ended() {
             std::thread::yield_now();
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::senders::Senders;
+use super::senders::{Senders, scaled};
 use crate::error::BenchError;
 use crate::numbers::{percentile, supports};
 use crate::report::Field;
@@ -61,30 +61,31 @@ pub(super) fn simulated(told: &Value, names: &[&str]) -> Vec<Figures> {
 /// If the capture lacks frames: it began too late, or missed some.
 pub(super) fn measured(
     told: &str,
-    senders: &Senders<'_>,
+    senders: &Senders,
     start: SystemTime,
     time: Duration,
 ) -> Result<Vec<Figures>, BenchError> {
     let lacks = |why: &str| BenchError::Measure(format!("`softnet capture` {why}"));
-    let missed = told
+    match told
         .lines()
         .rev()
-        .find_map(|line| line.split_once("missed: "));
-    match missed {
+        .find_map(|line| line.split_once("missed: "))
+    {
         Some((_, "0")) => {}
         Some((_, missed)) => return Err(lacks(&format!("missed {missed} frames"))),
         None => return Err(lacks("did not end")),
     }
     let start = start.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (start, time) = (start.as_secs_f64(), time.as_secs_f64());
     let (mut is_whole, mut connections) = (false, BTreeMap::<u16, (f64, Vec<f64>)>::new());
-    for left in told.lines().filter_map(Left::read) {
-        let since = (left.at - start.as_secs_f64()).rem_euclid(DAY);
+    for (at, port, bytes, waited) in told.lines().filter_map(left) {
+        let since = (at - start).rem_euclid(DAY);
         // What connections begin with comes before.
         is_whole |= since > DAY / 2.0;
-        if since < time.as_secs_f64() {
-            let connection = connections.entry(left.port).or_default();
-            connection.0 += left.bytes;
-            connection.1.push(left.waited);
+        if since < time {
+            let connection = connections.entry(port).or_default();
+            connection.0 += bytes;
+            connection.1.push(waited);
         }
     }
     if !is_whole {
@@ -92,91 +93,61 @@ pub(super) fn measured(
     }
     let of = |name: &&str| {
         let mut figures = Figures::default();
-        for (_, (bytes, waited)) in connections
-            .iter()
-            .filter(|(port, _)| senders.with_port(**port) == Some(*name))
-        {
-            let bits = bytes * 8.0 / time.as_secs_f64();
+        let own = connections.iter();
+        let own = own.filter(|(port, _)| senders.with_port(**port) == Some(*name));
+        for (_, (bytes, waited)) in own {
             let percentiles = [0.5, 0.99].map(|fraction| percentile(waited, fraction));
-            figures.add(bits, waited.len() as f64, percentiles);
+            figures.add(bytes * 8.0 / time, waited.len() as f64, percentiles);
         }
         figures
     };
     Ok(senders.names().iter().map(of).collect())
 }
 
-/// A frame that left.
-#[derive(Debug, PartialEq)]
-struct Left {
-    /// Seconds of the day.
-    at: f64,
-    /// Source port.
-    port: u16,
-    bytes: f64,
-    /// Time in the tree, ns.
-    waited: f64,
-}
-
-impl Left {
-    /// Reads a line; none of other frames and of other lines.
-    fn read(line: &str) -> Option<Left> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let &[clock, "out", _, from, ..] = &words[..] else {
-            return None;
-        };
-        let after = |name: &str| {
-            let at = words.iter().position(|word| *word == name)?;
-            words.get(at + 1).map(|word| word.trim_end_matches(','))
-        };
-        let at = clock.split(':').try_fold(0.0_f64, |sum, part| {
-            let part: f64 = part.parse().ok()?;
-            Some(sum * 60.0 + part)
-        })?;
-        Some(Left {
-            at,
-            port: from.rsplit_once(':')?.1.parse().ok()?,
-            bytes: after("length")?.parse().ok()?,
-            waited: nanos(after("waited")?)?,
-        })
-    }
-}
-
-/// Nanoseconds of a duration as it is printed.
-fn nanos(text: &str) -> Option<f64> {
+/// A frame that left, by a line of a capture: the second of the day, the source port, bytes, and
+/// nanoseconds in the tree. None for other frames and other lines.
+fn left(line: &str) -> Option<(f64, u16, f64, f64)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let &[clock, "out", _, from, ..] = &words[..] else {
+        return None;
+    };
+    let after = |name: &str| {
+        let at = words.iter().position(|word| *word == name)?;
+        words.get(at + 1).map(|word| word.trim_end_matches(','))
+    };
+    let at = clock.split(':').try_fold(0.0_f64, |sum, part| {
+        let part: f64 = part.parse().ok()?;
+        Some(sum * 60.0 + part)
+    })?;
+    let port = from.rsplit_once(':')?.1.parse().ok()?;
     let units = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
-    units.iter().find_map(|(unit, scale)| {
-        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
-        Some(number * scale)
-    })
+    let waited = scaled(after("waited")?, &units)?;
+    Some((at, port, after("length")?.parse().ok()?, waited))
 }
 
-/// The fields of a row; `wake` has the delays of a timer, 50 and 99 %, ns.
-pub(super) fn fields(simulated: &Figures, measured: &Figures, wake: [f64; 2]) -> Vec<Field> {
+/// Names of the fields of a percentile: simulated, measured, their difference as a part of what is
+/// allowed, delay of a timer.
+#[rustfmt::skip] // A table.
+const SOJOURNS: [[&str; 4]; 2] = [
+    ["sim_sojourn_p50_ns", "sojourn_p50_ns", "sojourn_p50_apart", "wake_p50_ns"],
+    ["sim_sojourn_p99_ns", "sojourn_p99_ns", "sojourn_p99_apart", "wake_p99_ns"],
+];
+
+/// The fields of a row; `delays` are those of a timer, ns.
+pub(super) fn fields(simulated: &Figures, measured: &Figures, delays: &[f64]) -> Vec<Field> {
+    let error = (measured.bits / simulated.bits - 1.0).abs() * 100.0;
     let mut fields = vec![
         ("sim_mbps", simulated.bits / 1e6),
         ("measured_mbps", measured.bits / 1e6),
-        (
-            "sim_error_percent",
-            (measured.bits / simulated.bits - 1.0).abs() * 100.0,
-        ),
+        ("sim_error_percent", error),
     ];
-    let p50 = [
-        "sim_sojourn_p50_ns",
-        "sojourn_p50_ns",
-        "sojourn_p50_apart",
-        "wake_p50_ns",
-    ];
-    let p99 = [
-        "sim_sojourn_p99_ns",
-        "sojourn_p99_ns",
-        "sojourn_p99_apart",
-        "wake_p99_ns",
-    ];
-    for (fraction, names, ours, theirs, wake) in [
-        (0.5, p50, measured.p50, simulated.p50, wake[0]),
-        (0.99, p99, measured.p99, simulated.p99, wake[1]),
+    let [p50, p99] = SOJOURNS;
+    for (fraction, names, theirs, ours) in [
+        (0.5, p50, simulated.p50, measured.p50),
+        (0.99, p99, simulated.p99, measured.p99),
     ] {
         if supports(measured.frames as usize, fraction) {
+            let wake = percentile(delays, fraction);
             let apart = (ours - theirs).abs() / (ALLOWED * theirs).max(2.0 * wake);
             fields.extend(names.into_iter().zip([theirs, ours, apart, wake]));
         }
@@ -197,20 +168,15 @@ mod tests {
     fn a_line_of_a_capture_is_read() {
         let line = "08:30:01.500000001 out b0 10.0.0.1:20001 > 10.99.0.2:443 tcp, length 1514, \
                     queue 0, class 1:20, waited 1.25ms";
-        let left = Left {
-            at: 8.0 * 3600.0 + 30.0 * 60.0 + 1.500_000_001,
-            port: 20_001,
-            bytes: 1514.0,
-            waited: 1.25e6,
-        };
-        assert_eq!(Left::read(line), Some(left));
-        assert_eq!(Left::read(&line.replace(" out ", " in ")), None);
-        assert_eq!(Left::read("softnet: port \"b0\": missed: 0"), None);
-        let texts = ["0ns", "12.5µs", "3ms", "1.5s", "4"].map(nanos);
-        assert_eq!(
-            texts,
-            [Some(0.0), Some(12_500.0), Some(3e6), Some(1.5e9), None]
-        );
+        let at = 8.0 * 3600.0 + 30.0 * 60.0 + 1.500_000_001;
+        assert_eq!(left(line), Some((at, 20_001, 1514.0, 1.25e6)));
+        assert_eq!(left(&line.replace(" out ", " in ")), None);
+        assert_eq!(left("softnet: port \"b0\": missed: 0"), None);
+        let waited = |text: &str| left(&line.replace("1.25ms", text)).map(|left| left.3);
+        assert_eq!(waited("0ns"), Some(0.0));
+        assert_eq!(waited("12.5µs"), Some(12_500.0));
+        assert_eq!(waited("1.5s"), Some(1.5e9));
+        assert_eq!(waited("4"), None);
     }
 
     #[test]
@@ -268,7 +234,7 @@ mod tests {
             p99: p50,
         };
         let apart = |simulated, measured, wake| {
-            let fields = fields(&of(100.0, simulated), &of(99.0, measured), [wake; 2]);
+            let fields = fields(&of(100.0, simulated), &of(99.0, measured), &[wake]);
             // Too few frames for more than the median.
             assert_eq!(fields.len(), 7);
             fields[5]

@@ -13,7 +13,6 @@
 mod figures;
 mod senders;
 
-use std::fs::File;
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,12 +21,12 @@ use serde_json::{Value, json};
 use softnet_testbed::threads::joined;
 
 use crate::error::BenchError;
-use crate::hosts::{ADDRESS_B, Topology};
+use crate::files;
+use crate::hosts::ADDRESS_B;
 use crate::interleave::{self, Turn};
-use crate::numbers::percentile;
 use crate::options::{Options, SHORT};
 use crate::process::{self, Process};
-use crate::report::{Collector, Field, OURS, Param};
+use crate::report::{Collector, OURS, Param};
 use crate::switches::{self, Softnet, Switch as _, Wiring};
 use crate::traffic::flows;
 use crate::traffic::window::Window;
@@ -47,139 +46,100 @@ const AT_ONCE: usize = 3;
 /// Interval of the timer whose delay is measured.
 const TICK: Duration = Duration::from_millis(1);
 
+/// Each three that are measured together have slow and fast ones.
+const POLICIES: [&str; 9] = [
+    "htb-voip",
+    "fair-queue",
+    "diffserv",
+    "cake-uplink",
+    "host-fairness",
+    "two-tenants",
+    "per-flow-rate",
+    "policing",
+    "wifi-like",
+];
+/// The kernel's list of congestion controls.
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
 /// A script, and the senders that its comments ask for.
 struct Policy {
     name: &'static str,
-    path: &'static str,
-    script: &'static str,
+    path: String,
+    senders: Senders,
 }
-
-macro_rules! policy {
-    ($name:literal) => {
-        Policy {
-            name: $name,
-            path: concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../examples/policies/",
-                $name,
-                ".sh"
-            ),
-            script: include_str!(concat!("../../../../examples/policies/", $name, ".sh")),
-        }
-    };
-}
-
-/// Each three that are measured together have slow and fast ones.
-static POLICIES: [Policy; 9] = [
-    policy!("htb-voip"),
-    policy!("fair-queue"),
-    policy!("diffserv"),
-    policy!("cake-uplink"),
-    policy!("host-fairness"),
-    policy!("two-tenants"),
-    policy!("per-flow-rate"),
-    policy!("policing"),
-    policy!("wifi-like"),
-];
-
-/// The parameters and figures of a row.
-type Row = (Vec<Param>, Vec<Field>);
 
 impl Policy {
+    fn read(name: &'static str) -> Result<Policy, BenchError> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies/");
+        let path = format!("{path}{name}.sh");
+        let senders = Senders::of(&files::read(&path)?);
+        Ok(Policy {
+            name,
+            path,
+            senders,
+        })
+    }
+
     fn params(&self, flow: &str) -> Vec<Param> {
         vec![("policy", json!(self.name)), ("flow", json!(flow))]
     }
 
     /// The figures of each name of senders in virtual time.
-    fn simulate(
-        &self,
-        softnet: &Softnet,
-        senders: &Senders,
-        time: Duration,
-    ) -> Result<Vec<Figures>, BenchError> {
+    fn simulate(&self, softnet: &Softnet, time: Duration) -> Result<Vec<Figures>, BenchError> {
         let mut sim = Command::new(softnet.program());
-        sim.args(["sim", "--json", "--dev", "eth0", "--script", self.path]);
-        for flow in senders.generated(time) {
+        sim.args(["sim", "--json", "--dev", "eth0", "--script", &self.path]);
+        for flow in self.senders.generated(time) {
             sim.args(["--generate", &flow]);
         }
         let printed = process::output(&mut sim)?;
         let told: Value = serde_json::from_str(&printed)
             .map_err(|e| BenchError::command("softnet sim", format!("it printed no JSON: {e}")))?;
-        Ok(figures::simulated(&told, &senders.names()))
+        Ok(figures::simulated(&told, &self.senders.names()))
     }
 
     /// The figures of each name of senders on a port, and delays of a timer meanwhile, ns.
     fn measure(
         &self,
         softnet: &Softnet,
-        senders: &Senders,
         time: Duration,
     ) -> Result<(Vec<Figures>, Vec<f64>), BenchError> {
         let (topology, _) = switches::open(softnet, 2, Wiring::default())?;
-        let [near, far] = [0, 1].map(|host| topology.hosts[host].interface.as_str());
-        prepare(&topology, senders, near, far)?;
-        if let Some(rtt) = senders.rtt() {
+        let [near, far] = [0, 1].map(|host: usize| topology.hosts[host].interface.as_str());
+        let all = self.senders.flows();
+        let (a, b) = (topology.a(), topology.b());
+        a.ip(&format!("link set dev {near} gso_max_segs 1"))?;
+        for flow in &all {
+            let address = flow.from.ip();
+            a.ip(&format!("address replace {address}/32 dev {near}"))?;
+        }
+        b.ip(&format!("route add 10.0.0.0/24 dev {far}"))?;
+        if let Some(rtt) = self.senders.rtt() {
             let mut tc = softnet.exec(&topology, "tc");
             tc.args(["qdisc", "add", "dev", near, "root", "netem", "delay", rtt]);
             process::output(tc.args(["limit", "100000"]))?;
         }
         let mut script = softnet.exec(&topology, "sh");
-        process::output(script.arg(self.path).env("DEV", far))?;
+        process::output(script.arg(&self.path).env("DEV", far))?;
         let left = topology.directory.path().join("left");
-        let file = File::create(&left).map_err(|e| BenchError::io("making a file", e))?;
         let mut capture = softnet.command(&topology, "capture");
         capture.args([far, "dst", "host", &ADDRESS_B.to_string()]);
-        let capture = Process::start_into(&mut capture, file)?;
+        let capture = Process::start_into(&mut capture, &left)?;
         std::thread::sleep(WARM_UP);
         let window = Window::after(WARM_UP, time);
         let start = SystemTime::now() + window.from.saturating_duration_since(Instant::now());
         let (sent, delays) = std::thread::scope(|scope| {
-            let sent = scope.spawn(|| flows::run(&topology, &senders.flows(), window));
+            let sent = scope.spawn(|| flows::run(&topology, &all, window));
             let delays = delays(window);
             (joined(sent), delays)
         });
         sent?;
         capture.check_running()?;
         drop(capture);
-        let told = std::fs::read_to_string(&left).map_err(|e| BenchError::io("reading", e))?;
-        let measured = figures::measured(&told, senders, start, time)?;
+        let told = files::read(&left)?;
+        let measured = figures::measured(&told, &self.senders, start, time)?;
         switches::close(topology)?;
         Ok((measured, delays))
     }
-
-    /// Rows of both, beside each other.
-    fn rows(
-        &self,
-        senders: &Senders,
-        simulated: &[Figures],
-        (measured, delays): &(Vec<Figures>, Vec<f64>),
-    ) -> Vec<Row> {
-        let wake = [0.5, 0.99].map(|fraction| percentile(delays, fraction));
-        let names = senders.names();
-        let both = simulated.iter().zip(measured);
-        let row = |(name, (simulated, measured)): (&&str, (&Figures, &Figures))| {
-            (
-                self.params(name),
-                figures::fields(simulated, measured, wake),
-            )
-        };
-        names.iter().zip(both).map(row).collect()
-    }
-}
-
-/// Gives host a the senders' addresses, and keeps it from making large frames.
-fn prepare(
-    topology: &Topology,
-    senders: &Senders,
-    near: &str,
-    far: &str,
-) -> Result<(), BenchError> {
-    let (a, b) = (topology.a(), topology.b());
-    a.ip(&format!("link set dev {near} gso_max_segs 1"))?;
-    for address in senders.addresses() {
-        a.ip(&format!("address add {address}/32 dev {near}"))?;
-    }
-    b.ip(&format!("route add 10.0.0.0/24 dev {far}"))
 }
 
 /// Times by which a timer was late in the window, ns.
@@ -196,7 +156,7 @@ fn delays(window: Window) -> Vec<f64> {
 
 /// A turn of policies that are measured at the same time.
 fn turn(
-    policies: &[&Policy],
+    names: &[&'static str],
     softnet: &Softnet,
     time: Duration,
     results: &mut Collector,
@@ -207,33 +167,31 @@ fn turn(
         return Err(BenchError::Unavailable(why.into()));
     }
     softnet.prepare()?;
+    let available = files::read(AVAILABLE)?;
     let mut ready = Vec::new();
-    for policy in policies {
-        let senders = Senders::of(policy.script);
-        match senders.check() {
-            Ok(()) => {}
-            Err(BenchError::Unavailable(why)) => {
-                results.skip(OURS, &[("policy", json!(policy.name))], &why);
-                continue;
-            }
-            Err(other) => return Err(other),
+    for &name in names {
+        let policy = Policy::read(name)?;
+        if let Some(congestion) = policy.senders.missing(&available) {
+            let why = format!("this kernel has no congestion control {congestion}");
+            results.skip(OURS, &[("policy", json!(name))], &why);
+            continue;
         }
-        let simulated = policy.simulate(softnet, &senders, time)?;
-        ready.push((policy, senders, simulated));
+        let simulated = policy.simulate(softnet, time)?;
+        ready.push((policy, simulated));
     }
     let measured = std::thread::scope(|scope| {
         let threads: Vec<_> = ready
             .iter()
-            .map(|(policy, senders, _)| {
-                scope.spawn(move || policy.measure(softnet, senders, time))
-            })
+            .map(|(policy, _)| scope.spawn(move || policy.measure(softnet, time)))
             .collect();
         let measured = threads.into_iter().map(joined);
         measured.collect::<Result<Vec<_>, BenchError>>()
     })?;
-    for ((policy, senders, simulated), measured) in ready.iter().zip(&measured) {
-        for (params, fields) in policy.rows(senders, simulated, measured) {
-            results.add(OURS, &params, &fields);
+    for ((policy, simulated), (measured, delays)) in ready.iter().zip(&measured) {
+        let both = simulated.iter().zip(measured);
+        for (name, (simulated, measured)) in policy.senders.names().into_iter().zip(both) {
+            let fields = figures::fields(simulated, measured, delays);
+            results.add(OURS, &policy.params(name), &fields);
         }
     }
     Ok(())
@@ -243,9 +201,9 @@ fn turn(
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     options.check_variants(NAME, &[OURS])?;
     let mut chosen = Vec::new();
-    for policy in &POLICIES {
-        if options.includes("policy", policy.name)? {
-            chosen.push(policy);
+    for name in POLICIES {
+        if options.includes("policy", name)? {
+            chosen.push(name);
         }
     }
     let (rounds, mut time) = options.program_turns();
@@ -256,9 +214,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     let mut results = Collector::default();
     let softnet = Rc::new(Softnet::default());
-    for policies in chosen.chunks(AT_ONCE) {
-        let (policies, softnet) = (policies.to_vec(), softnet.clone());
-        let measure = move |results: &mut Collector| turn(&policies, &softnet, time, results);
+    for names in chosen.chunks(AT_ONCE) {
+        let (names, softnet) = (names.to_vec(), softnet.clone());
+        let measure = move |results: &mut Collector| turn(&names, &softnet, time, results);
         let rounds = rounds.clone().of(&[], time).of_several();
         let rounds = rounds.in_turns_of(time + 2 * WARM_UP + SETUP);
         let turns = vec![Turn::new(OURS, &[], measure)];
@@ -270,12 +228,12 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<Param>> {
-    let of = |policy: &Policy| -> Vec<_> {
-        let senders = Senders::of(policy.script);
-        let names = senders.names();
-        names.into_iter().map(|name| policy.params(name)).collect()
+    let of = |name| -> Vec<_> {
+        let policy = Policy::read(name).expect("it is there");
+        let names = policy.senders.names().into_iter();
+        names.map(|name| policy.params(name)).collect()
     };
-    POLICIES.iter().flat_map(of).collect()
+    POLICIES.into_iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
@@ -285,8 +243,9 @@ mod tests {
 
     #[test]
     fn hosts_can_send_what_the_policies_ask_for() {
-        for policy in &POLICIES {
-            let senders = Senders::of(policy.script);
+        for name in POLICIES {
+            let policy = Policy::read(name).expect("it is there");
+            let senders = &policy.senders;
             let flows = senders.flows();
             assert!(flows.len() >= 2, "{}", policy.name);
             assert!(senders.rtt().is_some(), "{}", policy.name);
@@ -305,7 +264,6 @@ mod tests {
                 let unknown: Vec<_> = keys.filter(|key| !known.contains(key)).collect();
                 assert!(unknown.is_empty(), "{}: {unknown:?}", policy.name);
             }
-            assert!(std::path::Path::new(policy.path).is_file());
         }
     }
 }

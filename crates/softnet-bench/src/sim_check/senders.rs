@@ -1,11 +1,9 @@
 //! The senders that a policy's comments ask for (`# generate: …`), for the simulation and for
 //! hosts: both with the same addresses and ports.
 
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use crate::error::BenchError;
 use crate::hosts::ADDRESS_B;
 use crate::traffic::flows::{Flow, Kind};
 
@@ -14,55 +12,48 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 1000;
 /// Address that they send from, unless a line names another.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// The kernel's list of congestion controls.
-const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 /// Senders of a policy, a line each, in their order.
 #[derive(Debug)]
-pub(super) struct Senders<'a>(Vec<(&'a str, Flow)>);
+pub(super) struct Senders(Vec<(String, Flow)>);
 
-impl<'a> Senders<'a> {
+impl Senders {
     /// Senders of a script's comments.
-    pub(super) fn of(script: &'a str) -> Senders<'a> {
+    pub(super) fn of(script: &str) -> Senders {
         let lines = script.lines();
         let lines = lines.filter_map(|line| line.strip_prefix("# generate: "));
         let ports = (FIRST_PORT..).step_by(PORTS.into());
+        let senders = lines.zip(ports);
         Senders(
-            lines
-                .zip(ports)
-                .map(|(line, port)| (line, flow(line, port)))
+            senders
+                .map(|(line, port)| (line.into(), flow(line, port)))
                 .collect(),
         )
     }
 
-    /// # Errors
-    /// [`BenchError::Unavailable`] if this machine lacks a congestion control.
-    pub(super) fn check(&self) -> Result<(), BenchError> {
-        let available = std::fs::read_to_string(AVAILABLE)
-            .map_err(|e| BenchError::io(format!("reading {AVAILABLE}"), e))?;
-        for (_, flow) in &self.0 {
-            if let Kind::Tcp { congestion, .. } = &flow.kind
-                && !available.split_whitespace().any(|name| name == congestion)
-            {
-                let why = format!("this kernel has no congestion control {congestion}");
-                return Err(BenchError::Unavailable(why));
+    /// A congestion control that is not among those that are available.
+    pub(super) fn missing(&self, available: &str) -> Option<&str> {
+        self.0.iter().find_map(|(_, flow)| match &flow.kind {
+            Kind::Tcp { congestion, .. } => {
+                let known = available.split_whitespace().any(|name| name == congestion);
+                (!known).then_some(congestion.as_str())
             }
-        }
-        Ok(())
+            Kind::Udp { .. } => None,
+        })
     }
 
     /// Their names, each once.
-    pub(super) fn names(&self) -> Vec<&'a str> {
-        let mut names: Vec<_> = self.0.iter().map(|&(line, _)| name(line)).collect();
+    pub(super) fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.0.iter().map(|(line, _)| name(line)).collect();
         // Those of the same name are next to each other.
         names.dedup();
         names
     }
 
     /// The name of the sender with this source port.
-    pub(super) fn with_port(&self, port: u16) -> Option<&'a str> {
+    pub(super) fn with_port(&self, port: u16) -> Option<&str> {
         let line = port.checked_sub(FIRST_PORT)? / PORTS;
-        self.0.get(usize::from(line)).map(|&(line, _)| name(line))
+        self.0.get(usize::from(line)).map(|(line, _)| name(line))
     }
 
     /// Senders as hosts have them.
@@ -72,11 +63,10 @@ impl<'a> Senders<'a> {
 
     /// Senders as `softnet sim --generate` has them, each for so long.
     pub(super) fn generated(&self, time: Duration) -> Vec<String> {
-        let words = |(line, flow): &(&str, Flow)| {
-            let own = line.split(',').filter(|part| {
-                let key = part.split('=').next().unwrap_or_default();
-                !["for", "src", "sport", "dst"].contains(&key)
-            });
+        let words = |(line, flow): &(String, Flow)| {
+            let replaced = ["for=", "src="];
+            let own = line.split(',');
+            let own = own.filter(|part| !replaced.iter().any(|key| part.starts_with(key)));
             let own = own.collect::<Vec<_>>().join(",");
             let (src, sport, dst) = (flow.from.ip(), flow.from.port(), flow.to.ip());
             let millis = time.as_millis();
@@ -86,13 +76,8 @@ impl<'a> Senders<'a> {
     }
 
     /// The round-trip time of connections, which is one in a policy.
-    pub(super) fn rtt(&self) -> Option<&'a str> {
-        self.0.iter().find_map(|&(line, _)| value(line, "rtt"))
-    }
-
-    /// Addresses that they send from.
-    pub(super) fn addresses(&self) -> BTreeSet<Ipv4Addr> {
-        self.0.iter().map(|(_, flow)| *flow.from.ip()).collect()
+    pub(super) fn rtt(&self) -> Option<&str> {
+        self.0.iter().find_map(|(line, _)| value(line, "rtt"))
     }
 }
 
@@ -109,37 +94,34 @@ fn name(line: &str) -> &str {
 fn flow(line: &str, port: u16) -> Flow {
     let number = |key: &str| value(line, key).and_then(|value| value.parse::<u16>().ok());
     let source = value(line, "src").and_then(|text| text.parse().ok());
-    let source = source.unwrap_or(SOURCE);
     let (kind, destination) = match number("tcp") {
         Some(count) => {
             let congestion = value(line, "cc").unwrap_or("cubic").to_owned();
             (Kind::Tcp { count, congestion }, 80)
         }
         None => {
-            let size = number("size").unwrap_or(1514).into();
-            let rate = bits(value(line, "rate").unwrap_or_default());
+            let size = usize::from(number("size").unwrap_or(1514));
+            let rate = value(line, "rate");
+            let rate = rate.and_then(|rate| scaled(rate, &[("kbit", 1e3), ("mbit", 1e6)]));
+            let rate = rate.unwrap_or_default();
             (Kind::Udp { size, rate }, 9)
         }
     };
     let destination = number("dport").unwrap_or(destination);
     Flow {
-        from: SocketAddrV4::new(source, port),
+        from: SocketAddrV4::new(source.unwrap_or(SOURCE), port),
         to: SocketAddrV4::new(ADDRESS_B, destination),
-        dscp: number("dscp")
-            .and_then(|dscp| dscp.try_into().ok())
-            .unwrap_or(0),
+        dscp: number("dscp").unwrap_or_default() as u8,
         kind,
     }
 }
 
-/// Bits per second of a rate in tc's words, as far as the policies use them.
-fn bits(rate: &str) -> f64 {
-    let units = [("kbit", 1e3), ("mbit", 1e6)];
-    let number = units.iter().find_map(|(unit, scale)| {
-        let number: f64 = rate.strip_suffix(unit)?.parse().ok()?;
+/// A number with one of these units, times its size.
+pub(super) fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    units.iter().find_map(|(unit, scale)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
         Some(number * scale)
-    });
-    number.unwrap_or(f64::NAN)
+    })
 }
 
 #[cfg(test)]
@@ -182,6 +164,8 @@ mod tests {
             "name=many,tcp=8,cc=reno,rtt=30ms,dport=443,for=1500ms,src=10.0.0.1,sport=21000,\
              dst=10.99.0.2"
         );
+        assert_eq!(senders.missing("reno bbr cubic\n"), None);
+        assert_eq!(senders.missing("bbr cubic\n"), Some("reno"));
         assert_eq!(senders.with_port(21_007), Some("many"));
         assert_eq!(
             (senders.with_port(19_999), senders.with_port(23_000)),

@@ -16,6 +16,7 @@ use softnet_testbed::threads::joined;
 use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
+use crate::files;
 use crate::hosts::Topology;
 use crate::htb_tree::priority;
 
@@ -56,8 +57,7 @@ impl Veth {
     fn counters(&self) -> Result<(u64, u64), BenchError> {
         self.topology.a().run(|| {
             let path = "/proc/thread-self/net/dev";
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
+            let text = files::read(path)?;
             transmitted(&text, "a0")
                 .ok_or_else(|| BenchError::Measure(format!("{path} has no line for a0")))
         })

@@ -2,8 +2,8 @@
 //! congestion control as described, all from the start of a window to its end.
 
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, Write as _};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::io::{self, Write as _};
+use std::net::{SocketAddrV4, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{
@@ -12,6 +12,7 @@ use rustix::net::sockopt::{
 use rustix::net::{AddressFamily, SocketType};
 
 use super::sink::Sink;
+use super::udp::passing;
 use super::window::Window;
 use crate::error::TestbedError;
 use crate::hosts::Topology;
@@ -61,22 +62,12 @@ pub enum Kind {
 /// # Errors
 /// [`TestbedError::Io`] if an address or a congestion control is not there, or a connection breaks.
 pub fn run(topology: &Topology, flows: &[Flow], window: Window) -> Result<(), TestbedError> {
-    let ports = |tcp: bool| -> BTreeSet<u16> {
-        let kind = flows
-            .iter()
-            .filter(|flow| matches!(flow.kind, Kind::Tcp { .. }) == tcp);
-        kind.map(|flow| flow.to.port()).collect()
-    };
-    let sinks = ports(true).into_iter().map(|at| Sink::at(topology, at));
+    let connections = flows
+        .iter()
+        .filter(|flow| matches!(flow.kind, Kind::Tcp { .. }));
+    let ports: BTreeSet<u16> = connections.map(|flow| flow.to.port()).collect();
+    let sinks = ports.into_iter().map(|port| Sink::at(topology, port));
     let sinks: Vec<Sink> = sinks.collect::<Result<_, _>>()?;
-    // Nobody reads them: they keep host b from answering that nobody is there.
-    let _receivers: Vec<UdpSocket> = topology.b().run(|| {
-        let bound = ports(false).into_iter().map(|at| {
-            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, at))
-                .map_err(|e| TestbedError::io("opening a socket on host b", e))
-        });
-        bound.collect()
-    })?;
     std::thread::scope(|scope| {
         let counting: Vec<_> = sinks
             .iter()
@@ -143,26 +134,19 @@ fn connection(flow: &Flow, number: u16, congestion: &str, window: Window) -> io:
     Ok(())
 }
 
-fn passing(error: &io::Error) -> bool {
-    let passing = [
-        ErrorKind::WouldBlock,
-        ErrorKind::TimedOut,
-        ErrorKind::Interrupted,
-    ];
-    passing.contains(&error.kind())
-}
-
 fn datagrams(flow: &Flow, size: usize, rate: f64, window: Window) -> io::Result<()> {
     let socket = UdpSocket::bind(flow.from)?;
     set_ip_tos(&socket, flow.dscp << 2)?;
-    socket.connect(flow.to)?;
     let data = vec![0; size.saturating_sub(HEADERS)];
     let gap = Duration::from_secs_f64(size as f64 * 8.0 / rate);
     let mut due = window.from;
     while due < window.to {
         sleep_until(due);
-        socket.send(&data)?;
-        due += gap;
+        // Nobody receives them: host b says so, once a second.
+        match socket.send_to(&data, flow.to) {
+            Err(e) if !passing(&e) => return Err(e),
+            _ => due += gap,
+        }
     }
     Ok(())
 }
