@@ -3,8 +3,8 @@
 //!
 //! [`hosts`] makes namespaces, [`process`] runs programs, [`place`] says where those of others come
 //! from, [`files`] reads and writes, [`cleanup`] removes all of it whatever ends the program.
-//! [`traffic`], [`mmsg`] and [`icmp`] are traffic, [`ping`] times it, [`cpu`] says what it costs, and
-//! [`in_process`] is a switch that is part of the program.
+//! [`traffic`], [`mmsg`] and [`icmp`] are traffic, [`ping`] times it, [`cpu`] says what it costs,
+//! and [`in_process`] is a switch that is part of the program.
 
 #![deny(unsafe_code)]
 

@@ -3,8 +3,8 @@
 //! the congestion control that is named, and datagrams. The round-trip time is a `netem` of
 //! Softnet's on the way back; as in the simulation, no sender makes large frames.
 //!
-//! Of each name of senders: the rate, and the time that frames stayed in the tree, 50 and 99 %. On
-//! the port that is from `softnet capture`, which tells it of each frame to the nanosecond (the
+//! For each name of senders: the rate, and the time that frames stayed in the tree, 50 and 99 %.
+//! On the port that is from `softnet capture`, which tells it of each frame to the nanosecond (the
 //! histograms of `softnet stats` know the power of two). Percentiles are a connection's own; of
 //! several they are the mean, weighted by frames, since the simulation gives no others.
 //!
@@ -133,6 +133,8 @@ impl Policy {
             (joined(sent), delays)
         });
         sent?;
+        // The daemon tells of frames a moment after they left.
+        std::thread::sleep(WARM_UP / 3);
         capture.check_running()?;
         drop(capture);
         let told = files::read(&left)?;
