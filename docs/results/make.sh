@@ -55,7 +55,8 @@ if [ -z "${SOFTNET_PEERS-}" ] && ! [ -e /usr/lib/openvswitch-switch-dpdk/ovs-vsw
 fi
 
 if [ $# -eq 0 ]; then
-    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores vhost-user
+    set -- tx-adopt nolock-qdisc bulk-free defer-free backlog switch control all-cores vhost-user \
+        sim-check
 fi
 fits='' planned=0
 for name; do

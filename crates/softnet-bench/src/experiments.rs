@@ -64,6 +64,11 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "virtual machines' ports, against DPDK's own back end and Open vSwitch",
         run: crate::vhost_user::run,
     },
+    Experiment {
+        name: "sim-check",
+        summary: "policies in `softnet sim`, and on ports with real TCP",
+        run: crate::sim_check::run,
+    },
 ];
 
 fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
-use softnet_testbed::{cleanup, cpu, hosts, in_process, ping, process, random, traffic};
+use softnet_testbed::{cleanup, cpu, files, hosts, in_process, ping, process, random, traffic};
 
 mod all_cores;
 mod backlog;
@@ -35,6 +35,7 @@ mod options;
 mod peers;
 mod qdiscs;
 mod report;
+mod sim_check;
 mod speed;
 mod switch;
 mod switches;

@@ -2,13 +2,13 @@
 //! some of our threads.
 
 use crate::error::TestbedError;
+use crate::files;
 
 /// Seconds that all CPUs together have been busy since the machine started, to a hundredth as a
 /// rule.
 pub fn busy() -> Result<f64, TestbedError> {
     let path = "/proc/stat";
-    let stat = std::fs::read_to_string(path)
-        .map_err(|e| TestbedError::io(format!("reading {path}"), e))?;
+    let stat = files::read(path)?;
     let ticks = ticks(&stat)
         .ok_or_else(|| TestbedError::Measure(format!("{path} has no line for all CPUs")))?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)

@@ -10,6 +10,7 @@ use softnet_io::{InterfaceAddress, LinkError, Links};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::TestbedError;
+use crate::files;
 use crate::in_process::InProcess;
 use crate::place::Place;
 use crate::process::{self, Process};
@@ -288,5 +289,15 @@ impl Directory {
     /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes a file of this name there; its path.
+    ///
+    /// # Errors
+    /// [`TestbedError::Io`] if it cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, TestbedError> {
+        let path = self.path.join(name);
+        files::write(&path, text)?;
+        Ok(path)
     }
 }

@@ -4,8 +4,10 @@
 //! cannot kill a stranger that got its number. Each child leads a process group, so that its own
 //! children (nginx has some) end with it.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::cleanup::{self, Guard, Leftover};
 use crate::error::TestbedError;
+use crate::files;
 
 /// Time that a daemon gets to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -31,6 +34,14 @@ impl Process {
     /// Starts a daemon. Its standard output goes nowhere, its standard error to ours.
     pub fn start(command: &mut Command) -> Result<Process, TestbedError> {
         Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))
+    }
+
+    /// Starts a daemon. What it writes to either output goes to a new file of this path.
+    pub fn start_into(command: &mut Command, path: &Path) -> Result<Process, TestbedError> {
+        let both = File::create(path).and_then(|file| Ok((file.try_clone()?, file)));
+        let (file, said) =
+            both.map_err(|e| TestbedError::io(format!("writing {}", path.display()), e))?;
+        Process::spawn(command.stdin(Stdio::null()).stdout(file).stderr(said))
     }
 
     fn spawn(command: &mut Command) -> Result<Process, TestbedError> {
@@ -71,8 +82,7 @@ impl Process {
     /// CPU time that the program has used, s, to a hundredth as a rule.
     pub fn cpu_s(&self) -> Result<f64, TestbedError> {
         let path = format!("/proc/{}/stat", self.pid.as_raw_nonzero());
-        let stat = std::fs::read_to_string(&path)
-            .map_err(|e| TestbedError::io(format!("reading {path}"), e))?;
+        let stat = files::read(&path)?;
         // proc_pid_stat(5): utime and stime are the 12th and 13th field behind the name.
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
         let fields = fields.into_iter().flat_map(str::split_whitespace);
@@ -329,6 +339,20 @@ mod tests {
         let pid = daemon.pid;
         drop(daemon);
         assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn both_outputs_of_a_daemon_go_to_its_file() {
+        let directory = crate::hosts::Directory::private().expect("a directory");
+        let path = directory.path().join("said");
+        let mut talk = Command::new("sh");
+        talk.args(["-c", "echo one; echo two >&2"]);
+        let daemon = Process::start_into(&mut talk, &path).expect("sh is everywhere");
+        while !daemon.ended() {
+            std::thread::yield_now();
+        }
+        let said = std::fs::read_to_string(&path);
+        assert_eq!(said.ok().as_deref(), Some("one\ntwo\n"));
     }
 
     #[test]

@@ -66,8 +66,8 @@ fn measure(
     classes: u32,
     tc: impl Fn() -> Command,
 ) -> Result<Fields, BenchError> {
-    let file = topology.directory.path().join("batch");
-    super::write(&file, &super::tree(device, classes, None))?;
+    let tree = super::tree(device, classes, None);
+    let file = topology.directory.write("batch", &tree)?;
     let time = |command: &mut Command| {
         let begin = Instant::now();
         let printed = process::output(command)?;
@@ -114,9 +114,9 @@ pub(super) fn memory(
         bytes.ok_or_else(|| BenchError::Measure("the daemon has ended".into()))
     };
     let before = resident()?;
-    let file = topology.directory.path().join("batch");
     let device = &topology.hosts[1].interface;
-    super::write(&file, &super::tree(device, classes, Some(leaf)))?;
+    let tree = super::tree(device, classes, Some(leaf));
+    let file = topology.directory.write("batch", &tree)?;
     process::output(softnet.exec(&topology, "tc").arg("-batch").arg(&file))?;
     let megabytes = resident()?.saturating_sub(before) as f64 / 1e6;
     results.add(OURS, &memory_params(leaf), &[("memory_mb", megabytes)]);

@@ -15,7 +15,6 @@
 mod batch;
 mod clients;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -116,8 +115,8 @@ fn load(
         opened => opened?,
     };
     let device = &topology.hosts[1].interface;
-    let file = topology.directory.path().join("tree");
-    write(&file, &tree(device, CLASSES, None))?;
+    let tree = tree(device, CLASSES, None);
+    let file = topology.directory.write("tree", &tree)?;
     process::output(softnet.exec(&topology, "tc").arg("-batch").arg(&file))?;
     let server = match iperf::Server::start(&topology) {
         Err(BenchError::Unavailable(why)) => {
@@ -182,9 +181,4 @@ fn lost(softnet: &Softnet, topology: &Topology) -> Result<f64, BenchError> {
         total += numbers.sum::<f64>();
     }
     Ok(total)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), BenchError> {
-    std::fs::write(path, text)
-        .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))
 }

@@ -113,7 +113,7 @@ mod tests {
     use super::super::verdict::Verdict;
     use super::*;
     use crate::report::{Collector, Param};
-    use crate::{all_cores, nolock_qdisc, vhost_user};
+    use crate::{all_cores, nolock_qdisc, sim_check, vhost_user};
 
     /// Judges all goals of an experiment with figures for every variant in every cell.
     fn every_cell_is_measured(experiment: &str, measured: &[Vec<Param>], fields: &[&'static str]) {
@@ -194,5 +194,15 @@ mod tests {
     #[test]
     fn every_cell_that_goals_of_vhost_user_are_about_is_measured() {
         every_cell_is_measured("vhost-user", &vhost_user::measured(), &["mpps"]);
+    }
+
+    #[test]
+    fn every_cell_that_goals_of_sim_check_are_about_is_measured() {
+        let fields = [
+            "sim_error_percent",
+            "sojourn_p50_apart",
+            "sojourn_p99_apart",
+        ];
+        every_cell_is_measured("sim-check", &sim_check::measured(), &fields);
     }
 }

@@ -23,6 +23,7 @@ const PREFACES: &[(&str, &str)] = &[
     ("control", include_str!("prefaces/control.md")),
     ("all-cores", include_str!("prefaces/all-cores.md")),
     ("vhost-user", include_str!("prefaces/vhost-user.md")),
+    ("sim-check", include_str!("prefaces/sim-check.md")),
 ];
 
 /// The whole page.

@@ -101,9 +101,7 @@ impl Policy {
         let Some((mut tc, port)) = switch.tc(&topology) else {
             return Err(BenchError::Unavailable("it has no tc".into()));
         };
-        let file = topology.directory.path().join("policy");
-        std::fs::write(&file, self.commands(&port))
-            .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+        let file = topology.directory.write("policy", &self.commands(&port))?;
         match process::output(tc.arg("-batch").arg(&file)) {
             Err(BenchError::Command { problem, .. }) if problem.contains("kind is unknown") => {
                 let why = format!("this kernel has no {}", self.qdisc);

@@ -73,9 +73,7 @@ impl Softnet {
 
     /// Runs the daemon on this configuration.
     pub(super) fn run(&self, topology: &mut Topology, text: &str) -> Result<(), BenchError> {
-        let path = topology.directory.path().join(FILE);
-        std::fs::write(&path, text)
-            .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))?;
+        topology.directory.write(FILE, text)?;
         let daemon = self.start(topology)?;
         topology.daemons.push(daemon);
         Ok(())

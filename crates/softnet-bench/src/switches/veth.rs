@@ -34,9 +34,7 @@ pub(super) fn connect_with(
     }
     commands += behind;
     // One program for all: a thousand would take longer than the kernel does.
-    let file = topology.directory.path().join("veth.ip");
-    std::fs::write(&file, commands)
-        .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+    let file = topology.directory.write("veth.ip", &commands)?;
     let mut ip = Command::new("ip");
     ip.args(["-n", topology.switch.name(), "-batch"]).arg(&file);
     process::output(&mut ip)?;

@@ -16,6 +16,7 @@ use softnet_testbed::threads::joined;
 use super::load::{Outcome, Plan, cpu};
 use super::ticks::Ticks;
 use crate::error::BenchError;
+use crate::files;
 use crate::hosts::Topology;
 use crate::htb_tree::priority;
 
@@ -44,9 +45,8 @@ impl Veth {
         a.ip("link set a0 txqueuelen 1000 up")?;
         b.ip("link set b0 up")?;
         a.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev a0")?;
-        let file = topology.directory.path().join("tc");
-        std::fs::write(&file, commands.join("\n") + "\n")
-            .map_err(|e| BenchError::io(format!("writing {}", file.display()), e))?;
+        let commands = commands.join("\n") + "\n";
+        let file = topology.directory.write("tc", &commands)?;
         // A kernel without the qdisc says so here.
         a.tc(&format!("-batch {}", file.display()))
             .map_err(|e| BenchError::Unavailable(e.to_string()))?;
@@ -57,8 +57,7 @@ impl Veth {
     fn counters(&self) -> Result<(u64, u64), BenchError> {
         self.topology.a().run(|| {
             let path = "/proc/thread-self/net/dev";
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| BenchError::io(format!("reading {path}"), e))?;
+            let text = files::read(path)?;
             transmitted(&text, "a0")
                 .ok_or_else(|| BenchError::Measure(format!("{path} has no line for a0")))
         })

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::on;
 use crate::error::BenchError;
+use crate::files;
 use crate::hosts::Topology;
 use crate::process::Process;
 
@@ -26,7 +27,7 @@ pub(super) fn proxy(topology: &Topology) -> SocketAddrV4 {
 pub(super) fn start(topology: &mut Topology) -> Result<(), BenchError> {
     let page = topology.directory.path().join("www");
     make_directory(&page)?;
-    write(&page.join("index.html"), &"x".repeat(PAGE))?;
+    files::write(page.join("index.html"), &"x".repeat(PAGE))?;
     let server = format!(
         "root {};\nopen_file_cache max=8;\nsendfile on;\ntcp_nopush on;\n",
         page.display()
@@ -69,7 +70,7 @@ fn start_one(
     let directory = topology.directory.path().join(name);
     make_directory(&directory)?;
     let file = directory.join("nginx.conf");
-    write(&file, &configuration(&directory, server, http))?;
+    files::write(&file, &configuration(&directory, server, http))?;
     let mut command = on(topology, host, "nginx");
     command.arg("-p").arg(&directory).arg("-c").arg(&file);
     command.arg("-e").arg(directory.join("error.log"));
@@ -117,9 +118,4 @@ fn wait_for(topology: &Topology, host: usize, daemon: &Process) -> Result<(), Be
 
 fn make_directory(path: &Path) -> Result<(), BenchError> {
     std::fs::create_dir(path).map_err(|e| BenchError::io(format!("making {}", path.display()), e))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), BenchError> {
-    std::fs::write(path, text)
-        .map_err(|e| BenchError::io(format!("writing {}", path.display()), e))
 }

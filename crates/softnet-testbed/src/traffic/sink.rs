@@ -50,9 +50,13 @@ impl Sink {
             "route replace 10.99.0.0/24 dev {interface} proto kernel scope link src {address} \
              advmss {mss}"
         ))?;
-        let socket = host
-            .netns
-            .run(|| bind().map_err(|e| TestbedError::io("listening on host b", e)))?;
+        Sink::at(topology, PORT)
+    }
+
+    /// The same at another port, for segments as they come.
+    pub fn at(topology: &Topology, port: u16) -> Result<Sink, TestbedError> {
+        let listen = || bind(port).map_err(|e| TestbedError::io("listening on host b", e));
+        let socket = topology.b().run(listen)?;
         let listener = TcpListener::from(socket);
         listener
             .set_nonblocking(true)
@@ -161,10 +165,10 @@ pub fn address(topology: &Topology) -> SocketAddrV4 {
 }
 
 /// std's listener takes too few waiting connections.
-fn bind() -> rustix::io::Result<OwnedFd> {
+fn bind(port: u16) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+    let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     rustix::net::bind(&socket, &any)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)

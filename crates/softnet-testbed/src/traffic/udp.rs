@@ -190,7 +190,7 @@ fn receive(
 
 /// True if the kernel only says "not now": a timeout, a full queue, an earlier datagram that met no
 /// socket.
-fn passing(error: &io::Error) -> bool {
+pub(super) fn passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(
         error.kind(),
