@@ -3,13 +3,11 @@
 mod common;
 
 use std::fs;
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,12 +16,6 @@ use std::time::{Duration, Instant};
 
 use common::{
     NamedNetns, PATIENCE, Running, Scratch, may_make_networks, softnet, text, two_ports, wait_for,
-};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with,
 };
 use rustix::process::Signal;
 
@@ -278,122 +270,6 @@ fn a_successor_that_fails_leaves_the_daemon() {
     assert_eq!(log.matches("not replaced").count(), 2, "{log}");
 }
 
-/// A socket as daemons have them for clients.
-fn control_socket() -> OwnedFd {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket")
-}
-
-/// Which of these can be read; waits for one.
-fn readable(files: &[&OwnedFd]) -> Vec<bool> {
-    let wait = Timespec {
-        tv_sec: 30,
-        tv_nsec: 0,
-    };
-    let mut files: Vec<_> = files
-        .iter()
-        .map(|file| PollFd::new(file, PollFlags::IN))
-        .collect();
-    let ready = poll(&mut files, Some(&wait)).expect("they are open");
-    assert_ne!(ready, 0, "nothing came");
-    let files = files.iter();
-    files.map(|file| !file.revents().is_empty()).collect()
-}
-
-/// Takes a message with its files.
-fn receive(from: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
-    let mut bytes = vec![0; 256 * 1024];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(250))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        from,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    );
-    let length = received.expect("it is open").bytes;
-    let mut files = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(some) = part {
-            files.extend(some);
-        }
-    }
-    assert_ne!(length, 0, "it goes on");
-    bytes.truncate(length);
-    (bytes, files)
-}
-
-fn send(to: &OwnedFd, bytes: &[u8], files: &[OwnedFd]) {
-    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(250))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(&files)));
-    let bytes = [IoSlice::new(bytes)];
-    sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL).expect("it is open");
-}
-
-/// Passes on what a successor that connects here and the daemon at `path` say to each other, until
-/// the successor runs: it is refused then, as by a daemon that has waited for too long.
-fn refuse_at_the_end(listener: &OwnedFd, path: &Path) {
-    readable(&[listener]);
-    let successor = accept_with(listener, SocketFlags::CLOEXEC).expect("it connects");
-    let daemon = control_socket();
-    let address = SocketAddrUnix::new(path).expect("a path");
-    connect(&daemon, &address).expect("it runs");
-    loop {
-        let ready = readable(&[&successor, &daemon]);
-        if ready[0] {
-            let (bytes, files) = receive(&successor);
-            if bytes == b"\"Running\"" {
-                return send(&successor, br#"{"Refused":"too late"}"#, &[]);
-            }
-            send(&daemon, &bytes, &files);
-        }
-        if ready[1] {
-            let (bytes, files) = receive(&daemon);
-            send(&successor, &bytes, &files);
-        }
-    }
-}
-
-/// The state's file is still the daemon's, which may have written it by then.
-#[test]
-fn a_successor_that_is_refused_writes_no_state() {
-    if !may_make_networks() {
-        return;
-    }
-    let scratch = Scratch::new("refusedstate");
-    let state = scratch.path("state");
-    let place = Place::new("refused", &format!("state = {state:?}"), "");
-    let daemon = place.start(&[]);
-    // It is written before it is answered.
-    place.ask("port set eth-b mtu=1300").expect("changed");
-    let saved = || fs::read_to_string(&state).expect("the state");
-    let before = saved();
-    let config = place.scratch.path("config.toml");
-    let file = fs::read_to_string(&config).expect("ours");
-    let more = "[[port]]\nname = \"x\"\ndriver = \"null\"\n";
-    fs::write(&config, file + more).expect("ours");
-    let (between, listener) = (place.scratch.path("between"), control_socket());
-    let address = SocketAddrUnix::new(between.as_path()).expect("a path");
-    bind(&listener, &address).expect("the name is free");
-    listen(&listener, 1).expect("a socket");
-    let mut command = softnet();
-    command
-        .arg("run")
-        .arg(&config)
-        .args(["--replace", "--socket"]);
-    let next = Running::start(command.arg(&between));
-    refuse_at_the_end(&listener, &place.scratch.path("s"));
-    let output = next.finish();
-    let log = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{log}");
-    assert!(log.contains("goes on: too late"), "{log}");
-    assert_eq!(saved(), before);
-    wait_for("its answer", || place.ask("stats").is_ok());
-    place.end(daemon);
-}
-
 /// Whenever the daemon dies, the successor runs.
 #[test]
 fn a_daemon_that_dies_while_it_is_replaced_is_replaced() {
@@ -550,6 +426,11 @@ struct Kept(Vec<(String, OwnedFd)>);
 impl Kept {
     /// Does what a message asks for. False: it asks for nothing.
     fn follow(&mut self, socket: &UnixDatagram) -> bool {
+        use std::io::IoSliceMut;
+        use std::mem::MaybeUninit;
+
+        use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
         let mut bytes = [0; 1024];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(250))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
