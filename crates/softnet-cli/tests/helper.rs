@@ -20,6 +20,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Number of the user `nobody`, as whom daemons run.
 const NOBODY: u32 = 65_534;
 const NOTHING: &str = "0000000000000000";
+/// `O_CLOEXEC`.
+const CLOEXEC: u32 = 0o2_000_000;
 
 /// A configuration of two TAP ports and that of a virtual machine, and daemons that run it.
 struct Place {
@@ -410,6 +412,10 @@ fn files_that_systemd_passes() {
         ping.args(["ping", "-c1", "-W1", "10.9.0.2"]);
         ping.output().expect("ping").status.success()
     });
+    let info = fs::read_to_string(format!("/proc/{}/fdinfo/3", daemon.0.id())).expect("its file");
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:\t"));
+    let flags = u32::from_str_radix(flags.expect("flags"), 8).expect("octal");
+    assert_ne!(flags & CLOEXEC, 0, "programs that it starts do not get it");
     assert_eq!(daemon.end().code(), Some(0), "{}", read());
     assert!(hosts[0].interfaces().contains("wan0"), "it is ours");
     assert_eq!(helper.end().code(), Some(0));

@@ -30,15 +30,16 @@ pub(crate) fn inherited_number(name: &str) -> Option<i32> {
     files.find_map(|(number, known)| (known == name).then_some(number))
 }
 
-/// Takes the files whose names begin so, with the rest of their names; others stay what they are.
-/// To be called once, before the process opens files or starts threads.
+/// Takes the files whose names begin so, with the rest of their names; others stay open. No program
+/// that this process starts gets any of them. To be called once, before the process opens files or
+/// starts threads.
 pub fn inherited_files(prefix: &str) -> Vec<(String, OwnedFd)> {
     let ours = inherited().into_iter().filter_map(|(number, name)| {
-        let name = name.strip_prefix(prefix)?;
         // SAFETY: it is borrowed for this call, which says whether the file is there.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let flags = fcntl_getfd(file).ok()?;
         fcntl_setfd(file, flags | FdFlags::CLOEXEC).ok()?;
+        let name = name.strip_prefix(prefix)?;
         // SAFETY: the file is open, and nobody else in this process has it: it has opened none yet,
         // and numbers are taken once.
         Some((name.to_owned(), unsafe { OwnedFd::from_raw_fd(number) }))

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::netdevice::{self, InlinedName};
@@ -123,15 +123,20 @@ pub(crate) struct Interface {
     up: AtomicBool,
     /// The interface was deleted, or moved to another namespace.
     gone: AtomicBool,
+    /// The speed that it told last; 0: none. Relaxed, too.
+    speed: AtomicU64,
     events: LinkEvents,
 }
 
 impl Interface {
+    /// To be made before an XDP program is attached: that resets some interfaces, which tell no
+    /// speed for a while.
     pub(crate) fn new(index: u32, events: LinkEvents) -> Interface {
         Interface {
             index,
             up: AtomicBool::new(true),
             gone: AtomicBool::new(false),
+            speed: AtomicU64::new(events.speed(index).unwrap_or(0)),
             events,
         }
     }
@@ -144,10 +149,10 @@ impl Interface {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Speed of its medium in bytes per second, if it has one and that is known. Waits for the
-    /// kernel's lock of all interfaces.
+    /// Speed of its medium in bytes per second, if it has told one: the last one, where it tells
+    /// none now. Waits for the kernel's lock of all interfaces.
     pub(crate) fn speed(&self) -> Option<u64> {
-        self.events.speed(self.index)
+        told(&self.speed, self.events.speed(self.index))
     }
 
     /// Readable when something changed.
@@ -175,5 +180,25 @@ impl Interface {
         };
         self.up.store(state.up, Ordering::Relaxed);
         state
+    }
+}
+
+/// The speed that was told last, where none is told now.
+fn told(last: &AtomicU64, now: Option<u64>) -> Option<u64> {
+    if let Some(speed) = now {
+        last.store(speed, Ordering::Relaxed);
+    }
+    Some(last.load(Ordering::Relaxed)).filter(|&speed| speed > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_known_until_another_is_told() {
+        let last = AtomicU64::new(0);
+        let known = [None, Some(5), None, Some(7)].map(|now| told(&last, now));
+        assert_eq!(known, [None, Some(5), Some(5), Some(7)]);
     }
 }

@@ -507,7 +507,8 @@ impl Lock {
     /// the socket is then looked after as well as can be.
     fn take(socket: &Path) -> Option<Lock> {
         let mut path = socket.as_os_str().to_owned();
-        path.push(".lock");
+        // A name of ours alone, as the file is removed: a daemon chooses the rest of it.
+        path.push(".softnet-lock");
         let path = PathBuf::from(path);
         for _ in 0..100 {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use softnet::testing::pool;
 use softnet::time::Clock;
 use softnet_engine::testing::{CondSleeper, FedDevices};
-use softnet_engine::{Engine, PortSpec, Settings};
+use softnet_engine::{Engine, EngineConfig, PortSpec, Settings};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::Rtnl;
@@ -27,9 +27,19 @@ pub(crate) type Shared = Arc<Mutex<Engine<FedDevices>>>;
 
 /// With the links that `setup` makes, of which nobody is told.
 pub(crate) fn rtnl(setup: impl FnOnce(&Engine<FedDevices>)) -> (Rtnl<FedDevices>, Shared) {
+    rtnl_with(EngineConfig::default(), FedDevices::default(), setup)
+}
+
+/// As [`rtnl`], of an engine with settings, and devices that the test knows.
+pub(crate) fn rtnl_with(
+    config: EngineConfig,
+    devices: FedDevices,
+    setup: impl FnOnce(&Engine<FedDevices>),
+) -> (Rtnl<FedDevices>, Shared) {
     let sleepers = vec![CondSleeper::default()];
-    let devices = FedDevices::default();
-    let engine = Engine::start(sleepers, pool(64), Clock::monotonic(), devices).unwrap();
+    let (pool, clock) = (pool(64), Clock::monotonic());
+    let engine = Engine::with_config(sleepers, pool, clock, config, devices);
+    let engine = engine.unwrap();
     setup(&engine);
     engine.take_changes();
     let engine = Arc::new(Mutex::new(engine));

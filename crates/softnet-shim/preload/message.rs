@@ -141,7 +141,7 @@ pub(crate) unsafe fn receive(
     to: *mut Msghdr,
     flags: c_int,
 ) -> Result<isize, c_int> {
-    route.attach(0)?;
+    route.attach_to_wait(flags)?;
     // SAFETY: the caller's message is valid.
     let to = unsafe { &mut *to };
     let mut message = *to;
@@ -233,7 +233,7 @@ pub(crate) unsafe fn receive_many(
 ) -> Result<c_int, c_int> {
     // SAFETY: the caller's, or null.
     let end = unsafe { timeout.as_ref() }.map(|timeout| now() + nanoseconds(timeout));
-    route.attach(0)?;
+    route.attach_to_wait(flags)?;
     let wait_for_one = flags & c::MSG_WAITFORONE != 0;
     flags &= !c::MSG_WAITFORONE;
     let mut received = 0;

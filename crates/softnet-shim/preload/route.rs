@@ -9,8 +9,9 @@
 //!   that the kernel does not use for Unix sockets. Ours have [`OURS`] in its upper half; other
 //!   sockets have the number of a processor or -1 there.
 //!
-//! It is bound and connected when the program binds it or first uses it, as the kernel does. The
-//! options set before are sent to the daemon then.
+//! It is bound and connected when the program binds it or first uses it, as the kernel does; to
+//! look for messages without waiting is no use of it. The options set before are sent to the daemon
+//! then.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{from_mut, from_ref};
@@ -149,6 +150,21 @@ impl Route {
             }
         }
         Err(c::EADDRINUSE)
+    }
+
+    /// Attaches it for a call that waits for a message. One that does not wait finds none, as with
+    /// the kernel, where receiving gives no port. With a port, binding it to another one would take
+    /// a new socket, and an event loop that has looked at the old one would not look at that.
+    pub(crate) fn attach_to_wait(&mut self, flags: c_int) -> Result<(), c_int> {
+        if self.state & CONNECTED != 0 {
+            return Ok(());
+        }
+        // SAFETY: this command takes nothing.
+        let own = checked(unsafe { c::fcntl(self.fd, c::F_GETFL) })?;
+        if flags & c::MSG_DONTWAIT != 0 || own & c::SOCK_NONBLOCK != 0 {
+            return Err(c::EAGAIN);
+        }
+        self.attach(0)
     }
 
     /// True if the daemon has refused the port: names are of a network namespace, and a program in

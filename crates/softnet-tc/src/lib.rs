@@ -65,22 +65,22 @@ pub use action::{
     Skbmod, Tag, Vlan, WordsError,
 };
 pub use filter::{
-    BucketKey, Classified, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FieldMatch,
-    FilterError, FilterKey, FilterKind, FilterList, FilterOp, FilterSelector, FilterSpec,
-    FilterStats, Filters, Flower, FlowerField, Key, Layer, MetaId, Offset, Prefix, Test, U32,
-    Width,
+    BucketKey, ChainTemplate, Classified, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
+    FieldMatch, FilterError, FilterKey, FilterKind, FilterList, FilterOp, FilterSelector,
+    FilterSpec, FilterStats, Filters, Flower, FlowerField, Key, Layer, MetaId, Offset, Prefix,
+    Test, U32, Width,
 };
 pub use handle::{BadHandle, Handle};
 pub use qdisc::{
     Absent, AckFilter, AnyQdisc, AqmSpec, Attribute, Blackhole, Cake, CakeSpec, ClassOption,
-    ClassSpec, Classes, Codel, CodelSpec, CustomSpec, Diffserv, Distribution, Drr, DrrClassSpec,
-    DualPi2, DualPi2Spec, Ets, EtsSpec, Field, Form, Fq, FqCodel, FqCodelSpec, FqPie, FqPieSpec,
-    FqSpec, Framing, Hfsc, HfscClassSpec, HfscSpec, Htb, HtbClassSpec, HtbSpec, Isolation,
-    LinkDefaults, LossModel, MAX_BANDS, Multiq, Netem, NetemSpec, PfifoHeadDrop, Pie, PieLawSpec,
-    PieSpec, Prio, PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption, QdiscSpec, Qfq,
-    QfqClassSpec, Red, RedCurve, RedSpec, ServiceCurve, Sfq, SfqSpec, SlotSpec, SpecError,
-    SpecOption, Tbf, TbfSpec, Unset, Wire, Word, dualpi2_shown_gain, red_idle_table,
-    red_probability_log, red_weight,
+    ClassSpec, Classes, Codel, CodelSpec, CustomSpec, DefaultQdisc, Diffserv, Distribution, Drr,
+    DrrClassSpec, DualPi2, DualPi2Spec, Ets, EtsSpec, Field, FlowStats, Form, Fq, FqCodel,
+    FqCodelSpec, FqPie, FqPieSpec, FqSpec, Framing, Hfsc, HfscClassSpec, HfscSpec, Htb,
+    HtbClassSpec, HtbSpec, Isolation, LinkDefaults, LossModel, MAX_BANDS, Multiq, Netem,
+    NetemSpec, PfifoHeadDrop, Pie, PieLawSpec, PieSpec, Prio, PrioSpec, QDISC_KINDS, QdiscEnv,
+    QdiscKind, QdiscOption, QdiscSpec, Qfq, QfqClassSpec, Red, RedCurve, RedSpec, ServiceCurve,
+    Sfq, SfqSpec, SlotSpec, SpecError, SpecOption, Tbf, TbfSpec, Unset, Wire, Word,
+    dualpi2_shown_gain, red_idle_table, red_probability_log, red_weight,
 };
 pub use rate::shared_rates::{Instance, SharedRates};
 pub use tree::{

@@ -399,7 +399,8 @@ mod tests {
             assert_eq!(of(text), Ok(rate), "{text}");
         }
         for wrong in [
-            "0%", "100.1%", "0.00001%", "-1%", "50", "50mbit", "%", "50%%",
+            "0%", "100.1%", "0.00001%", "-1%", "50", "50mbit", "%", "50%%", "1e9%", "1e999%",
+            "nan%",
         ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }

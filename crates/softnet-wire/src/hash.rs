@@ -70,7 +70,8 @@ pub fn keyed_hash(number: u64) -> u32 {
 impl Headers {
     /// A hash that is the same for all packets of a flow, in both directions: over addresses,
     /// ports and protocol; over addresses and protocol for fragments; over MAC addresses and
-    /// EtherType for what is not IP. `data` is what was parsed.
+    /// EtherType for what is not IP. It is that of the innermost IP packet in PPPoE, MPLS, GRE and
+    /// IP in IP, as far as it can be read. `data` is what was parsed.
     ///
     /// The hash is keyed, so that nobody outside can choose flows that collide: it differs from
     /// one run of the program to the next.
@@ -82,6 +83,15 @@ impl Headers {
     /// As [`flow_hash`](Headers::flow_hash), with another key.
     #[inline]
     pub fn flow_hash_with(&self, data: &[u8], key: &[u64; 4]) -> u32 {
+        if self.is_tunnel() {
+            return inner_hash(*self, data, key);
+        }
+        self.own_hash(data, key)
+    }
+
+    /// The hash of what these headers themselves say.
+    #[inline]
+    fn own_hash(&self, data: &[u8], key: &[u64; 4]) -> u32 {
         let at = usize::from(self.network_offset);
         let (ports, l4) = match self.transport {
             L4::Tcp {
@@ -127,4 +137,10 @@ impl Headers {
             }
         }
     }
+}
+
+/// The hash of what is inside a tunnel. Takes the headers by value: the caller's stay in registers.
+#[inline(never)]
+fn inner_hash(headers: Headers, data: &[u8], key: &[u64; 4]) -> u32 {
+    headers.innermost(data).own_hash(data, key)
 }

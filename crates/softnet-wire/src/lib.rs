@@ -54,6 +54,7 @@ mod membership;
 mod offload;
 mod parse;
 mod sender;
+mod tunnel;
 mod vnet;
 
 pub use address::EthernetAddress;

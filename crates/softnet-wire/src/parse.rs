@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::{EthernetAddress, WireError, array};
 
 /// Bytes of an Ethernet header without VLAN tags.
-const ETHERNET_LEN: usize = 14;
+pub(crate) const ETHERNET_LEN: usize = 14;
 /// VLAN tags a frame may have: 802.1ad service and customer tag, and two to spare.
 const MAX_VLAN_TAGS: u8 = 4;
 /// IPv6 extension headers a packet may have.
@@ -21,19 +21,28 @@ pub(crate) mod ethertype {
     /// IEEE 802.1Q.
     pub(crate) const VLAN: u16 = 0x8100;
     /// IEEE 802.1ad.
-    pub(super) const SERVICE_VLAN: u16 = 0x88a8;
+    pub(crate) const SERVICE_VLAN: u16 = 0x88a8;
     /// The outer tag's EtherType in equipment from before 802.1ad.
-    pub(super) const QINQ: u16 = 0x9100;
+    pub(crate) const QINQ: u16 = 0x9100;
+    pub(crate) const MPLS: u16 = 0x8847;
+    pub(crate) const MPLS_MULTICAST: u16 = 0x8848;
+    /// A session's data (RFC 2516).
+    pub(crate) const PPPOE: u16 = 0x8864;
 }
 
 pub(crate) mod protocol {
     pub(crate) const HOP_BY_HOP: u8 = 0;
     pub(super) const ICMP: u8 = 1;
     pub(crate) const IGMP: u8 = 2;
+    /// IPv4 in IP.
+    pub(crate) const IPV4: u8 = 4;
     pub(super) const TCP: u8 = 6;
     pub(crate) const UDP: u8 = 17;
+    /// IPv6 in IP.
+    pub(crate) const IPV6: u8 = 41;
     pub(super) const ROUTING: u8 = 43;
     pub(crate) const FRAGMENT: u8 = 44;
+    pub(crate) const GRE: u8 = 47;
     pub(crate) const ICMPV6: u8 = 58;
     pub(super) const DESTINATION_OPTIONS: u8 = 60;
     pub(crate) const PIM: u8 = 103;
@@ -258,7 +267,7 @@ fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
     clippy::cast_possible_truncation,
     reason = "tags, extension headers and options are less than 24 KiB together"
 )]
-fn offset(at: usize) -> u16 {
+pub(crate) fn offset(at: usize) -> u16 {
     debug_assert!(at <= 0xffff);
     at as u16
 }
@@ -266,7 +275,7 @@ fn offset(at: usize) -> u16 {
 impl Headers {
     /// RFC 791 3.1. `None`: bad.
     #[inline]
-    fn parse_ipv4(&mut self, data: &[u8], at: usize) -> Option<()> {
+    pub(crate) fn parse_ipv4(&mut self, data: &[u8], at: usize) -> Option<()> {
         let h: &[u8; 20] = array(data, at)?;
         let header_len = usize::from(h[0] & 0x0f) * 4;
         let total_len = usize::from(be16([h[2], h[3]]));
@@ -290,7 +299,7 @@ impl Headers {
     /// RFC 8200 3 and 4. `None`: bad. Jumbograms (RFC 2675) are longer than any frame here and so
     /// are bad, too.
     #[inline]
-    fn parse_ipv6(&mut self, data: &[u8], at: usize) -> Option<()> {
+    pub(crate) fn parse_ipv6(&mut self, data: &[u8], at: usize) -> Option<()> {
         let h: &[u8; 40] = array(data, at)?;
         let end = at + 40 + usize::from(be16([h[4], h[5]]));
         self.network = Network::V6;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use softnet_engine::rx::BACKLOG_LIMIT;
 use softnet_io::Scheduling;
+use softnet_tc::DefaultQdisc;
 use softnet_tc::Unset::{Value, Words};
 
 use super::allow::ALLOW;
@@ -34,6 +35,11 @@ const SCHEDULING: Word<Option<Scheduling>> = Word(
     |word| format!("{word:?} is no scheduling class; use auto, realtime, nice or normal"),
 );
 
+fn default_qdisc(name: &str) -> Result<DefaultQdisc, String> {
+    let text = "cannot be the default qdisc; use one without classes that needs no options, like";
+    DefaultQdisc::find(name).ok_or_else(|| format!("{name:?} {text} fq_codel, fq or cake"))
+}
+
 pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// number of worker threads, 1 to 1024
     "workers": Words("the number of `cpus`; without it one per CPU that the process may use"), "0"
@@ -51,6 +57,11 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// how long an idle worker polls before it sleeps, `0s` to `1ms`
     "busy_poll": Value, "\"2ms\""
         => Time(BUSY_POLL_MAX, "0s (never) to 1ms"), |c| Some(&mut c.settings.busy_poll);
+    /// kind of the qdisc at a transmit queue to which none is attached, as the kernel's
+    /// `net.core.default_qdisc`: one without classes that needs no options
+    "default_qdisc": Value, "\"tbf\""
+        => Text(default_qdisc, |of| Some(of.name().to_owned())),
+        |c| Some(&mut c.settings.default_qdisc);
     /// scheduling class of a worker for the first 2 ms after it is woken, `auto`, `realtime`
     /// (`SCHED_RR`, priority 1), `nice` (level -20) or `normal`; it is `normal` then, until it has
     /// nothing to do. Where the right is missing the next of them; `softnet run` says so

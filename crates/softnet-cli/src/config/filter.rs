@@ -1,8 +1,8 @@
 //! `[[filter]]`: a filter of a qdisc, in the words of `tc filter add`.
 
 use softnet_tc::{
-    Action, ActionList, ActionSpec, BucketKey, ETH_P_ALL, FilterError, FilterKey, FilterKind,
-    FilterList, FilterOp, FilterSpec, Handle, Hook, Key, Offset, Side, U32,
+    Action, ActionList, ActionSpec, BucketKey, ChainTemplate, ETH_P_ALL, FilterError, FilterKey,
+    FilterKind, FilterList, FilterOp, FilterSpec, Handle, Hook, Key, Offset, Side, U32,
 };
 
 use super::table::{HANDLE, Item, Table};
@@ -24,7 +24,8 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) -> Option<FilterSp
             table.missing::<()>("parent", "the qdisc whose chain it is, like \"1:\"");
             return None;
         };
-        if let Err(error) = building.tree.add_chain(parent, chain) {
+        let template = template(table);
+        if let Err(error) = building.tree.add_chain(parent, chain, template) {
             building.problem(table, "chain", &[parent], error.to_string());
         }
         return None;
@@ -42,7 +43,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) -> Option<FilterSp
         let key = match error {
             FilterError::NoLink(_) | FilterError::LinkToRoot => "link",
             FilterError::Divisor(_) => "divisor",
-            FilterError::Chain(_) => "chain",
+            FilterError::Chain(_) | FilterError::TemplateKind | FilterError::Template => "chain",
             FilterError::Handle { .. } | FilterError::Table(_) => "handle",
             FilterError::Offset(_) => "match",
             FilterError::NoParent(_)
@@ -75,7 +76,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) -> Option<FilterSp
 pub(super) fn add_to_block(list: &mut FilterList, table: &Table<'_>) -> Option<FilterSpec> {
     let before = table.source.errors();
     if is_chain(table) {
-        if let Err(error) = list.add_chain(chain(table)) {
+        if let Err(error) = list.add_chain(chain(table), template(table)) {
             table.problem::<()>("chain", error.to_string());
         }
         return None;
@@ -97,9 +98,26 @@ fn is_chain(table: &Table<'_>) -> bool {
     let kind = table.find("kind").and_then(|kind| kind.as_text());
     let is_chain = kind == Some("chain");
     if is_chain {
-        table.only(&["kind", "parent", "chain"], "chain", &[]);
+        match table.has("template") {
+            true => table.only(
+                &["kind", "parent", "chain", "template", "protocol"],
+                "chain",
+                flower::KEYS,
+            ),
+            false => table.only(&["kind", "parent", "chain"], "chain", &[]),
+        }
     }
     is_chain
+}
+
+/// The template of a chain, if it has one.
+fn template(table: &Table<'_>) -> Option<ChainTemplate> {
+    let what = "a kind of filter that makes templates; use flower";
+    table.parsed("template", what, |text| (text == "flower").then_some(()))?;
+    Some(ChainTemplate {
+        protocol: flower::protocol(table, "protocol").unwrap_or(ETH_P_ALL),
+        flower: flower::fields(table)?,
+    })
 }
 
 fn chain(table: &Table<'_>) -> u32 {

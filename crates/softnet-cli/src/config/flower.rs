@@ -52,6 +52,12 @@ pub(super) const KEYS: &[&str] = &[
 
 /// Matches of a filter's table on headers of frames of a protocol.
 pub(super) fn read(table: &Table<'_>, outer: u16) -> Option<Flower> {
+    let flower = fields(table)?;
+    check(table, outer, &flower).map(|()| flower)
+}
+
+/// Matches of a table on headers, whether or not there are frames that have them together.
+pub(super) fn fields(table: &Table<'_>) -> Option<Flower> {
     let before = table.source.errors();
     let what = "an address or range like \"10.0.0.0/8\" or \"fd00::1\"";
     let address = |key| table.parsed(key, what, prefix);
@@ -94,10 +100,7 @@ pub(super) fn read(table: &Table<'_>, outer: u16) -> Option<Flower> {
         mark: mark(table),
         fields: FlowerField::all().filter_map(field).collect(),
     };
-    if table.source.errors() > before {
-        return None;
-    }
-    check(table, outer, &flower).map(|()| flower)
+    (table.source.errors() == before).then_some(flower)
 }
 
 /// Refuses what no frame has together, as tc does.

@@ -207,7 +207,7 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
         => Number(1, u16::MAX as i64), |p| Some(&mut p.options.policy.max_burst);
     /// the qdisc that packets leave through, as a table; or a list of tables (`[[port.qdisc]]`),
     /// which is a tree
-    "qdisc": Words("pfifo_fast at each queue"), "\"tbf\"";
+    "qdisc": Words("the engine's `default_qdisc` at each queue"), "\"tbf\"";
     /// list of tables (`[[port.class]]`): classes of an `htb` in the tree
     "class": Words("`[]`"), "[{ classid = \"1:1\", rate = \"1mbit\" }]";
     /// list of tables (`[[port.filter]]`) that put packets into the tree's classes

@@ -246,9 +246,12 @@ fn tbf(table: &Table<'_>, spec: &mut TbfSpec) {
         table.problem::<()>("mtu", text);
     }
     spec.mtu = mtu.unwrap_or_default();
+    // Where a share is refused, that is all there is to say.
+    let follows = |key: &str, rate: u64| rate > 0 && share(table, key).is_some();
+    let follows = follows("rate", spec.rate) || follows("peakrate", spec.peakrate.unwrap_or(0));
     match (table.has("limit"), table.find("latency")) {
         (true, None) => {}
-        (false, Some(latency)) if spec.rate > 0 && share(table, "rate").is_some() => {
+        (false, Some(latency)) if follows => {
             let text = "depends on the rate, which follows the link's speed; give limit, the \
                         bytes that may wait";
             latency.problem::<()>(text);

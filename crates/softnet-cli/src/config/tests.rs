@@ -481,6 +481,26 @@ fn steering_and_backlog() {
 }
 
 #[test]
+fn the_default_qdisc() {
+    let text = |name: &str| format!("[engine]\nworkers = 1\ndefault_qdisc = {name:?}\n");
+    let name = |text: &str| {
+        let config = parse("x.toml", text).expect("valid");
+        config.settings.default_qdisc.name()
+    };
+    assert_eq!(name(&text("fq_codel")), "fq_codel");
+    assert_eq!(name("[engine]\nworkers = 1\n"), "pfifo_fast");
+    for wrong in ["htb", "tbf", "noqueue", "mq", "choke"] {
+        assert_eq!(
+            error(&text(wrong)),
+            format!(
+                "x.toml:3:17: key `engine.default_qdisc`: {wrong:?} cannot be the default qdisc; \
+                 use one without classes that needs no options, like fq_codel, fq or cake"
+            )
+        );
+    }
+}
+
+#[test]
 fn mq_needs_the_queues_that_it_names() {
     let text = |queues: usize, parent: &str| {
         format!(

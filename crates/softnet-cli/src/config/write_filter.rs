@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use softnet_tc::{
-    Action, BucketKey, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch, FilterKind, FilterList,
-    FilterSpec, Flower, Handle, Key, Layer, MetaId, Offset, Side, Test, TreeSpec, Width,
+    Action, BucketKey, ChainTemplate, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
+    FilterKind, FilterList, FilterSpec, Flower, Handle, Key, Layer, MetaId, Offset, Side, Test,
+    TreeSpec, Width,
 };
 use toml::Value;
 
@@ -19,12 +20,25 @@ pub(super) fn filters(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
 }
 
 /// Chains that stay without filters, which come before filters that would make them.
-fn chains(w: &mut Writer, prefix: &str, kept: impl Iterator<Item = (Handle, u32)>) {
-    for (of, chain) in kept {
+fn chains<'a>(
+    w: &mut Writer,
+    prefix: &str,
+    kept: impl Iterator<Item = (Handle, u32, Option<&'a ChainTemplate>)>,
+) {
+    for (of, chain, template) in kept {
         w.table(&format!("[[{prefix}filter]]"));
         parent(w, of);
         w.put("chain", int(chain));
         w.put("kind", "chain");
+        if let Some(ChainTemplate {
+            protocol: of,
+            flower: bits,
+        }) = template
+        {
+            w.put("template", "flower");
+            w.put("protocol", protocol(*of));
+            flower(w, bits);
+        }
     }
 }
 
@@ -39,7 +53,8 @@ fn parent(w: &mut Writer, parent: Handle) {
 
 /// All filters of a block.
 pub(super) fn of_block(w: &mut Writer, list: &FilterList) {
-    let kept = list.kept_chains().map(|chain| (Handle::NONE, chain));
+    let kept = list.kept_chains();
+    let kept = kept.map(|(chain, template)| (Handle::NONE, chain, template));
     chains(w, "block.", kept);
     all(w, "block.", list.iter().collect());
 }

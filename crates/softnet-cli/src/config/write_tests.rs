@@ -82,13 +82,17 @@ fn shares_of_a_speed_are_written_as_they_are_read() {
         }
     }
     // How many bytes wait in a time depends on the speed, and not all links have one.
-    let by_time = tbf.replace("limit = \"1mb\"", "latency = \"50ms\"");
-    let error = parse("x.toml", &format!("{port}{by_time}\n")).expect_err("latency");
-    let error = error.to_string();
-    assert!(
-        error.contains("depends on the rate") && error.contains("give limit"),
-        "{error}"
-    );
+    let peak = "rate = \"1mbit\", peakrate = \"50%\", mtu = 1540";
+    for by_size in [tbf, &tbf.replace("rate = \"50%\"", peak)] {
+        assert_same(&format!("{port}{by_size}\n"));
+        let by_time = by_size.replace("limit = \"1mb\"", "latency = \"50ms\"");
+        let error = parse("x.toml", &format!("{port}{by_time}\n")).expect_err("latency");
+        let error = error.to_string();
+        assert!(
+            error.contains("depends on the rate") && error.contains("give limit"),
+            "{error}"
+        );
+    }
     for driver in ["tap", "null"] {
         let text = format!("{}{tbf}\n", port.replace("af_packet", driver));
         let error = parse("x.toml", &text).expect_err(driver).to_string();
@@ -139,6 +143,24 @@ kind = "chain"
 
 [[filter]]
 parent = "1:"
+chain = 8
+kind = "chain"
+template = "flower"
+protocol = "ip"
+src_ip = "0.0.0.0/24"
+ip_proto = 0
+dst_port = 0
+src_mac = "00:00:00:00:00:00/ff:ff:ff:00:00:00"
+
+[[filter]]
+chain = 8
+prio = 1
+protocol = "ip"
+src_ip = "10.0.0.0/8"
+flowid = "1:1"
+
+[[filter]]
+parent = "1:"
 prio = 98
 kind = "u32"
 link = "43:"
@@ -185,13 +207,14 @@ kind = "fw"
         "99 4307801",
         "99 80100800",
         "100 0",
+        "1 1",
     ];
     assert_eq!(filters, expected);
     assert_eq!(
         tree.kept_chains()
-            .map(|(_, chain)| chain)
+            .map(|(_, chain, template)| (chain, template.is_some()))
             .collect::<Vec<_>>(),
-        [7]
+        [(7, false), (8, true)]
     );
     let tree = QdiscSpec::Tree(tree);
     let written = write::write_tree(&tree);
@@ -623,6 +646,7 @@ fn filter() -> impl Strategy<Value = FilterSpec> {
         "skbedit mark 3/0xf0 priority 1:2",
         "mirred egress redirect dev a",
         "police rate 1mbit burst 10k conform-exceed drop/pipe",
+        "police avrate 1mbit estimator 1s 8s",
         "vlan push id 5",
         "csum ip4h tcp pipe",
         "pedit ex munge ip offset 8 set 0x3f000000/0xffffff",

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use softnet_tc::units::{Share, percent_text};
 use softnet_tc::{
-    ClassNode, ClassSpec, CodelSpec, EstimatorSpec, Field, Form, FqCodelSpec, Handle, LinkCost,
-    LinkLayer, Node, QdiscKind, QdiscSpec, RedCurve, ServiceCurve, Side, SizeOptions, SizeTable,
-    SpecOption, TreeSpec,
+    ClassNode, ClassSpec, CodelSpec, Field, Form, FqCodelSpec, Handle, LinkCost, LinkLayer, Node,
+    QdiscKind, QdiscSpec, RedCurve, ServiceCurve, Side, SizeOptions, SizeTable, SpecOption,
+    TreeSpec,
 };
 use toml::Value;
 
@@ -269,22 +269,8 @@ fn estimator(w: &mut Writer, tree: &TreeSpec, name: Handle) {
     let Some(spec) = tree.estimator(name) else {
         return;
     };
-    let period = spec.period();
-    // A time constant is about the period times a power of 2: a little more is the same weight.
-    let averages = (1..30).map(|log| {
-        let constant = period.as_secs_f64() / -(1.0 - 0.5_f64.powi(log)).ln();
-        Duration::from_secs_f64(constant * 1.05)
-    });
-    let mut averages =
-        averages.filter(|&average| EstimatorSpec::from_times(period, average) == Ok(spec));
-    let Some(average) = averages.next() else {
-        w.remarks.push(format!(
-            "the estimator of {name} is not one that tc computes: left out"
-        ));
-        return;
-    };
     let mut keys = toml::Table::new();
-    keys.insert("interval".into(), time(period));
-    keys.insert("average".into(), time(average));
+    keys.insert("interval".into(), time(spec.period()));
+    keys.insert("average".into(), time(spec.average()));
     w.put("estimator", keys);
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use softnet::mem::Pool;
 use softnet_engine::{PortSpec, Settings};
 use softnet_io::DeviceSpec;
-use softnet_tc::{FilterOp, Handle, HookFilters, QdiscEnv, TreeSpec};
+use softnet_tc::{DefaultQdisc, FilterOp, Handle, HookFilters, QdiscEnv, TreeSpec};
 
 use super::{Options, script};
 use crate::config::{self, Expectation};
@@ -19,6 +19,7 @@ pub(super) struct Policy {
     pub tree: TreeSpec,
     pub mtu: u32,
     pub tx_queue_len: u32,
+    pub default_qdisc: DefaultQdisc,
 }
 
 /// Seed of what is random in qdiscs, where none is given.
@@ -30,6 +31,7 @@ impl Policy {
         QdiscEnv {
             mtu: self.mtu,
             txqueuelen: self.tx_queue_len,
+            default_qdisc: self.default_qdisc,
             // Another sequence than that of flows with this seed.
             seed: !seed.unwrap_or(SEED).rotate_left(32),
             ..QdiscEnv::new(pool)
@@ -93,6 +95,7 @@ fn of_tree(path: &Path) -> Result<Policy, Failure> {
         tree: spec.into(),
         mtu,
         tx_queue_len,
+        default_qdisc: DefaultQdisc::default(),
     })
 }
 
@@ -129,6 +132,7 @@ fn of_port(
         tree: port.qdisc.into(),
         mtu: port.settings.mtu,
         tx_queue_len: port.settings.tx_queue_len,
+        default_qdisc: file.settings.default_qdisc,
     })
 }
 

@@ -16,6 +16,7 @@ use softnet_engine::{PortSpec, Settings};
 use softnet_io::{DeviceSpec, NullSpec, Scheduling};
 use softnet_rtnl::Rtnl;
 use softnet_rtnl::server::{self, Listen, Server};
+use softnet_tc::DefaultQdisc;
 
 use super::policy::Policy;
 use super::processes::{self, Ended};
@@ -122,6 +123,7 @@ pub(super) fn policy(script: &Path, dev: &str) -> Result<Policy, Failure> {
         tree: tree.map_err(gone)?,
         mtu: link.settings.mtu,
         tx_queue_len: link.settings.tx_queue_len,
+        default_qdisc: DefaultQdisc::default(),
     })
 }
 

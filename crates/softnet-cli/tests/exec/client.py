@@ -6,6 +6,7 @@ python3 client.py CASE [ARGUMENT]: ends with 0 if all was as with the kernel.
 import ctypes
 import errno
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -269,6 +270,40 @@ def nonblocking():
             return check_ack(s.recv(100))
         except BlockingIOError:
             time.sleep(0.001)
+
+
+def watched():
+    """A socket that does not block, at which an event loop looks before it is bound."""
+    s = route(socket.SOCK_RAW | socket.SOCK_NONBLOCK)
+    loop = select.epoll()
+    loop.register(s.fileno(), select.EPOLLIN)
+    loop.poll(0)
+    fails(errno.EAGAIN, s.recvfrom, 100)
+    assert s.getsockname() == (0, 0), s.getsockname()
+    port = os.getpid() + (20 << 22)
+    s.bind((port, 1))
+    assert s.getsockname() == (port, 0), s.getsockname()
+    return s, loop
+
+
+def loop():
+    """An event loop looks at the same socket once that is bound."""
+    s, loop = watched()
+    s.send(request(ACKED, seq=3))
+    heard = loop.poll(60)
+    assert [fd for fd, _ in heard] == [s.fileno()], heard
+    assert check_ack(s.recv(100)) == 3
+
+
+def hear():
+    """An event loop hears of a link that comes and goes."""
+    s, loop = watched()
+    print("ready", flush=True)
+    kinds = []
+    while kinds[-1:] != [17]:
+        assert loop.poll(60), kinds
+        kinds.append(HEADER.unpack_from(s.recv(65536))[1])
+    assert 16 in kinds, kinds
 
 
 def end():

@@ -112,6 +112,7 @@ fn a_script_uses_netlink_sockets_as_with_the_kernel() {
         "many",
         "processes",
         "nonblocking",
+        "loop",
         "end",
     ] {
         bench.client(&[case]);

@@ -92,3 +92,37 @@ fn a_port_that_another_namespace_has_is_replaced() {
     daemon.signal(Signal::TERM);
     assert!(daemon.finish().status.success());
 }
+
+/// An event loop looks at its socket before the program binds it, as pyroute2 has it.
+#[test]
+fn an_event_loop_hears_of_links() {
+    if !has_program("python3") || !has_program("ip") {
+        return;
+    }
+    let scratch = Scratch::new("hear");
+    let socket = scratch.path("socket");
+    let config =
+        format!("[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
+    let config = scratch.file("run.toml", &config);
+    let mut daemon = Running::start(softnet().arg("run").arg(config));
+    wait_for("the socket", || {
+        daemon.assert_running();
+        socket.exists()
+    });
+    let mut hears = exec(&socket, &["python3", CLIENT, "hear"]);
+    let hears = hears.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut hears = hears.expect("softnet");
+    let mut line = String::new();
+    let said = hears.stdout.take().expect("captured");
+    BufReader::new(said).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    for change in [&["add", "v0", "type", "dummy"][..], &["del", "v0"]] {
+        let output = exec(&socket, &[&["ip", "link"], change].concat()).output();
+        let output = output.expect("softnet");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let output = hears.wait_with_output().expect("the program");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    daemon.signal(Signal::TERM);
+    assert!(daemon.finish().status.success());
+}

@@ -181,7 +181,8 @@ impl<S: Clone + PartialEq> Plan<S> {
                 if let Some(link) = place.map(|place| links.remove(place)) {
                     *target = Some(link.index);
                     port.settings.address = port.settings.address.or(link.settings.address);
-                    if engine.devices().is_foreign(&port.options.device) {
+                    let stays = link.device() == Some(&port.options.device);
+                    if stays && engine.devices().is_foreign(&port.options.device) {
                         // The interface's, which the link follows.
                         port.settings.mtu = link.settings.mtu;
                     }

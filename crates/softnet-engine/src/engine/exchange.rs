@@ -203,7 +203,7 @@ impl<D: Devices> Engine<D> {
     /// their number, the tree, the map and the policy of `to`. What is queued is dropped, qdiscs
     /// and actions that send to the port count from zero; what the port counted stays, and so do
     /// its name, its bridge with options, VLANs and fixed entries, its group, its actions and its
-    /// limits.
+    /// limits. MTU and address are those of `to`, if the device is an interface that was there.
     ///
     /// # Errors
     /// If there is no such port, the qdisc or the map does not fit the queues, there are none or
@@ -223,6 +223,7 @@ impl<D: Devices> Engine<D> {
             return Err(EngineError::NoQueue(port.device.name().to_string()));
         }
         let before = port.tree.spec().clone();
+        let settings = self.foreign_settings(state, index, to)?;
         let qdisc = state.adopt_actions(&TreeSpec::from(to.qdisc.clone()));
         let loses_root = !before.is_empty() && qdisc.is_empty();
         let exchange = Exchange {
@@ -239,6 +240,9 @@ impl<D: Devices> Engine<D> {
         if loses_root {
             link.has_default = link.settings.up;
         }
+        if let Some(settings) = settings {
+            link.settings = settings;
+        }
         if let Some(options) = link.options_mut() {
             options.device = to.options.device.clone();
             options.queues = to.options.queues;
@@ -248,6 +252,28 @@ impl<D: Devices> Engine<D> {
         state.changes.note(Change::Link(index));
         state.changes.note_tree(index, before);
         Ok(())
+    }
+
+    /// The settings of a link whose device is to be an interface that was there: nobody changes
+    /// its MTU and address later.
+    fn foreign_settings(
+        &self,
+        state: &State<D>,
+        index: u32,
+        to: &PortSpec<D::Spec>,
+    ) -> Result<Option<Settings>, EngineError> {
+        let device = &to.options.device;
+        if !self.devices.is_foreign(device) {
+            return Ok(None);
+        }
+        let before = &state.link(index)?.settings;
+        let after = Settings {
+            mtu: to.settings.mtu,
+            address: to.settings.address.or(before.address),
+            ..before.clone()
+        };
+        self.check(state, &after, Some(before), Some(device))?;
+        Ok(Some(after))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::rx::{
 use softnet::mem::Pool;
 use softnet::time::Clock;
 use softnet::tx::{ControlError, Notifier, set_worker};
+use softnet_tc::DefaultQdisc;
 
 /// Settings of an engine as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,9 @@ pub struct EngineConfig {
     /// Flows whose consumers are recorded (the kernel's `net.core.rps_sock_flow_entries`); rounded
     /// up to a power of two.
     pub flow_entries: usize,
+    /// Kind of the qdisc at a transmit queue to which none is attached (the kernel's
+    /// `net.core.default_qdisc`).
+    pub default_qdisc: DefaultQdisc,
 }
 
 impl Default for EngineConfig {
@@ -42,6 +46,7 @@ impl Default for EngineConfig {
             max_backlog: MAX_BACKLOG,
             busy_poll: Duration::from_micros(50),
             flow_entries: 32_768,
+            default_qdisc: DefaultQdisc::default(),
         }
     }
 }
@@ -129,6 +134,7 @@ impl<D: Devices> Engine<D> {
             clock,
             flows,
         };
+        engine.state().default_qdisc = config.default_qdisc;
         let view = engine.state().view();
         for (index, (sleeper, backlog)) in sleepers.into_iter().zip(backlogs).enumerate() {
             let (commands, receiver) = channel();

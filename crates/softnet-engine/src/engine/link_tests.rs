@@ -114,6 +114,24 @@ fn an_interface_of_somebody_else_is_left_as_it_is() {
     assert_eq!(engine.link(a).unwrap().settings, after);
 }
 
+/// A port may get such an interface in place of another device, and other settings with it.
+#[test]
+fn an_interface_of_somebody_else_comes_with_its_settings() {
+    let (engine, devices, _) = engine();
+    let mut spec = port("a", None);
+    let a = engine.add_port(spec.clone()).unwrap();
+    spec.options.device = "foreign";
+    spec.settings.mtu = 1400;
+    spec.settings.address = Some(random_address());
+    let all = Spec {
+        ports: vec![spec.clone()],
+        ..Spec::default()
+    };
+    engine.apply(&all, true).unwrap();
+    assert_eq!(engine.link(a).unwrap().settings, spec.settings);
+    assert!(devices.changed.lock().unwrap().is_empty());
+}
+
 #[test]
 fn settings_change_together_or_not_at_all() {
     let (engine, devices, _) = engine();
@@ -415,6 +433,12 @@ fn rates_are_sampled() {
     gone.unwrap();
     assert_eq!(engine.sample_rates(), None);
     assert_eq!(rate(&engine), None);
+    // Those of actions as well.
+    let police: softnet_tc::ActionSpec = "police avrate 1mbit estimator 500ms 2s".parse().unwrap();
+    let period = police.estimator.map(EstimatorSpec::period);
+    let action = engine.actions(|table, now| table.add(police, true, now));
+    assert_eq!(action.unwrap().rate(), Some(Rate::default()));
+    assert_eq!(engine.sample_rates(), period);
 }
 
 /// Ports of a bridge have the smallest numbers that are free.

@@ -298,6 +298,7 @@ impl<D: Devices> State<D> {
                 false => Some(NOMINAL_SPEED),
             },
             txqueuelen: settings.tx_queue_len,
+            default_qdisc: self.default_qdisc,
             no_queue: devices.no_queue(&options.device),
             parallel: options.parallel,
             group: limits.map(|limits| limits.to.clone()),

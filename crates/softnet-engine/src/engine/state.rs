@@ -31,7 +31,9 @@ use softnet::time::Clock;
 use softnet::tx::{ControlError, DeviceStats, Features, RingFile, TxRing};
 use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateGroup};
-use softnet_tc::{ActionTable, Block, ClassStats, DeviceTree, FilterSpec, FilterStats};
+use softnet_tc::{
+    ActionTable, Block, ClassStats, DefaultQdisc, DeviceTree, FilterSpec, FilterStats,
+};
 
 /// Events of a worker: one for commands, the others for transmit queues.
 pub(super) const EVENTS: usize = 1024;
@@ -189,6 +191,8 @@ pub(super) struct State<D: Devices> {
     pub(super) last: u32,
     /// The last handle that was chosen for a qdisc.
     pub(super) chosen: u16,
+    /// Kind of the qdisc at a transmit queue to which none is attached.
+    pub(super) default_qdisc: DefaultQdisc,
     pub(super) generation: u64,
     pub(super) changes: Changes,
     /// Worker of the next port's first queue.
@@ -245,6 +249,7 @@ impl<D: Devices> State<D> {
             targets: Arc::new(LinkTable::new()),
             last: 0,
             chosen: 0x8000,
+            default_qdisc: DefaultQdisc::default(),
             generation: 0,
             changes: Changes::default(),
             next_worker: 0,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use softnet::qdisc::QdiscStats;
 use softnet::time::{Clock, Time};
 use softnet_tc::{
-    ClassStats, DeviceTree, FilterSpec, FilterStats, Handle, Live, QdiscSpec, SpecError, TreeSpec,
+    ClassStats, DeviceTree, FilterSpec, FilterStats, FlowStats, Handle, Live, QdiscSpec,
+    SpecError, TreeSpec,
 };
 
 use super::devices::Devices;
@@ -126,6 +127,23 @@ impl<D: Devices> Engine<D> {
         Ok(f(&port.tree, &port.queue_stats()))
     }
 
+    /// Flows of an `fq_codel` in the tree of a port, as [`Live::flows`] has them. Takes queues from
+    /// their owners for a moment.
+    ///
+    /// # Errors
+    /// If there is no such port or qdisc.
+    pub fn flows(
+        &self,
+        index: u32,
+        from: Handle,
+        most: usize,
+    ) -> Result<Vec<(Handle, FlowStats)>, EngineError> {
+        let mut state = self.control()?;
+        let clock = state.clock.clone();
+        let port = state.port_mut(index)?;
+        Ok(port.tree.on((&*port.device, &clock)).flows(from, most)?)
+    }
+
     /// A port's qdiscs and classes, each before those below it; none if there is no such port.
     /// Reads what the queues have published, and takes none from its owner.
     ///
@@ -146,12 +164,14 @@ impl<D: Devices> Engine<D> {
         port.map_or_else(|_| Vec::new(), |port| port.filters())
     }
 
-    /// Samples what is estimated and due, of all ports; see [`DeviceTree::sample_rates`]. Returns
-    /// how long it is until the next is due; `None` if nothing is estimated.
+    /// Samples what is estimated and due, of all ports and of actions; see
+    /// [`DeviceTree::sample_rates`] and
+    /// [`ActionTable::sample_rates`](softnet_tc::ActionTable::sample_rates). Returns how long it is
+    /// until the next is due; `None` if nothing is estimated.
     pub fn sample_rates(&self) -> Option<Duration> {
         let mut state = self.state();
         let now = state.clock.now();
-        let mut next = None;
+        let mut next = state.actions.sample_rates(now);
         for port in state.ports.iter_mut().flatten() {
             if port.tree.rates_due().is_some() {
                 let queues = port.queue_stats();

@@ -92,6 +92,7 @@ impl AfXdp {
             index,
             takes_tags_off,
         } = opened;
+        let watched = Interface::new(index, events);
         let bound = Device::bind(interface, index, area, promiscuous, files.collect());
         let (device, rings) = bound.map_err(AskError::Own)?;
         let device = Arc::new(device);
@@ -122,7 +123,6 @@ impl AfXdp {
         device.set_link(program.into_iter().next().ok_or_else(missing)?);
 
         let status = status(device.zero_copy, native, takes_tags_off);
-        let watched = Interface::new(index, events);
         let link = Arc::new(AfXdpLink::new(watched, Arc::downgrade(&device), status));
         if let Some(first) = rx.first_mut() {
             first.set_link(link.clone());

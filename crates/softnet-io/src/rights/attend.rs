@@ -4,7 +4,7 @@
 //! is no other's to change or remove, and one that brings its process down harms no other.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -101,7 +101,14 @@ fn admit(
         let text = format!("it serves {DAEMONS} daemons already");
         return Err(io::Error::other(text));
     }
-    let child = spawn_with(command(), connection.try_clone()?)?;
-    let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-    Ok(Served { child, end })
+    let mut child = spawn_with(command(), connection.try_clone()?)?;
+    match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        Ok(end) => Ok(Served { child, end }),
+        Err(error) => {
+            // Nobody would count it, nor see its end.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error.into())
+        }
+    }
 }

@@ -80,8 +80,8 @@ pub fn start_helper(command: Command) -> Result<(), HelperError> {
     set(channel, Some(child))
 }
 
-/// Has the helper that listens at a path ([`attend`](fn@super::attend)) perform what takes rights from
-/// then on. Waits for it to answer, for 30 s at most.
+/// Has the helper that listens at a path ([`attend`](fn@super::attend)) perform what takes rights
+/// from then on. Waits for it to answer, for 30 s at most.
 ///
 /// # Errors
 /// [`HelperError`].
@@ -142,7 +142,7 @@ pub(super) fn spawn_with(mut command: Command, connection: OwnedFd) -> io::Resul
 }
 
 /// Has the helper make devices in this thread's network namespace, which this process entered after
-/// the helper was started.
+/// the helper was started. A helper is asked for that before anything else.
 ///
 /// # Errors
 /// [`AskError`].

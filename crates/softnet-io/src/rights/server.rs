@@ -5,6 +5,7 @@
 //! enters both: a helper of this helper, which lives as long.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command};
@@ -56,12 +57,19 @@ pub fn serve(
     if enter && !server.enter()? {
         return Ok(());
     }
+    let mut is_first = true;
     while let Some((bytes, files)) = server.channel.receive_bytes()? {
+        let is_late = !std::mem::take(&mut is_first);
         match serde_json::from_slice::<Requested>(&bytes) {
             Ok(requested) => {
                 let subject = requested.request.subject(requested.place.as_ref());
                 // The one that has this one enter has asked.
                 let refused = subject.filter(|subject| !enter && !allows(subject));
+                let mut refused: Option<Box<dyn Error + Send + Sync>> =
+                    refused.map(|subject| NotConfigured(subject).into());
+                if is_late && matches!(requested.request, Request::Home(_)) {
+                    refused = Some(Late.into());
+                }
                 server.answer(requested, files, refused)?;
             }
             Err(error) => server.reply(&Reply::refused(&error), &[])?,
@@ -70,7 +78,9 @@ pub fn serve(
     Ok(())
 }
 
-/// Has devices be made in the network namespace whose file comes along.
+/// Has devices be made in the network namespace whose file comes along. It is asked first or never:
+/// whoever takes over the daemon later does not choose where the interfaces of the configuration
+/// are looked for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Home {}
@@ -98,6 +108,11 @@ impl Privileged for Home {
     words = .0.words().unwrap_or_default()
 )]
 struct NotConfigured(Subject);
+
+/// It was asked for after something else.
+#[derive(Debug, thiserror::Error)]
+#[error("where devices are made is said before anything else")]
+struct Late;
 
 struct Server {
     channel: Channel,
@@ -127,12 +142,12 @@ impl Server {
         Ok(entered.is_ok())
     }
 
-    /// Performs a request unless it is about something that is refused, and answers.
+    /// Performs a request unless it is refused, for this reason, and answers.
     fn answer(
         &mut self,
         requested: Requested,
         files: Vec<OwnedFd>,
-        refused: Option<Subject>,
+        refused: Option<Box<dyn Error + Send + Sync>>,
     ) -> io::Result<()> {
         let Requested {
             place,
@@ -140,7 +155,7 @@ impl Server {
             request,
         } = requested;
         let performed = match refused {
-            Some(subject) => Err(NotConfigured(subject).into()),
+            Some(why) => Err(why),
             None => self.perform(place.as_ref(), request, files),
         };
         if !answer {
@@ -269,4 +284,35 @@ struct Refused {
     text: String,
     #[source]
     errno: Option<io::Error>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_have_one_home() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let helper = std::thread::spawn(move || {
+            let how = Serve {
+                enter: false,
+                again: || Command::new("false"),
+            };
+            serve(theirs.0, how, &mut |_| false)
+        });
+        let netns = Netns::current().expect("its own");
+        let ask = || {
+            let (reply, _) = exchange(&ours, None, Home {}, &[netns.as_fd()]).expect("an answer");
+            reply
+        };
+        assert!(matches!(ask(), Reply::Done(_)));
+        let late = ask();
+        assert!(
+            matches!(&late, Reply::Refused { text, .. } if text.contains("before anything else")),
+            "{late:?}"
+        );
+        drop(ours);
+        let ended = helper.join().expect("it does not panic");
+        ended.expect("it has served until the end");
+    }
 }

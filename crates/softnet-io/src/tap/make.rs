@@ -166,6 +166,15 @@ impl Make {
                 max,
             });
         }
+        // Settings are those of the interface that has the device's name here. That is the device
+        // if it is here, which is asked of one that has the configured name.
+        let unnamed = TapSource::Handed {
+            own: true,
+            named: false,
+        };
+        if self.source == unnamed {
+            return Err(OpenError::OtherFiles(self.name.clone()));
+        }
         Ok(())
     }
 
@@ -437,4 +446,29 @@ fn set_up(links: &mut Links, index: u32, make: &Make) -> Result<(), LinkError> {
         links.add_route(index, route)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device of another namespace may have the name of somebody's interface here.
+    #[test]
+    fn no_port_has_made_a_device_of_any_name() {
+        let checked = |own, named| {
+            let source = TapSource::Handed { own, named };
+            let config = TapConfig {
+                source,
+                ..TapConfig::new("t0")
+            };
+            Make::new(&config, MAX_FRAME).check()
+        };
+        for (own, named) in [(true, true), (false, true), (false, false)] {
+            checked(own, named).expect("what ports ask for");
+        }
+        assert!(matches!(
+            checked(true, false),
+            Err(OpenError::OtherFiles(name)) if name == "t0"
+        ));
+    }
 }

@@ -193,7 +193,7 @@ impl Driver for TapSpec {
     }
 
     fn is_foreign(&self) -> bool {
-        self.source() != TapSource::Make
+        !self.is_made()
     }
 
     fn conflicts(&self, other: &TapSpec) -> bool {
@@ -205,5 +205,25 @@ impl Driver for TapSpec {
 
     fn of_kind(kind: &str, name: &str) -> Option<TapSpec> {
         matches!(kind, "tun" | "tap").then(|| TapSpec::new(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_the_port_did_not_make_is_foreign() {
+        let made = TapSpec::new("t");
+        assert!(!made.is_foreign());
+        let attached = TapSpec {
+            attach: true,
+            ..made.clone()
+        };
+        let passed = TapSpec {
+            file: Some(TapFile::Number(3)),
+            ..made
+        };
+        assert!(attached.is_foreign() && passed.is_foreign());
     }
 }

@@ -6,7 +6,7 @@ use softnet_tc::{Handle, LinkDefaults, QdiscSpec};
 use super::kinds;
 use super::place::Place;
 use super::refusal;
-use super::shown::Class;
+use super::shown::{Class, Flow};
 use super::{
     Asked, RTM_DELTCLASS, RTM_NEWTCLASS, RTNLGRP_TC, TCA_EGRESS_BLOCK, TCA_INGRESS_BLOCK,
     TCA_OPTIONS,
@@ -14,6 +14,9 @@ use super::{
 use crate::nl::{
     Chunk, Errno, Error, Full, NLM_F_CREATE, NLM_F_EXCL, Position, Progress, Replies,
 };
+
+/// Flows that are read at once. As long as that takes, their queues are not served.
+const FLOWS: usize = 256;
 
 /// Subject of a request.
 struct Named {
@@ -210,7 +213,8 @@ pub(super) fn tell(replies: &mut Replies, kind: u16, class: &Class) {
     replies.publish(RTNLGRP_TC, kind, 0, &class.header(), |out| class.put(out));
 }
 
-/// Dumps the classes of a link, or of one of its qdiscs, by name.
+/// Dumps the classes of a link, or of one of its qdiscs, by name. Among them are the flows of an
+/// `fq_codel` that have packets.
 pub(super) fn dump<D: Devices>(
     engine: &Engine<D>,
     asked: &Asked<'_>,
@@ -224,21 +228,61 @@ pub(super) fn dump<D: Devices>(
     };
     let of = Handle::from_raw(asked.header.parent);
     let of = (of != Handle::NONE).then(|| of.qdisc());
-    let dumped = Place::read(engine, index, |place| {
-        dump_link(&place, of, position, chunk)
-    })?;
-    Ok(match dumped {
-        Ok(()) => Progress::Done,
-        Err(Full) => Progress::More,
-    })
+    loop {
+        let dumped = Place::read(engine, index, |place| {
+            dump_link(&place, of, position, chunk)
+        })?;
+        let flow = match dumped {
+            Ok(Some(flow)) => flow,
+            Ok(None) => return Ok(Progress::Done),
+            Err(Full) => return Ok(Progress::More),
+        };
+        match dump_flows(engine, index, flow, position, chunk)? {
+            Ok(true) => {}
+            Ok(false) => return Ok(Progress::Done),
+            Err(Full) => return Ok(Progress::More),
+        }
+    }
 }
 
+/// Dumps flows from one on. False: nothing can follow.
+fn dump_flows<D: Devices>(
+    engine: &Engine<D>,
+    index: u32,
+    from: Handle,
+    position: &mut Position,
+    chunk: &mut Chunk<'_>,
+) -> Result<Result<bool, Full>, Error> {
+    let flows = engine.flows(index, from, FLOWS).map_err(refusal::control)?;
+    let last = match flows.last() {
+        Some((last, _)) if flows.len() == FLOWS => *last,
+        _ => from.class(u16::MAX),
+    };
+    for (class, stats) in flows {
+        position.key = class.raw().into();
+        let flow = Flow {
+            index,
+            class,
+            stats,
+        };
+        let put = chunk.message(RTM_NEWTCLASS, 0, &flow.header(), |out| flow.put(out));
+        if put.is_err() {
+            return Ok(Err(Full));
+        }
+    }
+    let next = last.raw().checked_add(1);
+    position.key = next.unwrap_or_default().into();
+    Ok(Ok(next.is_some()))
+}
+
+/// Dumps classes, to the end or to a qdisc whose flows come next: then returns the first of them
+/// that may be there.
 fn dump_link(
     place: &Place<'_>,
     of: Option<Handle>,
     position: &mut Position,
     chunk: &mut Chunk<'_>,
-) -> Result<(), Full> {
+) -> Result<Option<Handle>, Full> {
     let mut from = Handle::from_raw(position.key as u32);
     if let Some(of) = of {
         from = from.max(of);
@@ -250,18 +294,22 @@ fn dump_link(
             let is_queue = from.major() == 0 && usize::from(minor) <= place.tree.queues();
             is_queue.then(|| Handle::new(0, minor))
         } else {
-            place.tree.next_class(from)
+            place.tree.next_class_or_flow(from, place.queues)
         };
         let Some(class) = next.filter(|class| of.is_none_or(|of| class.qdisc() == of)) else {
-            return Ok(());
+            return Ok(None);
         };
         position.key = class.raw().into();
+        let qdisc = place.node(class.qdisc()).map(|node| &node.qdisc);
+        if matches!(qdisc, Some(QdiscSpec::FqCodel(_))) {
+            return Ok(Some(class));
+        }
         if let Some(class) = Class::new(place, class) {
             chunk.message(RTM_NEWTCLASS, 0, &class.header(), |out| class.put(out))?;
         }
         match class.raw().checked_add(1) {
             Some(next) => from = Handle::from_raw(next),
-            None => return Ok(()),
+            None => return Ok(None),
         }
     }
 }

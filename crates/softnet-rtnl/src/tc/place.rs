@@ -111,9 +111,7 @@ impl Place<'_> {
         }
         let spec = match parent.major() {
             // A queue below the `mq` that comes by itself.
-            0 => QdiscSpec::PfifoFast {
-                limit: self.link.tx_queue_len,
-            },
+            0 => self.tree.env().default_spec(),
             _ => self.tree.default_at(parent)?,
         };
         Some(Found {

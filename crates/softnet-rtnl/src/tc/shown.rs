@@ -2,7 +2,8 @@
 
 use softnet::qdisc::QdiscStats;
 use softnet_tc::{
-    ClassSpec, ClassStats, Handle, LinkDefaults, QdiscSpec, Rate, SizeTable, TreeSpec, Xstats,
+    ClassSpec, ClassStats, FlowStats, Handle, LinkDefaults, QdiscSpec, Rate, SizeTable, TreeSpec,
+    Xstats,
 };
 
 use super::kinds::{self, QdiscContext, ShownClass, ShownQdisc};
@@ -207,5 +208,29 @@ impl Class {
         }
         let counts = !self.qdisc.has_one_class();
         stats::put(counts.then_some(&counted), self.rate, app.as_ref(), out);
+    }
+}
+
+/// A flow of `fq_codel` with packets, shown as a class (`fq_codel_dump_class`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    pub(super) index: u32,
+    pub(super) class: Handle,
+    pub(super) stats: FlowStats,
+}
+
+impl Flow {
+    pub(super) fn header(&self) -> TcMsg {
+        header(self.index, self.class.qdisc(), self.class, 0)
+    }
+
+    pub(super) fn put(&self, out: &mut Message<'_>) {
+        let queue = QdiscStats {
+            qlen: self.stats.qlen,
+            backlog: self.stats.backlog,
+            ..QdiscStats::default()
+        };
+        out.put_str(TCA_KIND, "fq_codel");
+        stats::put_flow(&queue, &kinds::flow_xstats(&self.stats), out);
     }
 }

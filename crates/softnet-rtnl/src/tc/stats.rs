@@ -79,9 +79,12 @@ impl Queue {
     }
 }
 
-/// Puts what an action has counted (`tcf_action_copy_stats`).
-pub(super) fn put_counts(stats: &QdiscStats, out: &mut Message<'_>) {
+/// Puts what an action has counted, and its rate if that is estimated (`tcf_action_copy_stats`).
+pub(super) fn put_counts(stats: &QdiscStats, rate: Option<Rate>, out: &mut Message<'_>) {
     Basic::put(stats, out);
+    if let Some(rate) = rate {
+        extras::put_rate(&rate, out);
+    }
     Queue::put(stats, out);
 }
 
@@ -127,4 +130,16 @@ pub(super) fn put(
     if let Some(App::Structure(app)) = app {
         out.put_bytes(TCA_XSTATS, app);
     }
+}
+
+/// Puts the statistics of a flow that is shown as a class: what waits there, and `app`.
+pub(super) fn put_flow(stats: &QdiscStats, app: &App, out: &mut Message<'_>) {
+    let mut old = Old::default();
+    out.nest(TCA_STATS2, |out| {
+        let queue = Queue::put(stats, out);
+        out.put_bytes(TCA_STATS_APP, app.bytes());
+        (old.qlen, old.backlog) = (queue.qlen, queue.backlog);
+    });
+    out.put(TCA_STATS, &old);
+    out.put_bytes(TCA_XSTATS, app.bytes());
 }

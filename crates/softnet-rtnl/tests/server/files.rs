@@ -167,10 +167,14 @@ fn a_locked_directory_keeps_no_server_away() {
         .collect();
     assert_eq!(names, ["control"], "no lock is left");
     drop(running);
-    std::os::unix::fs::symlink("/nowhere", folder.join("control.lock")).expect("it is new");
+    std::os::unix::fs::symlink("/nowhere", folder.join("control.softnet-lock"))
+        .expect("it is new");
+    let other = folder.join("control.lock");
+    fs::write(&other, "").expect("it is new");
     let running = start(&config(&path), Links::new(1));
     Socket::connect(&path);
     drop(running);
+    assert!(other.exists(), "it is another program's");
 }
 
 /// Servers that start at once on a dead server's socket: one of them listens, where clients find

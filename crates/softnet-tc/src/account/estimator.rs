@@ -1,10 +1,11 @@
-//! Rate estimators (`estimator`, tc(8)): the average rate of a qdisc or class, from its counters.
-//! The control path samples them; no owner of a queue ever does anything for it.
+//! Rate estimators (`estimator`, tc(8)): the average rate of a qdisc, class or action, from its
+//! counters. The control path samples them; no owner of a queue ever does anything for it.
 //!
 //! The arithmetic is the kernel's (`gen_estimator.c`): an exponentially weighted moving average of
 //! bytes and packets per second in 1/256, with a weight of `2^-ewma_log` for the latest sample.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use softnet::time::Time;
@@ -59,7 +60,7 @@ impl EstimatorSpec {
         let interval = (-2..=3_i8).find(|exponent| given <= 250_000 << (exponent + 2));
         let interval = interval.ok_or(EstimatorError::Interval)?;
         let constant = |log: u8| given as f64 / -(1.0 - 0.5_f64.powi(log.into())).ln();
-        let too_long = (1..=30).find(|&log| constant(log) > average);
+        let too_long = (1..=31).find(|&log| constant(log) > average);
         match too_long {
             Some(log @ 2..) => EstimatorSpec::new(interval, log - 1),
             _ => Err(EstimatorError::Average),
@@ -71,8 +72,25 @@ impl EstimatorSpec {
         Duration::from_millis(250 << self.interval_log())
     }
 
+    /// The average that [`from_times`](EstimatorSpec::from_times) takes for this weight: the time
+    /// constant is a little less than this power of 2 of the period.
+    pub fn average(self) -> Duration {
+        self.period() * (1_u32 << self.ewma_log)
+    }
+
     fn interval_log(self) -> u32 {
         (i32::from(self.interval) + 2).unsigned_abs()
+    }
+}
+
+/// Period and average in tc's words: `1s 8s`.
+impl fmt::Display for EstimatorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |time: Duration| match time.subsec_millis() {
+            0 => format!("{}s", time.as_secs()),
+            _ => format!("{}ms", time.as_millis()),
+        };
+        write!(f, "{} {}", word(self.period()), word(self.average()))
     }
 }
 
@@ -94,7 +112,7 @@ pub(crate) struct Sample {
 
 /// One estimator.
 #[derive(Clone, Copy, Debug)]
-struct RateEstimator {
+pub(crate) struct RateEstimator {
     spec: EstimatorSpec,
     /// None: not sampled yet.
     last: Option<Sample>,
@@ -104,7 +122,7 @@ struct RateEstimator {
 }
 
 impl RateEstimator {
-    fn new(spec: EstimatorSpec) -> RateEstimator {
+    pub(crate) fn new(spec: EstimatorSpec) -> RateEstimator {
         RateEstimator {
             spec,
             last: None,
@@ -113,8 +131,21 @@ impl RateEstimator {
         }
     }
 
+    /// With other parameters: it goes on from its average, as in the kernel.
+    pub(crate) fn changed(self, spec: EstimatorSpec) -> RateEstimator {
+        RateEstimator {
+            average: self.average,
+            ..RateEstimator::new(spec)
+        }
+    }
+
+    /// The time of the next sample.
+    pub(crate) fn due(&self) -> Time {
+        self.due
+    }
+
     /// Takes a sample that is due. The first one only says from where to count.
-    fn sample(&mut self, sample: Sample, now: Time) {
+    pub(crate) fn sample(&mut self, sample: Sample, now: Time) {
         let period = u64::try_from(self.spec.period().as_nanos()).unwrap_or(u64::MAX);
         let Some(last) = self.last.replace(sample) else {
             self.due = now.plus_nanos(period);
@@ -133,7 +164,7 @@ impl RateEstimator {
         self.due = self.due.plus_nanos(period).max(now.plus_nanos(1));
     }
 
-    fn rate(&self) -> Rate {
+    pub(crate) fn rate(&self) -> Rate {
         Rate {
             bytes: self.average.bytes >> 8,
             packets: self.average.packets >> 8,
@@ -152,9 +183,8 @@ pub(crate) struct Estimators {
 impl Estimators {
     /// Starts one. One with the name goes on from its average, as in the kernel.
     pub(crate) fn start(&mut self, name: Handle, spec: EstimatorSpec) {
-        let average = self.all.get(&name).map(|old| old.average);
-        let mut fresh = RateEstimator::new(spec);
-        fresh.average = average.unwrap_or_default();
+        let old = self.all.get(&name);
+        let fresh = old.map_or_else(|| RateEstimator::new(spec), |old| old.changed(spec));
         self.all.insert(name, fresh);
         self.due = Some(Time::ZERO);
     }

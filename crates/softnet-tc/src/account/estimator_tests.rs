@@ -150,6 +150,15 @@ fn words_of_tc() {
         let spec = EstimatorSpec::new(interval, ewma_log);
         assert_eq!(spec, Err(EstimatorError::Range));
     }
+    for (interval, ewma_log) in (-2..=3).flat_map(|i| (1..=30).map(move |log| (i, log))) {
+        let spec = EstimatorSpec::new(interval, ewma_log).unwrap();
+        let again = EstimatorSpec::from_times(spec.period(), spec.average());
+        assert_eq!(again, Ok(spec), "{spec}");
+    }
+    for ((interval, ewma_log), words) in [((0, 3), "1s 8s"), ((-2, 1), "250ms 500ms")] {
+        let spec = EstimatorSpec::new(interval, ewma_log).unwrap();
+        assert_eq!(spec.to_string(), words);
+    }
 }
 
 /// An estimator goes with its qdisc or class, and one that comes in its place starts anew.

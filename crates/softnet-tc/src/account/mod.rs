@@ -19,7 +19,7 @@ pub use counters::ClassCounters;
 pub(crate) use counters::zip;
 pub(crate) use direct_pfifo::Sent;
 pub use estimator::{EstimatorError, EstimatorSpec, Rate};
-pub(crate) use estimator::{Estimators, Sample};
+pub(crate) use estimator::{Estimators, RateEstimator, Sample};
 pub(crate) use link_cost::MAX_HEADER;
 pub use link_cost::{LinkCost, LinkLayer};
 pub use own_counters::{HtbClassStats, OwnStats};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use softnet::stats::Published;
@@ -13,6 +13,7 @@ use softnet::time::Time;
 
 use super::police::Gates;
 use super::{ActionKind, ActionSpec};
+use crate::account::{EstimatorSpec, Rate, RateEstimator, Sample};
 
 /// An action, which filters may share. A clone is the same one.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub(super) struct State {
     pub(super) kept: AtomicU32,
     /// Instances of filters that have it.
     users: AtomicU32,
+    /// Bytes per second on average, as estimated last.
+    average: AtomicU64,
     shared: Mutex<Shared>,
     /// The table's number below which all are in use.
     free_from: OnceLock<Arc<AtomicU32>>,
@@ -54,6 +57,17 @@ struct Shared {
     /// Number for the next user.
     next: u64,
     users: BTreeMap<u64, Arc<Published<{ Tally::COUNTS }>>>,
+    estimator: Option<RateEstimator>,
+}
+
+impl Shared {
+    /// Counts of all filters, of now and before.
+    fn stats(&self) -> ActionStats {
+        let mut stats = self.gone;
+        self.users.values().for_each(|counts| stats.add(counts));
+        stats.installed = self.installed;
+        stats
+    }
 }
 
 /// Counts of an action.
@@ -173,6 +187,23 @@ impl State {
     pub(super) fn is_shared(&self) -> bool {
         self.users.load(Ordering::Relaxed) > 1
     }
+
+    #[inline]
+    pub(super) fn average(&self) -> u64 {
+        self.average.load(Ordering::Relaxed)
+    }
+
+    /// Lets the rate be estimated. One that is estimated goes on from its average.
+    fn estimate(&self, spec: Option<EstimatorSpec>) {
+        let mut shared = self.lock();
+        shared.estimator = spec.map(|spec| match shared.estimator {
+            Some(old) => old.changed(spec),
+            None => RateEstimator::new(spec),
+        });
+        if spec.is_none() {
+            self.average.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Action {
@@ -184,6 +215,7 @@ impl Action {
         };
         let state = State::default();
         state.index.store(spec.index, Ordering::Relaxed);
+        state.estimate(spec.estimator);
         Action(Arc::new(Instance {
             spec,
             gates: Arc::new(gates),
@@ -191,9 +223,13 @@ impl Action {
         }))
     }
 
-    /// The same action with other parameters. Statistics go on, and so does a rate's bucket.
+    /// The same action with other parameters. Statistics go on, and so do a rate's bucket and its
+    /// estimate.
     pub(super) fn changed(&self, mut spec: ActionSpec, now: Time) -> Action {
         spec.index = self.0.spec.index;
+        if spec.estimator != self.0.spec.estimator {
+            self.0.state.estimate(spec.estimator);
+        }
         let gates = match (&spec.kind, &self.0.spec.kind) {
             (ActionKind::Police(police), ActionKind::Police(before)) => {
                 match police.change(&self.0.gates, before, now) {
@@ -243,11 +279,32 @@ impl Action {
 
     /// Counters of the action, for all filters that have it, or had it.
     pub fn stats(&self) -> ActionStats {
-        let shared = self.0.state.lock();
-        let mut stats = shared.gone;
-        shared.users.values().for_each(|counts| stats.add(counts));
-        stats.installed = shared.installed;
-        stats
+        self.0.state.lock().stats()
+    }
+
+    /// The estimated rate, if it is estimated.
+    pub fn rate(&self) -> Option<Rate> {
+        self.0
+            .state
+            .lock()
+            .estimator
+            .map(|estimator| estimator.rate())
+    }
+
+    /// Samples the rate if that is due. Returns when it is due next; `None`: nothing is estimated.
+    pub(super) fn sample_rate(&self, now: Time) -> Option<Time> {
+        let state = &self.0.state;
+        let mut shared = state.lock();
+        let mut estimator = shared.estimator?;
+        if estimator.due() <= now {
+            let ActionStats { bytes, packets, .. } = shared.stats();
+            estimator.sample(Sample { bytes, packets }, now);
+            shared.estimator = Some(estimator);
+            state
+                .average
+                .store(estimator.rate().bytes, Ordering::Relaxed);
+        }
+        Some(estimator.due())
     }
 
     /// True if both are one, with whatever parameters.

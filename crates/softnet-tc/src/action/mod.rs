@@ -6,8 +6,9 @@
 //!
 //! Each filter has counts of its own for its actions in each instance of its tree, which its
 //! queue's owner writes; the action's statistics are their sum, with those of filters that are
-//! gone. Only a rate is shared by all threads (see [`police`]). Nothing here waits, locks or
-//! allocates for a packet, but for copies of data that is shared with other packets.
+//! gone. Only a rate is shared by all threads (see [`police`]), and the average that the control
+//! path estimates (see [`ActionTable::sample_rates`]). Nothing here waits, locks or allocates for
+//! a packet, but for copies of data that is shared with other packets.
 //!
 //! Each kind's file has its parameters, words and effect; what it is in messages is in
 //! `softnet-rtnl`.
@@ -55,6 +56,7 @@ use softnet::qdisc::{Cx, Target};
 use softnet::wire::{self, Headers, Network};
 
 use self::words::Words;
+use crate::account::EstimatorSpec;
 
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct ActionSpec {
     pub flags: u32,
     /// Way in which hardware would count (`TCA_ACT_HW_STATS`), which is shown; `None`: any.
     pub hw_stats: Option<u8>,
+    /// Estimator of the rate of what it sees, which an average rate of `police` is held against.
+    pub estimator: Option<EstimatorSpec>,
 }
 
 /// Kind of action.
@@ -200,6 +204,7 @@ impl ActionSpec {
             skip_hw: false,
             flags: 0,
             hw_stats: None,
+            estimator: None,
         }
     }
 
@@ -210,6 +215,10 @@ impl ActionSpec {
     pub fn check(&self) -> Result<(), WordsError> {
         if self.cookie.len() > 16 {
             return Err(WordsError::new("a cookie has 16 bytes at most"));
+        }
+        if self.lacks_estimator() {
+            let text = "police with an avrate needs an estimator, like estimator 1s 8s";
+            return Err(WordsError::new(text));
         }
         match &self.kind {
             ActionKind::Gact(gact) => match gact.random.map(|random| random.control.chain()) {
@@ -225,6 +234,12 @@ impl ActionSpec {
             ActionKind::Skbmod(skbmod) => skbmod.check(),
             ActionKind::Simple(simple) => simple.check(),
         }
+    }
+
+    /// True if it is held against an average rate that nothing estimates.
+    pub fn lacks_estimator(&self) -> bool {
+        let has_average = matches!(&self.kind, ActionKind::Police(police) if police.avrate != 0);
+        has_average && self.estimator.is_none()
     }
 
     /// The chains that it leads to.
@@ -307,9 +322,9 @@ impl Run<'_> {
         self.action.link()
     }
 
-    /// Bytes per second on average. Nothing estimates it.
+    /// Bytes per second on average, as estimated last.
     fn average(&self) -> u64 {
-        0
+        self.action.state().average()
     }
 }
 

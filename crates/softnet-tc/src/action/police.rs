@@ -28,7 +28,8 @@ pub struct Police {
     pub mtu: u32,
     /// Bytes per second above which nothing conforms, with bursts of `mtu` only; 0: none.
     pub peakrate: u64,
-    /// Bytes per second on average above which nothing conforms; 0: none. It needs an estimator.
+    /// Bytes per second on average from which on nothing conforms; 0: none. It needs an estimator,
+    /// which counts what does not conform, too.
     pub avrate: u32,
     /// Packets per second; 0: no such rate.
     pub pkts_rate: u64,

@@ -59,6 +59,8 @@ pub struct ActionTable {
     free_from: [Arc<AtomicU32>; ActionKind::NAMES.len()],
     /// Times that there were too many.
     refused: u32,
+    /// The time of the next sample of a rate; `None`: none is estimated.
+    rates_due: Option<Time>,
 }
 
 fn number(kind: &str) -> Option<usize> {
@@ -132,7 +134,26 @@ impl ActionTable {
             kept: stays.then(|| action.clone()),
         };
         self.kinds[kind].insert(index, entry);
+        self.look_for_rates(action);
         Ok(())
+    }
+
+    fn look_for_rates(&mut self, action: &Action) {
+        if action.spec().estimator.is_some() {
+            self.rates_due = Some(Time::ZERO);
+        }
+    }
+
+    /// Samples the counters of actions whose rates are estimated and due. Returns when to call this
+    /// next; `None`: nothing is estimated. A rate counts from the first call after its action was
+    /// added.
+    pub fn sample_rates(&mut self, now: Time) -> Option<Time> {
+        if self.rates_due.is_some_and(|due| due <= now) {
+            let entries = self.kinds.iter().flat_map(BTreeMap::values);
+            let due = entries.filter_map(|entry| entry.action.get()?.sample_rate(now));
+            self.rates_due = due.min();
+        }
+        self.rates_due
     }
 
     /// The lowest number that is free.
@@ -160,6 +181,7 @@ impl ActionTable {
         let before = self.get(spec.kind.name(), index);
         let before = before.ok_or(ActionError::Missing)?;
         let action = before.changed(spec, now);
+        self.look_for_rates(&action);
         if let Some(entry) = self.kinds[kind].get_mut(&index) {
             entry.action = action.downgrade();
             if let Some(kept) = &mut entry.kept {

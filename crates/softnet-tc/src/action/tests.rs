@@ -85,6 +85,11 @@ fn words_are_read_as_they_are_written() {
             "police rate 1000bps peakrate 2000bps burst 1024 mtu 1500 overhead 10 linklayer atm conform-exceed drop/pass",
         ),
         (
+            "police avrate 1mbit conform-exceed drop/pass cookie a1 estimator 1sec 8sec",
+            "police avrate 125000bps conform-exceed drop/pass estimator 1s 8s cookie a1",
+        ),
+        ("pass estimator 250ms 1s", "pass estimator 250ms 1s"),
+        (
             "mirred egress redirect dev ifb0",
             "mirred egress redirect dev ifb0",
         ),
@@ -137,6 +142,9 @@ fn words_are_read_as_they_are_written() {
         ("fly", "is no action"),
         ("pass twice", "gact has no option"),
         ("police", "needs a rate"),
+        ("police avrate 1mbit", "needs an estimator"),
+        ("pass estimator 1s", "estimator lacks its value"),
+        ("pass estimator 1s 1s", "average must be longer"),
         (
             "police rate 1mbit pkts_rate 5",
             "not allowed in same action",
@@ -263,6 +271,48 @@ fn a_shared_rate_is_one() {
     assert_eq!(action.stats().packets, 20_000, "what is gone is counted");
     assert_eq!(table.flush("police"), (1, false));
     assert!(table.get("police", 4).is_none());
+}
+
+/// The average is one of all filters that have the action; what does not conform counts, too.
+#[test]
+fn an_average_rate_is_one() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    let seconds = |n: u64| Time(n * 1_000_000_000);
+    assert_eq!(table.sample_rates(seconds(4)), None);
+    // 1000 bytes a second; half of the average is the latest second.
+    let spec = parse("police avrate 8kbit conform-exceed drop/pass index 4 estimator 1s 2s");
+    let action = table.add(spec, true, Time(1)).unwrap();
+    let lists: Vec<FilterList> = (0..2)
+        .map(|_| filters([action.clone()].into_iter().collect()))
+        .collect();
+    let mut cx = Cx::new(&pool);
+    let mut send = |packets: usize| {
+        let one = |n: &usize| {
+            let mut packet = frame(&pool, 1, 2, 100, 0);
+            lists[n % 2].filters().classify(&mut packet, &mut cx) == CLASS
+        };
+        (0..packets).filter(one).count()
+    };
+    let rate = |bytes, packets| Some(crate::Rate { bytes, packets });
+    assert_eq!(table.sample_rates(seconds(5)), Some(seconds(6)));
+    assert_eq!((send(10), action.rate()), (10, rate(0, 0)));
+    assert_eq!(table.sample_rates(seconds(6)), Some(seconds(7)));
+    assert_eq!((send(20), action.rate()), (20, rate(500, 5)));
+    assert_eq!(table.sample_rates(Time(6_999_999_999)), Some(seconds(7)));
+    assert_eq!((send(0), action.rate()), (0, rate(500, 5)));
+    // (500 + 2000) / 2
+    assert_eq!(table.sample_rates(seconds(7)), Some(seconds(8)));
+    assert_eq!((send(10), action.rate()), (0, rate(1250, 12)));
+    assert_eq!(table.sample_rates(seconds(8)), Some(seconds(9)));
+    assert_eq!((send(1), action.rate().map(|r| r.bytes)), (0, Some(1125)));
+    assert_eq!(table.sample_rates(seconds(9)), Some(seconds(10)));
+    assert_eq!((send(1), action.rate().map(|r| r.bytes)), (1, Some(612)));
+    let stats = action.stats();
+    assert_eq!((stats.packets, stats.drops, stats.overlimits), (42, 11, 11));
+    let changed = table.change(parse("police mtu 1500 index 4"), seconds(9));
+    assert_eq!(changed.unwrap().rate(), None);
+    assert_eq!(table.sample_rates(seconds(10)), None);
 }
 
 /// Bytes that filters drew in advance are no packets.

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::{ActionKind, ActionSpec, Control};
+use crate::account::EstimatorSpec;
+use crate::units;
 
 /// Why words are no action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -189,6 +192,7 @@ impl FromStr for ActionSpec {
                 "index" => spec.index = words.number("index")?,
                 "cookie" => spec.cookie = words.value("cookie", hex)?,
                 "skip_hw" => spec.skip_hw = true,
+                "estimator" => spec.estimator = Some(estimator(&mut words)?),
                 other => {
                     let name = spec.kind.name();
                     return Err(WordsError::new(format!("{name} has no option {other:?}")));
@@ -198,6 +202,14 @@ impl FromStr for ActionSpec {
         spec.check()?;
         Ok(spec)
     }
+}
+
+/// tc's two times: between samples, and of the average.
+fn estimator(words: &mut Words<'_>) -> Result<EstimatorSpec, WordsError> {
+    let mut time = || words.value("estimator", |word| units::time(word).ok());
+    let [interval, average] = [time()?, time()?].map(Duration::from_nanos);
+    let made = EstimatorSpec::from_times(interval, average);
+    made.map_err(|error| WordsError::new(error.to_string()))
 }
 
 /// Up to 16 bytes in hexadecimal digits.
@@ -218,6 +230,9 @@ impl fmt::Display for ActionSpec {
         }
         if self.skip_hw {
             f.write_str(" skip_hw")?;
+        }
+        if let Some(estimator) = self.estimator {
+            write!(f, " estimator {estimator}")?;
         }
         if !self.cookie.is_empty() {
             f.write_str(" cookie ")?;

@@ -88,10 +88,16 @@ fn actions_pass_drop_continue_and_restart() {
     let straight = |n: u32| {
         let gotos = (0..n).map(|chain| all(chain, 1, Goto(chain + 1)));
         let end = all(n, 2, Pass);
-        list(gotos.chain([end])).filters().try_on(&packet)
+        let list = list(gotos.chain([end]));
+        let decided = list.filters().try_on(&packet);
+        (decided, hits(&list).iter().sum::<u64>())
     };
-    assert_eq!(straight(16), class(2));
-    assert_eq!(straight(17), Classified::Drop(DropReason::ReclassifyLoop));
+    assert_eq!(straight(16), (class(2), 17));
+    // However many there are.
+    for n in [17, 10_000] {
+        let looped = Classified::Drop(DropReason::ReclassifyLoop);
+        assert_eq!(straight(n), (looped, 17));
+    }
 }
 
 /// After `flower` and `matchall`, which look their only match up, the next priority is tried;

@@ -36,6 +36,12 @@ pub enum FilterError {
     /// There is a chain of this number (`EEXIST`).
     #[error("Filter chain already exists: {0}")]
     ChainExists(u32),
+    /// The filters of the chain are of its template's kind (`EINVAL`).
+    #[error("Chain template is set to a different filter kind: use flower, or another chain")]
+    TemplateKind,
+    /// The filter looks at bits that the chain's template does not look at (`EINVAL`).
+    #[error("cls_flower: Mask does not fit the template")]
+    Template,
     /// All filters of a priority are of one kind (`EINVAL`).
     #[error(
         "Specified filter kind does not match existing one: prio {prio} is {kind}; choose another \
@@ -150,6 +156,8 @@ impl FilterError {
             | FilterError::NotClassful(_)
             | FilterError::NotOfClasses(_)
             | FilterError::Chain(_)
+            | FilterError::TemplateKind
+            | FilterError::Template
             | FilterError::Kind { .. }
             | FilterError::Protocol(_)
             | FilterError::Handle { .. }

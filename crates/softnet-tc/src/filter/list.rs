@@ -11,7 +11,7 @@ use super::handles::MAX_CHAIN;
 use super::mask::Mask;
 use super::priority::Priority;
 use super::walk::HashTables;
-use super::{FilterError, FilterKind, FilterSpec};
+use super::{ChainTemplate, FilterError, FilterKind, FilterSpec};
 use crate::action::{Action, ActionList};
 use crate::handle::Handle;
 
@@ -77,6 +77,8 @@ pub(super) struct ChainList {
     pub(super) made: u64,
     /// True if it was made by itself, and stays without filters.
     pub(super) stays: bool,
+    /// Bits that its filters may look at; `None`: any.
+    pub(super) template: Option<ChainTemplate>,
     pub(super) priorities: BTreeMap<u16, PriorityList>,
 }
 
@@ -154,10 +156,15 @@ impl FilterList {
         chains.into_iter().map(|(number, _)| *number)
     }
 
-    /// The chains that were made by themselves, by their numbers.
-    pub fn kept_chains(&self) -> impl Iterator<Item = u32> {
+    /// The chains that were made by themselves, by their numbers, and their templates.
+    pub fn kept_chains(&self) -> impl Iterator<Item = (u32, Option<&ChainTemplate>)> {
         let kept = self.chains.iter().filter(|(_, chain)| chain.stays);
-        kept.map(|(number, _)| *number)
+        kept.map(|(number, chain)| (*number, chain.template.as_ref()))
+    }
+
+    /// The template of a chain.
+    pub fn template(&self, chain: u32) -> Option<&ChainTemplate> {
+        self.chains.get(&chain)?.template.as_ref()
     }
 
     /// One filter of each priority of a chain, from a priority on.
@@ -286,6 +293,9 @@ impl FilterList {
             None if op == FilterOp::Change => return Err(FilterError::Create),
             None => {}
         }
+        if let Some(template) = self.template(filter.chain) {
+            template.check(&filter)?;
+        }
         if let FilterKind::U32(_) | FilterKind::U32Table { .. } = filter.kind {
             return self.put_u32(op, filter);
         }
@@ -325,6 +335,7 @@ impl FilterList {
             .or_insert_with(|| ChainList {
                 made,
                 stays: false,
+                template: None,
                 priorities: BTreeMap::new(),
             });
         let (prio, handle) = (filter.prio, filter.handle);
@@ -423,11 +434,16 @@ impl FilterList {
         Ok(())
     }
 
-    /// Makes a chain that stays without filters, too.
+    /// Makes a chain that stays without filters, too. Its filters must fit the template, if there
+    /// is one.
     ///
     /// # Errors
-    /// If there is one of this number, or none can have it.
-    pub fn add_chain(&mut self, number: u32) -> Result<(), FilterError> {
+    /// If there is a chain of this number, or none can have it.
+    pub fn add_chain(
+        &mut self,
+        number: u32,
+        template: Option<ChainTemplate>,
+    ) -> Result<(), FilterError> {
         if number > MAX_CHAIN {
             return Err(FilterError::Chain(number));
         }
@@ -438,6 +454,7 @@ impl FilterList {
         let chain = ChainList {
             made: self.made,
             stays: true,
+            template,
             priorities: BTreeMap::new(),
         };
         self.chains.insert(number, chain);

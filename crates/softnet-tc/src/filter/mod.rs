@@ -46,6 +46,7 @@ mod priority;
 #[cfg(all(test, not(miri)))]
 mod property_tests;
 mod table;
+mod template;
 #[cfg(all(test, not(miri)))]
 mod testing;
 mod u32;
@@ -63,6 +64,7 @@ pub use field::{FieldMatch, FlowerField};
 pub use flower::Flower;
 pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
+pub use template::ChainTemplate;
 pub use u32::{BucketKey, Key, Offset, U32};
 
 use crate::action::ActionList;

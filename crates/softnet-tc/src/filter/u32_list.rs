@@ -214,6 +214,7 @@ impl FilterList {
         let chain = chain.or_insert_with(|| ChainList {
             made,
             stays: false,
+            template: None,
             priorities: BTreeMap::new(),
         });
         chain.priorities.insert(filter.prio, list);

@@ -250,8 +250,8 @@ macro_rules! kinds {
         /// A qdisc's kind and parameters.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum QdiscSpec {
-            /// Default of a device in the kernel: `pfifo_fast` with a `txqueuelen` of 1000, one at
-            /// each of its transmit queues.
+            /// Default of a device in the kernel: one at each of its transmit queues, `pfifo_fast`
+            /// with a `txqueuelen` of 1000 unless the environment says another.
             #[default]
             Default,
             /// Several qdiscs.
@@ -333,7 +333,7 @@ macro_rules! kinds {
                         AnyQdisc::$name(<$name as Kind>::make(spec, handle, env).into())
                     })*
                     // The others are not made, but stand for one for each queue.
-                    _ => QdiscSpec::PfifoFast { limit: env.txqueuelen }.make(handle, env),
+                    _ => env.default_spec().make(handle, env),
                 }
             }
         }

@@ -9,6 +9,7 @@ use softnet::mem::Pool;
 use softnet::qdisc::{PfifoFast, Qdisc};
 use softnet::tx::QueueMapError;
 
+use super::default::DefaultQdisc;
 use super::kind::{Kind, QdiscSpec, of_kind};
 use crate::filter::FilterError;
 use crate::rate::{Instance, RateGroup};
@@ -117,6 +118,8 @@ pub struct QdiscEnv {
     pub speed: Option<u64>,
     /// Frames that a queue of the device holds where nothing else is said.
     pub txqueuelen: u32,
+    /// Kind of the qdisc at a transmit queue to which none is attached.
+    pub default_qdisc: DefaultQdisc,
     /// True if the device has no queue of its own (`IFF_NO_QUEUE`): its default is `noqueue`.
     pub no_queue: bool,
     /// A random number for what an outsider must not guess (flow hashes).
@@ -143,6 +146,7 @@ impl QdiscEnv {
             mtu: 1500,
             speed: None,
             txqueuelen: 1000,
+            default_qdisc: DefaultQdisc::default(),
             no_queue: false,
             seed: RandomState::new().hash_one(()),
             parallel: false,

@@ -320,8 +320,13 @@ impl Simulator {
     fn settle(&mut self) {
         if !self.cx.elsewhere.is_empty() {
             let copied = self.cx.elsewhere.take_copied();
-            let lists = self.cx.elsewhere.drain().map(|(_, list)| list);
-            let lost: u64 = lists.map(|list| list.wire_packets()).sum();
+            let mut lost = 0_u64;
+            for (_, list) in self.cx.elsewhere.drain() {
+                lost += list.wire_packets();
+                if copied == 0 {
+                    self.stories.sent_elsewhere(&list);
+                }
+            }
             let lost = lost.saturating_sub(copied);
             self.cx.dropped.note(DropReason::NoForward, lost);
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use softnet::mem::Packet;
+use softnet::mem::{Packet, PacketList};
 use softnet::stats::{DropReason, Dropped};
 use softnet::time::Time;
 
@@ -159,6 +159,18 @@ impl Stories {
         }
     }
 
+    /// Packets are sent to another link. None of them is a copy: a copy is where its original is.
+    pub(super) fn sent_elsewhere(&mut self, packets: &PacketList) {
+        if self.is_idle() {
+            return;
+        }
+        for packet in packets {
+            if let Some(story) = self.end(packet, Fate::Waits) {
+                self.keep(story);
+            }
+        }
+    }
+
     /// Time passes in which nothing leaves: so many nanoseconds in which the link was sending, and
     /// in which the tree let nothing leave.
     pub(super) fn waited(&mut self, link: u64, held: u64) {
@@ -242,5 +254,23 @@ mod tests {
         let dropped = Fate::Dropped(Time(300), vec![DropReason::QdiscLimit]);
         assert_eq!((story.number, &story.fate), (3, &dropped));
         assert!(sim.take_stories().is_empty());
+    }
+
+    /// However many are sent to another link, nothing is kept of them but the story asked for.
+    #[test]
+    fn a_packet_for_another_link_waits_no_more() {
+        let pool = pool(16);
+        let spec = QdiscSpec::Pfifo { limit: 1 };
+        let tree = Tree::build(spec, &QdiscEnv::new(&pool)).unwrap();
+        let tree = Instances::one(tree);
+        let mut stories = Stories::default();
+        stories.ask(1);
+        let packet = frame(&pool, 1, 2, 1000, 1);
+        let told = stories.arrived(&packet, Time(1), &tree);
+        assert!(told.is_some() && !stories.is_idle());
+        stories.sent_elsewhere(&PacketList::from(packet));
+        assert!(stories.is_idle());
+        let story = stories.kept().unwrap();
+        assert_eq!((story.number, &story.fate), (1, &Fate::Waits));
     }
 }

@@ -4,7 +4,9 @@ use super::hook::Side;
 use super::spec::{ClassNode, MAX_DEPTH, Node, TreeError, TreeSpec};
 use crate::account::{EstimatorSpec, SizeTable};
 use crate::action::ActionList;
-use crate::filter::{FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec};
+use crate::filter::{
+    ChainTemplate, FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec,
+};
 use crate::handle::Handle;
 use crate::qdisc::{ClassSpec, Classes, QdiscSpec, SpecError};
 
@@ -104,8 +106,13 @@ impl TreeSpec {
     ///
     /// # Errors
     /// As that, or if the qdisc or class has no filters.
-    pub fn add_chain(&mut self, parent: Handle, chain: u32) -> Result<(), FilterError> {
-        self.filters_mut(parent)?.add_chain(chain)?;
+    pub fn add_chain(
+        &mut self,
+        parent: Handle,
+        chain: u32,
+        template: Option<ChainTemplate>,
+    ) -> Result<(), FilterError> {
+        self.filters_mut(parent)?.add_chain(chain, template)?;
         if parent.minor() != 0 {
             self.filtered.insert(parent);
         }

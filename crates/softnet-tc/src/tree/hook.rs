@@ -12,7 +12,8 @@ use super::live::Live;
 use super::spec::TreeSpec;
 use crate::action::{Action, ActionList};
 use crate::filter::{
-    FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, FilterStats, Filters,
+    ChainTemplate, FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec,
+    FilterStats, Filters,
 };
 use crate::handle::Handle;
 use crate::qdisc::SpecError;
@@ -358,8 +359,12 @@ impl Block {
     ///
     /// # Errors
     /// As there.
-    pub fn add_chain(&mut self, chain: u32) -> Result<(), FilterError> {
-        self.list.add_chain(chain)
+    pub fn add_chain(
+        &mut self,
+        chain: u32,
+        template: Option<ChainTemplate>,
+    ) -> Result<(), FilterError> {
+        self.list.add_chain(chain, template)
     }
 
     /// Removes a chain and its filters; see [`FilterList::delete_chain`].

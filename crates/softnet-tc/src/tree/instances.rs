@@ -1,6 +1,6 @@
 //! The tree of a device: the control path's own object, and how the instances that its queues run
 //! are made of it. Statistics are read where the owners of the queues write them, so a dump takes
-//! no queue from its owner.
+//! no queue from its owner, but for the flows of `fq_codel`.
 //!
 //! A tree has one instance for all queues, or one at each transmit queue. Each has counters and
 //! filters of its own, which its queue's owner writes. The control path changes all instances in
@@ -111,7 +111,6 @@ impl DeviceTree {
             .spec
             .root()
             .map(|root| (root.handle, root.qdisc.clone()));
-        let default = |tree: &DeviceTree| QdiscSpec::Default.make(Handle::NONE, &tree.env);
         let mut map = None;
         let mut active = self.queues;
         let mut instances = Vec::with_capacity(self.queues);
@@ -120,7 +119,12 @@ impl DeviceTree {
                 let noqueue = |_| QdiscSpec::Noqueue.make(Handle::NONE, &self.env);
                 instances.extend((0..self.queues).map(noqueue));
             }
-            None => {}
+            None if self.queues == 1 => instances.push(self.default_instance(Handle::ROOT)),
+            None => {
+                for (minor, _) in (1..).zip(0..self.queues) {
+                    instances.push(self.default_instance(Handle::NONE.class(minor)));
+                }
+            }
             Some((handle, QdiscSpec::Noqueue)) => {
                 let noqueue = |_| QdiscSpec::Noqueue.make(handle, &self.env);
                 instances.extend((0..self.queues).map(noqueue));
@@ -133,9 +137,12 @@ impl DeviceTree {
                         instances.push(self.fixed_instance(queue, handle, fixed));
                         continue;
                     }
-                    let child = self.spec.child_of(handle.class(minor)).map(|n| n.handle);
-                    let qdisc = child.map(|child| self.instance(0, child));
-                    instances.push(qdisc.unwrap_or_else(|| default(self)));
+                    let class = handle.class(minor);
+                    let child = self.spec.child_of(class).map(|n| n.handle);
+                    instances.push(match child {
+                        Some(child) => self.instance(0, child),
+                        None => self.default_instance(class),
+                    });
                 }
             }
             // One for all queues, and the others' are not used; or one at each.
@@ -144,7 +151,10 @@ impl DeviceTree {
                 instances.extend((0..count).map(|index| self.instance(index, handle)));
             }
         }
-        instances.resize_with(self.queues, || default(self));
+        let unused = QdiscSpec::PfifoFast {
+            limit: self.env.txqueuelen,
+        };
+        instances.resize_with(self.queues, || unused.make(Handle::NONE, &self.env));
         instances.iter_mut().for_each(|root| self.limit(root));
         self.rates.assert_taken();
         Qdiscs {
@@ -185,6 +195,16 @@ impl DeviceTree {
         }
         let stab = self.spec.node(handle).and_then(|node| node.stab.clone());
         qdisc.set_table(&mut stab.map(Accounted::new));
+        qdisc
+    }
+
+    /// Makes the qdisc of a transmit queue to which none is attached. Its statistics are found by
+    /// `class`.
+    pub(crate) fn default_instance(&mut self, class: Handle) -> AnyQdisc {
+        let qdisc = QdiscSpec::Default.make(Handle::NONE, &self.env);
+        if let Some(xstats) = qdisc.xstats() {
+            self.xstats.insert(class, xstats.clone());
+        }
         qdisc
     }
 

@@ -53,6 +53,29 @@ impl DeviceTree {
         None
     }
 
+    /// As [`next_class`](DeviceTree::next_class), or before that a class that is a flow of
+    /// [`Live::flows`](crate::Live::flows), or may be one: of a qdisc where packets wait. `queues`
+    /// are the statistics of the transmit queues.
+    pub fn next_class_or_flow(&self, from: Handle, queues: &[QdiscStats]) -> Option<Handle> {
+        let mut minor = from.minor();
+        for node in self.spec.nodes_from(from.qdisc()) {
+            if node.handle != from.qdisc() {
+                minor = 0;
+            }
+            let has_flows = matches!(node.qdisc, QdiscSpec::FqCodel(_))
+                && self
+                    .stats_at(node.parent, queues)
+                    .is_some_and(|stats| stats.qlen > 0);
+            if has_flows {
+                return Some(node.handle.class(minor.max(1)));
+            }
+            if let Some(class) = self.class_from(node, minor) {
+                return Some(class);
+            }
+        }
+        None
+    }
+
     /// The first class of a qdisc from a minor number on.
     fn class_from(&self, node: &Node, minor: u16) -> Option<Handle> {
         if minor == 0 && node.qdisc.added_classes().is_some_and(|of| of.root) {
@@ -116,10 +139,7 @@ impl DeviceTree {
             }
         };
         match default {
-            QdiscSpec::Default => {
-                let limit = self.env.txqueuelen;
-                Some(QdiscSpec::PfifoFast { limit })
-            }
+            QdiscSpec::Default => Some(self.env.default_spec()),
             other => Some(other),
         }
     }
@@ -220,8 +240,9 @@ impl DeviceTree {
             return;
         }
         let name = root.map_or(Handle::NONE, |root| root.handle);
+        let default = self.env.default_spec().kind();
         for (minor, &stats) in (1..).zip(queues) {
-            self.class(name.class(minor), "pfifo_fast", stats, f);
+            self.class(name.class(minor), default, stats, f);
         }
     }
 

@@ -9,6 +9,7 @@
 //! order in which they would have left; those that do not fit are dropped and counted as
 //! `qdisc_limit`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use softnet::qdisc::{Cx, QdiscStats};
@@ -21,9 +22,11 @@ use crate::account::{Accounted, Child, EstimatorSpec, SizeTable};
 use crate::action::{Action, ActionList};
 #[cfg(doc)]
 use crate::filter::FilterList;
-use crate::filter::{FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats};
+use crate::filter::{
+    ChainTemplate, FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats,
+};
 use crate::handle::Handle;
-use crate::qdisc::{AnyQdisc, ClassSpec, Left, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, ClassSpec, FlowStats, Left, QdiscSpec, SpecError};
 use crate::rate::RateGroup;
 
 /// Where the instances of a tree are. Each call ends when the change is in effect.
@@ -182,7 +185,10 @@ impl<Q: Queues> Live<'_, Q> {
         let above = self.tree.spec.node(parent.qdisc());
         let env = &self.tree.env;
         let default = above.map_or(QdiscSpec::Default, |node| node.qdisc.default_child(env));
-        let make = |tree: &mut DeviceTree, index| default.make(Handle::NONE, &tree.env_of(index));
+        let make = |tree: &mut DeviceTree, index| match default {
+            QdiscSpec::Default => tree.default_instance(parent),
+            _ => default.make(Handle::NONE, &tree.env_of(index)),
+        };
         self.graft(parent, make, true)
     }
 
@@ -220,8 +226,13 @@ impl<Q: Queues> Live<'_, Q> {
     ///
     /// # Errors
     /// As [`TreeSpec::add_chain`].
-    pub fn add_chain(&mut self, parent: Handle, chain: u32) -> Result<(), SpecError> {
-        Ok(self.tree.spec.add_chain(parent, chain)?)
+    pub fn add_chain(
+        &mut self,
+        parent: Handle,
+        chain: u32,
+        template: Option<ChainTemplate>,
+    ) -> Result<(), SpecError> {
+        Ok(self.tree.spec.add_chain(parent, chain, template)?)
     }
 
     /// Removes a chain and its filters; see [`FilterList::delete_chain`].
@@ -271,7 +282,7 @@ impl<Q: Queues> Live<'_, Q> {
 
     /// Frames that a queue of the device holds where nothing else is said, from now on: also what
     /// the default qdiscs at transmit queues hold, as in the kernel
-    /// (`dev_qdisc_change_tx_queue_len`).
+    /// (`dev_qdisc_change_tx_queue_len`). Of those only `pfifo_fast` follows.
     ///
     /// # Errors
     /// If a default qdisc cannot hold so many.
@@ -279,6 +290,9 @@ impl<Q: Queues> Live<'_, Q> {
         let limit = QdiscSpec::PfifoFast { limit: frames };
         limit.check()?;
         self.tree.env.txqueuelen = frames;
+        if self.tree.env.default_spec() != limit {
+            return Ok(());
+        }
         let root = self.tree.spec.root();
         let keeps_default =
             |root: &Node| root.qdisc.is_per_queue() && root.qdisc.queue_child().is_none();
@@ -352,6 +366,8 @@ impl<Q: Queues> Live<'_, Q> {
             return Ok(handle);
         }
         let parent = self.tree.spec.existing(handle)?.parent;
+        // Those of what came by itself.
+        self.tree.xstats.remove(&parent);
         self.graft(parent, |tree, index| tree.instance(index, handle), false)?;
         Ok(handle)
     }
@@ -433,6 +449,33 @@ impl<Q: Queues> Live<'_, Q> {
         }
         self.tree.rates.assert_taken();
         Ok(())
+    }
+
+    /// The flows with packets of an `fq_codel`, by class: at most `most` from the class `from` on.
+    /// Another qdisc has none. Takes the queues from their owners, each for a time that depends on
+    /// the number of flows, not on that of packets.
+    ///
+    /// # Errors
+    /// If there is no such qdisc.
+    pub fn flows(
+        &mut self,
+        from: Handle,
+        most: usize,
+    ) -> Result<Vec<(Handle, FlowStats)>, SpecError> {
+        let mut all: BTreeMap<u16, FlowStats> = BTreeMap::new();
+        self.each_at(from.qdisc(), |_, _, own, cx| {
+            if let AnyQdisc::FqCodel(own) = own {
+                for (class, flow) in own.classes_from(from.minor(), cx.now).take(most) {
+                    let known = all.entry(class).or_default();
+                    *known = known.join(flow);
+                }
+            }
+            Ok(())
+        })?;
+        let named = all.into_iter().take(most);
+        Ok(named
+            .map(|(class, flow)| (from.class(class), flow))
+            .collect())
     }
 
     /// Adds a class below a qdisc or one of its classes; see

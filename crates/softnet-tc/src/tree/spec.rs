@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::hook::{Hook, Side};
 use crate::account::{EstimatorSpec, SizeTable};
-use crate::filter::{FilterError, FilterList, FilterSpec};
+use crate::filter::{ChainTemplate, FilterError, FilterList, FilterSpec};
 use crate::handle::Handle;
 use crate::qdisc::{ClassSpec, Classes, QdiscSpec, SpecError};
 use crate::units::Share;
@@ -197,10 +197,14 @@ impl TreeSpec {
         lists.chain(hooks).filter(|(_, list)| !list.is_empty())
     }
 
-    /// The chains that were made by themselves, with the qdisc, class or hook that they are of.
-    pub fn kept_chains(&self) -> impl Iterator<Item = (Handle, u32)> {
+    /// The chains that were made by themselves, with the qdisc, class or hook that they are of, and
+    /// their templates.
+    pub fn kept_chains(&self) -> impl Iterator<Item = (Handle, u32, Option<&ChainTemplate>)> {
         let lists = self.lists_of();
-        lists.flat_map(|(parent, list)| list.kept_chains().map(move |chain| (parent, chain)))
+        lists.flat_map(|(parent, list)| {
+            let kept = list.kept_chains();
+            kept.map(move |(chain, template)| (parent, chain, template))
+        })
     }
 
     /// The filters of a qdisc or class.

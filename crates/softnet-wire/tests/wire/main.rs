@@ -11,4 +11,5 @@ mod fuzz;
 mod membership;
 mod parse;
 mod sender;
+mod tunnel;
 mod vnet;

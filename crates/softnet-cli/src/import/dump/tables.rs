@@ -23,8 +23,8 @@ pub(super) type List = (u32, Vec<u8>, u32);
 /// The hash tables of `u32` filters.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// The one that each list begins with: it was made before those that were asked for, whose
-    /// numbers are chosen after it or by people.
+    /// The one that each list begins with: no filter leads to it, and it was made before those
+    /// that were asked for, whose numbers are chosen after it or by people.
     own: BTreeMap<List, u32>,
     /// The others, by parent and number, and the number that each has here.
     asked: BTreeMap<(u32, u32), u32>,
@@ -37,10 +37,16 @@ impl Tables {
         let all: Vec<(List, u32)> = all
             .map(|of| (of.list(), of.header.handle & TABLE))
             .collect();
+        let links = dumped.iter();
+        let links = links.filter_map(|of| Some((of.header.parent, of.link? & TABLE)));
+        let links: BTreeSet<(u32, u32)> = links.collect();
         for (list, table) in &all {
             if *table >= FIRST_TABLE {
                 let first = tables.own.entry(list.clone()).or_insert(*table);
-                *first = (*table).min(*first);
+                let rank = |table: u32| (links.contains(&(list.0, table)), table);
+                if rank(*table) < rank(*first) {
+                    *first = *table;
+                }
             }
         }
         let mut parents: BTreeMap<u32, (BTreeSet<List>, BTreeSet<u32>)> = BTreeMap::new();
@@ -239,5 +245,24 @@ mod tests {
         assert_eq!(asked(&policy), expected);
         // There is no table 3:.
         assert_eq!(policy.refused.len(), 1, "{policy:?}");
+    }
+
+    /// Numbers that people chose, and those of the kernel after 2047 tables, may be lower than
+    /// that of the table that the list begins with.
+    #[test]
+    fn no_list_begins_with_a_table_that_is_led_to() {
+        let policy = policy(vec![
+            table(1, 0x8010_0000),
+            filter(1, 0x8010_0800, 0),
+            table(1, 0x8020_0000),
+            filter(1, 0x8020_0800, 0x8010_0000),
+        ]);
+        assert!(policy.refused.is_empty(), "{policy:?}");
+        let expected = [
+            (0x7ff0_0000, 0, 0),
+            (0x800, 0x7ff0_0000, 0),
+            (0x800, 0, 0x7ff0_0000),
+        ];
+        assert_eq!(asked(&policy), expected);
     }
 }

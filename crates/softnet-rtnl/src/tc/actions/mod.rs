@@ -16,11 +16,13 @@ mod vlan;
 use softnet::qdisc::QdiscStats;
 use softnet::time::Time;
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{Action, ActionError, ActionKind, ActionList, ActionSpec, Control, MirredTo};
+use softnet_tc::{
+    Action, ActionError, ActionKind, ActionList, ActionSpec, Control, EstimatorSpec, MirredTo,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(crate) use self::request::{dump, request};
-use super::stats;
+use super::{extras, stats};
 use crate::nl::{Attr, Errno, Error, Message, Policy, Rule};
 
 const KIND: u16 = 1;
@@ -258,11 +260,36 @@ fn refusal(error: ActionError) -> Error {
     Error::new(Errno(error.errno())).text(text)
 }
 
-/// The actions of a filter: those that their index names, as they are, and new ones.
+/// The estimator that a filter's new actions have, each its own (`TCA_RATE` of its request).
+fn estimator(rate: Option<Attr<'_>>) -> Result<Option<EstimatorSpec>, Error> {
+    // Unlike for a qdisc, the kernel has no text for it.
+    let plain = |error: Error| Error {
+        text: None,
+        ..error
+    };
+    let estimator = rate.map(|rate| extras::parse_estimator(&rate).map_err(plain));
+    estimator.transpose()
+}
+
+/// An average rate is one that is estimated (`tcf_police_init`, which has no text for it).
+fn check_average(spec: &ActionSpec) -> Result<(), Error> {
+    match spec.lacks_estimator() {
+        true => {
+            let help = "an avrate needs an estimator, which tc takes before the filter's kind, \
+                        like estimator 1s 8s";
+            Err(Error::new(Errno::EINVAL).help(help))
+        }
+        false => Ok(()),
+    }
+}
+
+/// The actions of a filter: those that their index names, as they are, and new ones. `rate` is the
+/// `TCA_RATE` of its request.
 pub(super) fn bind<D: Devices>(
     engine: &Engine<D>,
     parsed: &[Parsed],
     filter: FilterFlags,
+    rate: Option<Attr<'_>>,
 ) -> Result<ActionList, Error> {
     let mut actions: Vec<Action> = Vec::new();
     for one in parsed {
@@ -281,6 +308,8 @@ pub(super) fn bind<D: Devices>(
             return Err(mismatch());
         }
         spec.skip_hw = filter.skip_hw;
+        spec.estimator = estimator(rate)?;
+        check_average(&spec)?;
         let made = engine.actions(|table, now| table.add(spec, false, now));
         let made = made.map_err(refusal)?;
         made.set_link(link);
@@ -337,7 +366,7 @@ fn put(action: &Action, shown: &ShownAt, terse: bool, out: &mut Message<'_>) {
         overlimits: stats.overlimits,
         ..QdiscStats::default()
     };
-    out.nest(STATS, |out| stats::put_counts(&counted, out));
+    out.nest(STATS, |out| stats::put_counts(&counted, action.rate(), out));
     if terse {
         out.put_u32(INDEX, action.index());
     }

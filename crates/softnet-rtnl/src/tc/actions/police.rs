@@ -112,11 +112,7 @@ pub(super) fn parse(options: Option<Attr<'_>>, read: &Read) -> Result<Parsed, Er
             }
             _ => {}
         }
-        if let Some(avrate) = attrs.u32(AVRATE)?.filter(|&avrate| avrate != 0) {
-            let help = "nothing estimates an average rate for police here; use rate and burst";
-            let _ = avrate;
-            return Err(Error::new(Errno::EINVAL).help(help));
-        }
+        police.avrate = attrs.u32(AVRATE)?.unwrap_or(0);
         if let Some(result) = attrs.u32(RESULT)? {
             police.conform = fallback(result.cast_signed())?;
         }
@@ -232,13 +228,14 @@ mod tests {
         out.put_bytes(PEAKRATE, &[0; TABLE]);
     }
 
-    const WORDS: [&str; 5] = [
+    const WORDS: [&str; 6] = [
         "police rate 1mbit burst 10k mtu 2k conform-exceed drop/pipe overhead 4",
         "police rate 1mbit burst 10k conform-exceed drop/pipe overhead 4 linklayer atm",
         // 320 bytes a tick.
         "police rate 40gbit burst 1048640 mtu 9000 peakrate 80gbit",
         "police pkts_rate 1000 pkts_burst 100 mtu 9000",
         "police mtu 1500 conform-exceed drop/jump:2",
+        "police avrate 8mbit mtu 1500 conform-exceed drop/pass estimator 1s 8s",
     ];
 
     #[test]

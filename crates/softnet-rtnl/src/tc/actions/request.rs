@@ -4,7 +4,7 @@ use softnet_engine::{Devices, Engine};
 use softnet_tc::{Action, ActionKind};
 use zerocopy::FromBytes;
 
-use super::{ACTION, Bits, INDEX, KIND, LIST, Read, ShownAt, parse, put, refusal};
+use super::{ACTION, Bits, INDEX, KIND, LIST, Read, ShownAt, check_average, parse, put, refusal};
 use crate::nl::headers::RtGenMsg;
 use crate::nl::{
     Attr, Attrs, Chunk, Errno, Error, Full, NLM_F_REPLACE, NLM_F_ROOT, Policy, Position, Progress,
@@ -80,13 +80,16 @@ fn add<D: Devices>(
         for one in &parsed {
             let known = engine.actions(|table, _| table.get(one.name, one.index));
             let known = known.filter(|_| one.index != 0);
-            let (spec, link) = one.spec(engine)?;
+            let (mut spec, link) = one.spec(engine)?;
             let action = match known {
                 Some(_) if !replaces => {
                     let help = "there is an action of this kind and index; use replace or change";
                     return Err(Error::new(Errno::EEXIST).help(help));
                 }
                 Some(known) => {
+                    // It goes on; only a filter's request starts one.
+                    spec.estimator = known.spec().estimator;
+                    check_average(&spec)?;
                     let action = engine.change_action(spec).map_err(refusal)?;
                     if !engine.actions(|table, _| table.is_kept(&known)) {
                         engine.actions(|table, _| table.keep(&action));
@@ -94,6 +97,7 @@ fn add<D: Devices>(
                     action
                 }
                 None => {
+                    check_average(&spec)?;
                     let new = engine.actions(|table, now| table.add(spec, true, now));
                     let new = new.map_err(refusal)?;
                     made.push(new.clone());

@@ -1,15 +1,15 @@
 //! Chains of filters. They come and go with their filters, but for those that were made by
-//! themselves. None has a template.
+//! themselves, which may have a template of `flower`.
 
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{FilterKey, FilterList};
+use softnet_tc::{ChainTemplate, FilterKey, FilterList};
 
 use super::home::Home;
-use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete};
+use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete, flower, kinds};
 use crate::nl::headers::TcMsg;
-use crate::nl::{Chunk, Errno, Error, Full, Position, Replies};
+use crate::nl::{Chunk, Errno, Error, Full, Message, Position, Replies};
 use crate::tc::refusal;
-use crate::tc::{Asked, RTNLGRP_TC, TCA_CHAIN};
+use crate::tc::{Asked, RTNLGRP_TC, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
 
 fn header(home: Home) -> TcMsg {
     let (ifindex, parent) = home.names();
@@ -20,6 +20,29 @@ fn header(home: Home) -> TcMsg {
     }
 }
 
+/// Writes a chain (`tc_chain_fill_node`).
+fn put(chain: u32, template: Option<&ChainTemplate>, out: &mut Message<'_>) {
+    out.put_u32(TCA_CHAIN, chain);
+    if let Some(template) = template {
+        out.put_str(TCA_KIND, "flower");
+        flower::dump_template(template, out);
+    }
+}
+
+/// The template of a chain that is to be (`tc_chain_tmplt_add`).
+fn parse_template(which: &Which<'_>, asked: &Asked<'_>) -> Result<Option<ChainTemplate>, Error> {
+    let Some(kind) = which.kind else {
+        return Ok(None);
+    };
+    kinds::check_kind(kind)?;
+    if kind != "flower" {
+        let text = "Chain templates are not supported with specified classifier";
+        return Err(Error::new(Errno::EOPNOTSUPP).text(text));
+    }
+    let options = asked.attrs.get(TCA_OPTIONS).ok_or(Errno::EINVAL)?;
+    flower::parse_template(&options).map(Some)
+}
+
 /// Answers a request that is not a dump (`tc_ctl_chain`).
 pub(super) fn request<D: Devices>(
     engine: &Engine<D>,
@@ -28,9 +51,10 @@ pub(super) fn request<D: Devices>(
     replies: &mut Replies,
 ) -> Result<(), Error> {
     let chain = which.key.chain;
-    let there = which
-        .home
-        .read(engine, |view| Ok(view.list.chains().any(|of| of == chain)))?;
+    let (there, template) = which.home.read(engine, |view| {
+        let there = view.list.chains().any(|of| of == chain);
+        Ok((there, view.list.template(chain).cloned()))
+    })?;
     let header = header(which.home);
     let flags = asked.request.flags;
     match (asked.request.kind, there) {
@@ -39,19 +63,19 @@ pub(super) fn request<D: Devices>(
             Err(error.text("Filter chain already exists"))
         }
         (RTM_NEWCHAIN, false) => {
-            if which.kind.is_some() {
-                let help = "chains have no templates here; make the chain without one";
-                return Err(Error::new(Errno::EOPNOTSUPP).help(help));
-            }
+            let template = parse_template(&which, asked)?;
+            let own = template.clone();
             let made = match which.home {
                 Home::Link(link, parent) => {
-                    engine.edit_tree(link, |tree| tree.add_chain(parent, chain))
+                    engine.edit_tree(link, |tree| tree.add_chain(parent, chain, own))
                 }
-                Home::Block(number) => engine.edit_block(number, |block| block.add_chain(chain)),
+                Home::Block(number) => {
+                    engine.edit_block(number, |block| block.add_chain(chain, own))
+                }
             };
             made.map_err(refusal::control)?;
             replies.publish(RTNLGRP_TC, RTM_NEWCHAIN, flags, &header, |out| {
-                out.put_u32(TCA_CHAIN, chain);
+                put(chain, template.as_ref(), out);
             });
             Ok(())
         }
@@ -77,12 +101,12 @@ pub(super) fn request<D: Devices>(
                 }
             };
             replies.publish(RTNLGRP_TC, RTM_DELCHAIN, flags, &header, |out| {
-                out.put_u32(TCA_CHAIN, chain);
+                put(chain, template.as_ref(), out);
             });
             Ok(())
         }
         (_, true) => replies.message(RTM_NEWCHAIN, flags, &header, |out| {
-            out.put_u32(TCA_CHAIN, chain);
+            put(chain, template.as_ref(), out);
         }),
     }
 }
@@ -103,7 +127,7 @@ pub(super) fn dump(
         position.stage = chain;
         if only.is_none_or(|only| only == chain) {
             chunk.message(RTM_NEWCHAIN, 0, &header(home), |out| {
-                out.put_u32(TCA_CHAIN, chain);
+                put(chain, list.template(chain), out);
             })?;
         }
     }

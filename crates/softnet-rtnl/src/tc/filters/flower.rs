@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use softnet_tc::{
-    ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, FieldMatch, FilterSpec, FilterStats, Flower, FlowerField,
-    Prefix,
+    ChainTemplate, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, FieldMatch, FilterSpec, FilterStats, Flower,
+    FlowerField, Prefix,
 };
 
 use super::action::{self, Effect};
@@ -430,6 +430,13 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
     Ok((flower, Effect::parse(&attrs, CLASSID, (ACT, None), flags)?))
 }
 
+/// `fl_tmplt_create`. The protocol is the options', not the request's.
+pub(super) fn parse_template(options: &Attr<'_>) -> Result<ChainTemplate, Error> {
+    let protocol = be16(&options.nested(&POLICY)?, ETH_TYPE)?.unwrap_or(ETH_P_ALL);
+    let (flower, _) = parse(options, protocol)?;
+    Ok(ChainTemplate { protocol, flower })
+}
+
 /// The EtherType of the addresses.
 fn family(flower: &Flower) -> Option<u16> {
     let prefix = flower.src_ip.or(flower.dst_ip)?;
@@ -524,6 +531,13 @@ pub(super) fn dump(
         put_flags(FLAGS, spec, out);
         out.put_u32(IN_HW_COUNT, 0);
         action::dump((ACT, None), spec, at, out);
+    });
+}
+
+/// `fl_tmplt_dump`
+pub(super) fn dump_template(template: &ChainTemplate, out: &mut Message<'_>) {
+    out.nest(TCA_OPTIONS, |out| {
+        dump_key(&template.flower, template.protocol, out);
     });
 }
 

@@ -20,6 +20,16 @@ pub(super) struct Parsed {
     pub(super) effect: Effect,
 }
 
+/// Refuses the name of a kind that is not there.
+pub(super) fn check_kind(kind: &str) -> Result<(), Error> {
+    if FilterKind::NAMES.contains(&kind) {
+        return Ok(());
+    }
+    let help = format!("This version has {}", FilterKind::NAMES.join(", "));
+    let error = Error::new(Errno::ENOENT).text("TC classifier not found");
+    Err(error.help(help))
+}
+
 /// Reads the options of a filter that is to be. `before` is the one that it takes the place of, or
 /// another one of its priority.
 pub(super) fn parse(
@@ -29,11 +39,7 @@ pub(super) fn parse(
     before: Option<&FilterSpec>,
     list: &FilterList,
 ) -> Result<Parsed, Error> {
-    if !FilterKind::NAMES.contains(&kind) {
-        let help = format!("This version has {}", FilterKind::NAMES.join(", "));
-        let error = Error::new(Errno::ENOENT).text("TC classifier not found");
-        return Err(error.help(help));
-    }
+    check_kind(kind)?;
     let handle = which.key.handle;
     if kind == "fw" && options.is_none() && handle == 0 {
         // The marks would be classes of a qdisc, which a block has not.

@@ -26,7 +26,7 @@ use super::actions::{self, ShownAt};
 use super::place::Place;
 use super::{
     Asked, RTM_DELCHAIN, RTM_DELTFILTER, RTM_GETCHAIN, RTM_GETTFILTER, RTM_NEWCHAIN,
-    RTM_NEWTFILTER, RTNLGRP_TC, TCA_CHAIN, TCA_OPTIONS, refusal,
+    RTM_NEWTFILTER, RTNLGRP_TC, TCA_CHAIN, TCA_OPTIONS, TCA_RATE, refusal,
 };
 use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Replies};
 
@@ -178,7 +178,8 @@ fn put<D: Devices>(
         };
         Ok((op, spec, parsed.effect))
     })?;
-    spec.actions = actions::bind(engine, &effect.actions, effect.flags)?;
+    let rate = asked.attrs.get(TCA_RATE);
+    spec.actions = actions::bind(engine, &effect.actions, effect.flags, rate)?;
     let is_fw_class = spec.kind == FilterKind::FwClass;
     let key = home.put(engine, op, spec)?;
     let flags = asked.request.flags;

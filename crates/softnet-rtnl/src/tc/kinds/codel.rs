@@ -1,12 +1,13 @@
 //! `codel` (`TCA_CODEL_*`) and `fq_codel` (`TCA_FQ_CODEL_*`).
 //!
 //! The kernel keeps times in units of 1,024 ns, so that it shows 5 ms as 4,999 µs. Softnet keeps
-//! them as they are given, and shows what the kernel would. The kernel also shows the flows of
-//! `fq_codel` that have packets as classes; Softnet does not.
+//! them as they are given, and shows what the kernel would. Flows of `fq_codel` that have packets
+//! are shown as classes. Their `ldelay` is the time that the oldest packet has waited; the kernel's
+//! is that of the last one that left.
 
 use std::sync::LazyLock;
 
-use softnet_tc::{FqCodelSpec, QdiscSpec, Xstat};
+use softnet_tc::{FlowStats, FqCodelSpec, QdiscSpec, Xstat};
 
 use super::xstats::Slot;
 use super::{QdiscContext, regular};
@@ -111,3 +112,25 @@ pub(super) const XSTATS_FQ: &[Slot] = &[
     Slot::U32(Xstat::MemoryUsed),
     Slot::U32(Xstat::DropOverMemory),
 ];
+
+/// `struct tc_fq_codel_xstats` of a class. The first is `TCA_FQ_CODEL_XSTATS_CLASS`.
+pub(super) fn flow_xstats(flow: &FlowStats) -> Vec<u8> {
+    let drop_next = flow.drop_next.map_or(0, |nanos| {
+        let micros = shown(nanos.unsigned_abs()).min(i32::MAX as u32) as i32;
+        if nanos < 0 { -micros } else { micros }
+    });
+    let words = [
+        1,
+        flow.deficit as u32,
+        shown(flow.sojourn),
+        flow.count,
+        flow.last_count,
+        u32::from(flow.drop_next.is_some()),
+        drop_next as u32,
+        // The structure of a qdisc is longer.
+        0,
+        0,
+        0,
+    ];
+    words.map(u32::to_ne_bytes).concat()
+}

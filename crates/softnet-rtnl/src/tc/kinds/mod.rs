@@ -38,7 +38,8 @@ mod xstats_tests;
 
 use softnet::qdisc::{PRIO_TO_BAND, QdiscStats};
 use softnet_tc::{
-    ClassSpec, ClassStats, Handle, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec, Xstats,
+    ClassSpec, ClassStats, FlowStats, Handle, LinkDefaults, QDISC_KINDS, QdiscKind, QdiscSpec,
+    Xstats,
 };
 
 use crate::nl::{Attr, Errno, Error, Message};
@@ -192,6 +193,11 @@ pub fn xstats(qdisc: &ShownQdisc<'_>) -> Option<App> {
     }
     let bytes = xstats::bytes(layout(qdisc.spec)?, qdisc.xstats);
     Some(App::Structure(bytes))
+}
+
+/// The statistics of a flow of `fq_codel`, which is shown as a class.
+pub fn flow_xstats(flow: &FlowStats) -> App {
+    App::Structure(codel::flow_xstats(flow))
 }
 
 /// Statistics that only one kind has.

@@ -77,3 +77,26 @@ fn those_of_a_class() {
     let expected = [1_i32, 2, 0, -3, 4].map(i32::to_ne_bytes).concat();
     assert_eq!(class_xstats(&class), Some(App::Structure(expected)));
 }
+
+/// Statistics of a flow that is shown as a class.
+#[test]
+fn those_of_a_flow() {
+    let flow = softnet_tc::FlowStats {
+        qlen: 2,
+        backlog: 3000,
+        deficit: -7,
+        sojourn: 5_000_000,
+        count: 3,
+        last_count: 1,
+        drop_next: Some(-2_048_000),
+    };
+    let expected = [1_i32, -7, 4999, 3, 1, 1, -2048, 0, 0, 0];
+    let bytes = expected.map(i32::to_ne_bytes).concat();
+    assert_eq!(flow_xstats(&flow), App::Structure(bytes));
+    let App::Structure(quiet) = flow_xstats(&Default::default()) else {
+        panic!("attributes");
+    };
+    assert_eq!(quiet[20..28], [0; 8]);
+    let of_qdisc = xstats::bytes(codel::XSTATS_FQ, None);
+    assert_eq!(quiet.len(), of_qdisc.len());
+}

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use softnet_tc::{Action, ActionKind, EstimatorSpec};
+
 use super::*;
 use crate::nl::{NLM_F_ROOT, Policy};
 
@@ -231,4 +233,110 @@ fn actions_of_filters_are_not_deleted() {
     assert_eq!(left, [4, 9]);
     let none = world.act(RTM_DELACTION, NLM_F_ROOT, &[&flush]);
     assert!(none.unwrap_err().contains("filters have the first action"));
+}
+
+/// A `police` of this index, with an average rate in bytes per second, that drops.
+fn police(index: u32, avrate: u32) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(KIND, "police");
+        out.nest(OPTIONS, |out| {
+            // TCA_POLICE_TBF, a `struct tc_police` without rates, and TCA_POLICE_AVRATE
+            let mut parms = [0; 14];
+            parms[..2].copy_from_slice(&[index, SHOT]);
+            out.put(1, &parms);
+            out.put_u32(4, avrate);
+        });
+    }
+}
+
+/// A filter with this estimator and such a `police`.
+fn policed(rate: Option<[u8; 2]>) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(TCA_KIND, "matchall");
+        if let Some(rate) = rate {
+            out.put_bytes(TCA_RATE, &rate);
+        }
+        // TCA_MATCHALL_ACT
+        out.nest(TCA_OPTIONS, |out| {
+            out.nest(2, |out| out.nest(1, |out| police(0, 1000)(out)));
+        });
+    }
+}
+
+impl World {
+    /// A request with one action, and what it is answered with.
+    fn act_on_one(&mut self, kind: u16, flags: u16, action: Body<'_>) -> Result<Vec<u8>, String> {
+        let request = message(kind, flags, &HEADER, |out| {
+            out.nest(TAB, |out| out.nest(1, |out| action(out)));
+        });
+        let (answer, replies) = testing::ask(&mut self.rtnl, &CLIENT, &request);
+        answer.map_err(|error| error.to_string())?;
+        Ok(replies.messages().as_bytes().to_vec())
+    }
+
+    fn police(&self, index: u32) -> Option<Action> {
+        let engine = self.engine.lock().unwrap();
+        engine.actions(|table, _| table.get("police", index))
+    }
+}
+
+/// An average rate needs the estimator that a filter's request has for its actions. `tc actions`
+/// has none, but one that runs goes on.
+#[test]
+fn average_rates_are_estimated() {
+    const ALL: Policy = Policy::new(33, &[]);
+    let mut world = World::new();
+    let options = prio(3);
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &options)
+        .unwrap();
+    let header = TcMsg {
+        info: 1 << 16 | u32::from(3_u16.to_be()),
+        ..at(1, "1:", "")
+    };
+    // None; an interval that there is not; and a second, of which an eighth counts.
+    for (rate, refused) in [
+        (None, "an avrate needs an estimator"),
+        (Some([0xfd, 3]), "EINVAL"),
+    ] {
+        let error = world.ask(RTM_NEWTFILTER, ADD, header, &policed(rate));
+        let error = error.unwrap_err();
+        assert!(error.starts_with(refused), "{error}");
+    }
+    let error = world.act_on_one(RTM_NEWACTION, ADD, &police(9, 1000));
+    assert!(
+        error
+            .unwrap_err()
+            .starts_with("an avrate needs an estimator")
+    );
+    world
+        .ask(RTM_NEWTFILTER, ADD, header, &policed(Some([0, 3])))
+        .unwrap();
+    let estimator = EstimatorSpec::new(0, 3).unwrap();
+    let sampled = world.engine.lock().unwrap().sample_rates();
+    assert_eq!(sampled, Some(estimator.period()));
+    // Shown as of what counted nothing yet.
+    let named = |out: &mut Message<'_>| {
+        out.put_str(KIND, "police");
+        out.put_u32(INDEX, 1);
+    };
+    let shown = world.act_on_one(RTM_GETACTION, 0, &named).unwrap();
+    let message = Requests::new(&shown).next().unwrap();
+    let attrs = message.attrs::<u32>(&ALL, Validation::Liberal).unwrap();
+    let list = attrs.get(TAB).unwrap().nested(&ALL).unwrap();
+    let one = list.get(1).unwrap().nested(&ALL).unwrap();
+    let stats = one.get(STATS).unwrap().nested(&ALL).unwrap();
+    // TCA_STATS_RATE_EST
+    let rate: Option<[u32; 2]> = stats.fixed(2).unwrap();
+    assert_eq!(rate, Some([0, 0]));
+    let options = one.get(OPTIONS).unwrap().nested(&ALL).unwrap();
+    assert_eq!(options.u32(4), Ok(Some(1000)));
+    world
+        .act_on_one(RTM_NEWACTION, REPLACE, &police(1, 2000))
+        .unwrap();
+    let action = world.police(1).unwrap();
+    let spec = action.spec();
+    assert!(matches!(&spec.kind, ActionKind::Police(police) if police.avrate == 2000));
+    assert_eq!(spec.estimator, Some(estimator));
+    assert!(world.police(9).is_none());
 }

@@ -1,5 +1,9 @@
 //! `tc class`.
 
+use softnet::testing::{frame, pool};
+use softnet_engine::testing::wait;
+use softnet_tc::{PrioSpec, QdiscSpec, TbfSpec};
+
 use super::*;
 
 fn world() -> World {
@@ -245,4 +249,68 @@ fn large_dumps_come_in_parts() {
         .collect();
     assert_eq!(world.classes(1, ""), all);
     assert_eq!(world.show_invisible(1).len(), 2001);
+}
+
+/// Flows of `fq_codel` are shown among the classes of other qdiscs, while they have packets.
+#[test]
+fn flows_with_packets() {
+    let (pool, devices) = (pool(64), FedDevices::default());
+    let mut world = World::with(EngineConfig::default(), devices.clone());
+    let (root, leaf, below) = (Handle::new(1, 0), Handle::new(2, 0), Handle::new(3, 0));
+    let slow = TbfSpec {
+        rate: 1,
+        burst: 2000,
+        limit: 100_000,
+        ..TbfSpec::default()
+    };
+    {
+        let engine = world.engine.lock().unwrap();
+        let bridge = engine.add_bridge(Settings::new("br0")).unwrap();
+        engine.join(bridge, &[1, 2]).unwrap();
+        let edited = engine.edit_tree(1, |tree| {
+            let prio = QdiscSpec::Prio(PrioSpec::default());
+            tree.add(Handle::ROOT, below, prio)?;
+            tree.add(below.class(1), root, QdiscSpec::Tbf(slow))?;
+            tree.add(root.class(1), leaf, QdiscSpec::FqCodel(Default::default()))
+        });
+        edited.unwrap();
+    }
+    let others = [
+        "tbf 1:1 parent 1: leaf 2:",
+        "prio 3:1 parent 3: leaf 1:",
+        "prio 3:2 parent 3:",
+        "prio 3:3 parent 3:",
+    ];
+    assert_eq!(world.classes(1, ""), others);
+    let (from, _) = devices.last("m0");
+    for n in 0..10 {
+        // What is known of the flow stays its own.
+        let mut packet = frame(&pool, 1, 2, 1000, n);
+        packet.set_priority(below.class(1).raw());
+        packet.set_flow_hash(n);
+        from.feed().packets.push_back(packet);
+    }
+    wait("packets behind the rate", || {
+        let engine = world.engine.lock().unwrap();
+        let classes = engine.classes(1);
+        let own = classes.iter().find(|of| of.class == root.class(1));
+        own.is_some_and(|own| own.stats.qlen >= 5)
+    });
+    // The rate lets two packets pass at once, and no other for many minutes.
+    let is_flow = |line: &str| line.starts_with("fq_codel 2:") && line.ends_with(" parent 2:");
+    let flows = world.classes(1, "2:");
+    assert!(
+        !flows.is_empty() && flows.iter().all(|line| is_flow(line)),
+        "{flows:?}"
+    );
+    let (flows, rest): (Vec<String>, Vec<String>) = {
+        let all = world.classes(1, "");
+        assert!(is_flow(&all[1]), "{all:?}");
+        all.into_iter().partition(|line| is_flow(line))
+    };
+    let names = flows
+        .iter()
+        .map(|line| handle(line.split(' ').nth(1).unwrap()));
+    assert!(names.is_sorted(), "{flows:?}");
+    assert_eq!(rest, others);
 }

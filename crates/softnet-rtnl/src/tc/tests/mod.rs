@@ -8,8 +8,8 @@ mod hostile;
 mod qdiscs;
 mod reloads;
 
-use softnet_engine::Settings;
 use softnet_engine::testing::FedDevices;
+use softnet_engine::{EngineConfig, Settings};
 use softnet_tc::{Handle, QDISC_KINDS};
 
 use super::*;
@@ -39,7 +39,11 @@ type Body<'a> = &'a dyn Fn(&mut Message<'_>);
 impl World {
     /// With a link 1 that has a queue, 2 that has four, and 3 that has none of its own.
     fn new() -> World {
-        let (rtnl, engine) = testing::rtnl(|engine| {
+        World::with(EngineConfig::default(), FedDevices::default())
+    }
+
+    fn with(config: EngineConfig, devices: FedDevices) -> World {
+        let (rtnl, engine) = testing::rtnl_with(config, devices, |engine| {
             for (name, spec, queues) in [("t0", "tun", 1), ("m0", "tun", 4), ("d0", "dummy", 1)] {
                 engine.add_port(port(name, spec, queues, None)).unwrap();
             }
@@ -236,7 +240,12 @@ fn filter_line(message: &Request<'_>, header: &TcMsg, attrs: &Attrs<'_>) -> Stri
     let chain = attrs.u32(TCA_CHAIN).unwrap().unwrap();
     assert_eq!(header.ifindex, 1);
     let parent = header.parent >> 16;
+    let is_chain = matches!(message.kind, RTM_NEWCHAIN | RTM_DELCHAIN);
     let what = match attrs.str(TCA_KIND).unwrap() {
+        Some(kind) if is_chain => {
+            assert!(attrs.has(TCA_OPTIONS));
+            format!("chain {parent:x}: chain {chain} {kind}")
+        }
         Some(kind) => {
             let protocol = u16::from_be(header.info as u16);
             let handle = match header.handle {

@@ -1,5 +1,7 @@
 //! `tc qdisc`.
 
+use softnet_tc::DefaultQdisc;
+
 use super::*;
 
 #[test]
@@ -256,6 +258,44 @@ fn noqueue_comes_back() {
     world.qdisc(ADD, 3, ("root", ""), "pfifo", &none).unwrap();
     assert_eq!(world.show(3), ["pfifo 8001: root refcnt 2"]);
     world.del(3, "root", "", "").unwrap();
+    assert_eq!(world.show(3), ["noqueue 0: root refcnt 2"]);
+}
+
+/// The default comes back at the root and at a queue, and is no child of any other qdisc.
+#[test]
+fn another_default() {
+    let default_qdisc = DefaultQdisc::find("fq_codel").unwrap();
+    let config = EngineConfig {
+        default_qdisc,
+        ..EngineConfig::default()
+    };
+    let mut world = World::with(config, FedDevices::default());
+    let default = ["fq_codel 0: root refcnt 2"];
+    assert_eq!(world.show(1), default);
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &prio(3))
+        .unwrap();
+    assert!(
+        world
+            .show_invisible(1)
+            .iter()
+            .all(|line| !line.contains("fq_codel"))
+    );
+    world.del(1, "root", "", "").unwrap();
+    assert_eq!(world.show(1), default);
+    let queues = [
+        "mq 0: root",
+        "fq_codel 0: parent :1",
+        "fq_codel 0: parent :2",
+        "fq_codel 0: parent :3",
+        "fq_codel 0: parent :4",
+    ];
+    assert_eq!(world.show(2), queues);
+    world.qdisc(ADD, 2, ("root", "1:"), "mq", &none).unwrap();
+    world.qdisc(ADD, 2, ("1:2", "2:"), "pfifo", &none).unwrap();
+    world.del(2, "1:2", "2:", "").unwrap();
+    assert_eq!(world.told, ["2 deleted pfifo 2: parent 1:2"]);
+    assert_eq!(world.show(2)[2], "fq_codel 0: parent 1:2");
     assert_eq!(world.show(3), ["noqueue 0: root refcnt 2"]);
 }
 

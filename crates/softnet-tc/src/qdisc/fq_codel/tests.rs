@@ -703,3 +703,47 @@ fn a_change_spares_thin_flows() {
     qdisc.change(&limited(0), cx.at(Time(MS)));
     assert_eq!(qdisc.stats().qlen, 0);
 }
+
+/// Flows with packets are classes: from one on, so many, and of several instances together.
+#[test]
+fn flows_are_classes() {
+    let pool = pool(64);
+    let spec = FqCodelSpec {
+        flows: 65_536,
+        quantum: Some(300),
+        ..FqCodelSpec::default()
+    };
+    let mut tree = TreeSpec::new();
+    tree.add(Handle::ROOT, HANDLE, QdiscSpec::FqCodel(spec))
+        .unwrap();
+    let mut tree = Tree::build(tree, &QdiscEnv::new(&pool)).unwrap();
+    let mut cx = Cx::new(&pool);
+    assert_eq!(tree.edit(&mut cx).flows(HANDLE, 9), Ok(Vec::new()));
+    let mut list = PacketList::new();
+    for flow in [4, 4, 0, 65_534] {
+        list.push_back(of_flow(&pool, 100, flow, 0));
+    }
+    let bytes = list.front().unwrap().wire_len();
+    tree.enqueue(&mut list, cx.at(Time(1000)));
+    let flow = |class, packets| {
+        let stats = FlowStats {
+            qlen: packets,
+            backlog: packets * bytes,
+            deficit: 300,
+            sojourn: 2000,
+            ..FlowStats::default()
+        };
+        (HANDLE.class(class), stats)
+    };
+    let mut flows = |from, most| {
+        let live = &mut tree.edit(cx.at(Time(3000)));
+        live.flows(HANDLE.class(from), most).unwrap()
+    };
+    assert_eq!(flows(0, 9), [flow(1, 1), flow(5, 2), flow(0xffff, 1)]);
+    assert_eq!(flows(2, 1), [flow(5, 2)]);
+    assert_eq!(flows(6, 9), [flow(0xffff, 1)]);
+    let (small, large) = (flow(1, 1).1, flow(1, 2).1);
+    let small = FlowStats { count: 7, ..small };
+    assert_eq!(small.join(large), flow(1, 3).1);
+    assert_eq!(large.join(small), flow(1, 3).1);
+}
