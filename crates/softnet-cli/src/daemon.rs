@@ -201,6 +201,9 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         .on_release(move |socket| _ = released.send(socket));
     let first = rtnl.first();
     let saver = saver(&loaded, rtnl.first(), server.waker())?;
+    // Until the daemon before this one ends, the file is its own: clients' changes wait for that.
+    let saves = saver.as_ref().filter(|_| predecessor.is_some());
+    let turn = saves.map(Saver::hold);
     let rtnl = match &saver {
         Some(saver) => rtnl.keep(saver.clients()),
         None => rtnl,
@@ -220,9 +223,13 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
     if let Some(before) = &predecessor {
-        before.running()?;
+        if let Err(failure) = before.running() {
+            saver.iter().for_each(Saver::abandon);
+            return Err(failure);
+        }
         server.own().map_err(|error| cannot_listen(&path, &error))?;
     }
+    drop(turn);
     first.lock().devices().own();
     let is_successor = predecessor.take().is_some();
     log(said);

@@ -98,15 +98,15 @@ impl Notify {
         })
     }
 
-    /// Has the files of a name be closed.
-    pub(crate) fn forget(&self, name: &str) {
-        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    /// Has the files of a name be closed. False: nobody was told.
+    pub(crate) fn forget(&self, name: &str) -> bool {
+        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"))
     }
 
-    fn tell(&self, state: &str) {
-        if let Some(socket) = &self.socket {
-            let _ = socket.send(state.as_bytes());
-        }
+    /// False: nobody listens, or too much waits to be read already.
+    fn tell(&self, state: &str) -> bool {
+        let socket = self.socket.as_ref();
+        socket.is_some_and(|socket| socket.send(state.as_bytes()).is_ok())
     }
 }
 

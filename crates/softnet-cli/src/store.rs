@@ -44,31 +44,41 @@ impl Store {
         }
         let mut devices = named(engine);
         devices.retain(|(_, device)| device.is_in_files());
-        let is_open = |name: &String, serial: u64| {
+        let is_open = |name: &str, serial: u64| {
             let mut devices = devices.iter();
             devices.any(|(port, device)| port == name && device.serial == serial)
         };
-        self.known.retain(|name, &mut serial| {
-            let stays = is_open(name, serial);
-            if !stays {
-                notify.forget(&encoded(name));
-            }
-            stays
-        });
+        if !self.retain(is_open, |name| notify.forget(name)) {
+            // Again later.
+            return;
+        }
         for (name, device) in devices {
             if self.known.contains_key(&name) {
                 continue;
             }
             let Ok(files) = device.files() else { return };
             // What another daemon has stored is another device's.
-            notify.forget(&encoded(&name));
-            if !notify.store(&encoded(&name), &files) {
+            let stored = encoded(&name);
+            if !notify.forget(&stored) || !notify.store(&stored, &files) {
                 // Again later.
                 return;
             }
             self.known.insert(name, device.serial);
         }
         self.seen = Some(now);
+    }
+
+    /// Has the files be forgotten of devices that are not open any more. False: some are still
+    /// there, as `forget` says.
+    fn retain(
+        &mut self,
+        is_open: impl Fn(&str, u64) -> bool,
+        forget: impl Fn(&str) -> bool,
+    ) -> bool {
+        self.known
+            .retain(|name, &mut serial| is_open(name, serial) || !forget(&encoded(name)));
+        let mut known = self.known.iter();
+        known.all(|(name, &serial)| is_open(name, serial))
     }
 }
 
@@ -117,5 +127,19 @@ mod tests {
             assert_eq!(decoded(&shown[PREFIX.len()..]), name);
         }
         assert_eq!(decoded("%zz%"), "%zz%");
+    }
+
+    /// The queue of messages is full while many ports go at once.
+    #[test]
+    fn files_that_could_not_be_forgotten_are_later() {
+        let known = [("a", 1), ("b", 2)].map(|(name, serial)| (name.to_owned(), serial));
+        let mut store = Store {
+            known: known.into(),
+            seen: None,
+        };
+        let is_open = |name: &str, _: u64| name == "a";
+        assert!(!store.retain(is_open, |_| false));
+        assert!(store.retain(is_open, |name| name == "port-b"));
+        assert!(store.known.keys().eq(["a"]));
     }
 }

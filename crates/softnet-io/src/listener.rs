@@ -19,7 +19,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::NetnsSpec;
-use crate::peer::refuse_descriptors;
+use crate::peer::{file_of, refuse_descriptors};
 use crate::rights::{self, AskError, Ledger, Performed, Privileged, SocketFile, Subject};
 
 /// Where a server listens.
@@ -288,7 +288,23 @@ impl Privileged for Adopt {
         if name != Some(address) {
             return Err(replaced());
         }
-        let file = take_file(&self.listen, |_| true)?;
+        let failed = |source| ListenError::Io {
+            path: path.clone(),
+            what: "find the socket",
+            source,
+        };
+        // Its name is what the one who bound it wrote: for us it may lead to somebody else's.
+        let bound = match file_of(socket) {
+            Ok(file) => {
+                let bound = fs::File::from(file).metadata().map_err(failed)?;
+                Some((bound.dev(), bound.ino()))
+            }
+            Err(error) if is_not_told(&error) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let is_ours =
+            |found: &fs::Metadata| bound.is_none_or(|bound| bound == (found.dev(), found.ino()));
+        let file = take_file(&self.listen, is_ours)?;
         let number = ledger.note_socket(file);
         let number = number.ok_or_else(|| ListenError::Io {
             path: path.clone(),
@@ -297,6 +313,12 @@ impl Privileged for Adopt {
         })?;
         Ok((number, Vec::new()))
     }
+}
+
+/// True where the kernel tells only who has `CAP_NET_ADMIN` what a socket is bound to, or nobody.
+fn is_not_told(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    matches!(number, Some(libc::EPERM | libc::EINVAL | libc::ENOTTY))
 }
 
 /// The file of a socket of ours, with its mode and group.
@@ -550,3 +572,6 @@ fn remove_stale(
         Err(error) => Err(io("ask whether a server listens there", error.into())),
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -1,13 +1,13 @@
-//! Who is at the other end of a Unix socket, and what it may pass.
+//! Who is at the other end of a Unix socket, what it may pass, and where one is bound.
 
 #![allow(
     unsafe_code,
-    reason = "SO_PEERGROUPS and SO_PASSRIGHTS have no safe wrapper, and that of SO_PEERCRED takes \
-              no process id of 0"
+    reason = "SO_PEERGROUPS, SO_PASSRIGHTS and SIOCUNIXFILE have no safe wrapper, and that of \
+              SO_PEERCRED takes no process id of 0"
 )]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -103,6 +103,20 @@ pub(crate) fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// The file that a Unix socket is bound to, whatever its name leads to by now (`SIOCUNIXFILE`). It
+/// can be looked at, not opened. Takes `CAP_NET_ADMIN`.
+pub(crate) fn file_of(socket: impl AsFd) -> io::Result<OwnedFd> {
+    /// `linux/un.h`.
+    const UNIX_FILE: libc::Ioctl = 0x89e0;
+    // SAFETY: takes no argument.
+    let file = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), UNIX_FILE) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new file, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Deframer {
 impl From<Vec<u8>> for Deframer {
     /// With bytes that were received before: at most as many as ever wait.
     fn from(mut bytes: Vec<u8>) -> Deframer {
-        bytes.truncate(LENGTH + MAX_FRAME);
+        bytes.truncate(CAPACITY);
         Deframer {
             filled: 0..bytes.len(),
             bytes,
@@ -115,6 +115,22 @@ mod tests {
             }
             assert_eq!(found, lengths.len());
         }
+    }
+
+    /// Frames wait as well as the start of one: a poll takes no more than its budget.
+    #[test]
+    fn a_full_buffer_is_taken_over() {
+        let mut before = Deframer::default();
+        // Frames of no bytes.
+        let length = before.room().len();
+        before.received(length);
+        let mut after = Deframer::from(before.waiting().to_owned());
+        assert_eq!(after.waiting().len(), length);
+        let mut frames = 0;
+        while after.take() == Ok(Some(&[][..])) {
+            frames += 1;
+        }
+        assert_eq!(frames, length / LENGTH);
     }
 
     #[test]
