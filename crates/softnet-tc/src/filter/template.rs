@@ -71,7 +71,7 @@ fn mask(of: &Flower, field: FlowerField) -> u64 {
         _ => None,
     };
     if ports.is_some_and(is_one) {
-        return u64::MAX;
+        return u16::MAX.into();
     }
     let own = of.fields.iter().find(|own| own.field == field);
     own.map_or(0, |own| own.mask)
@@ -167,6 +167,16 @@ mod tests {
             ..template()
         };
         assert_eq!(of_all.check(&flower(|_| {})), Err(FilterError::Template));
+        // A port with all bits of its mask is a whole port.
+        let of_ports = ChainTemplate {
+            protocol: ETH_P_IP,
+            flower: Flower {
+                fields: vec![FieldMatch::new(FlowerField::DstPort, 0, 0xffff)],
+                ..Flower::default()
+            },
+        };
+        let to_port = flower(|of| of.dst_port = Some(53..=53));
+        assert_eq!(of_ports.check(&to_port), Ok(()));
         let kinds = [
             FilterKind::Matchall,
             FilterKind::U32(U32::default()),
