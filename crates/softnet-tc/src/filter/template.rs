@@ -90,6 +90,7 @@ fn prefix_fits(own: Option<Prefix>, allowed: Option<Prefix>) -> bool {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::Block;
     use crate::filter::{ETH_P_IP, FieldMatch, FilterKey, FilterList, FilterOp, U32};
     use crate::handle::Handle;
 
@@ -215,5 +216,20 @@ mod tests {
         list.delete_chain(5).unwrap();
         assert_eq!(list.template(5), None);
         list.put(FilterOp::Add, wrong).unwrap();
+    }
+
+    /// A chain that comes again may have another template, for all copies of the filters.
+    #[test]
+    fn copies_follow_the_first_list() {
+        let mut list = FilterList::default();
+        list.add_chain(5, Some(template())).unwrap();
+        let mut block = Block::new(1);
+        block.set(list);
+        let other = flower(|of| of.vlan_id = Some(1));
+        let refused = block.put(FilterOp::Add, other.clone());
+        assert_eq!(refused, Err(FilterError::Template));
+        block.delete_chain(5).unwrap();
+        block.add_chain(5, None).unwrap();
+        block.put(FilterOp::Add, other).unwrap();
     }
 }
