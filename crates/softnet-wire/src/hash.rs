@@ -83,17 +83,19 @@ impl Headers {
     /// As [`flow_hash`](Headers::flow_hash), with another key.
     #[inline]
     pub fn flow_hash_with(&self, data: &[u8], key: &[u64; 4]) -> u32 {
-        if self.is_tunnel() {
-            return inner_hash(*self, data, key);
-        }
-        self.own_hash(data, key)
+        // Most packets have ports, and what has some is no tunnel.
+        let ports = match self.ports() {
+            Some(ports) => ports,
+            None if self.is_tunnel() => return inner_hash(*self, data, key),
+            None => (0, 0),
+        };
+        self.own_hash(ports, data, key)
     }
 
-    /// The hash of what these headers themselves say.
+    /// Source and destination port of TCP or UDP.
     #[inline]
-    fn own_hash(&self, data: &[u8], key: &[u64; 4]) -> u32 {
-        let at = usize::from(self.network_offset);
-        let (ports, l4) = match self.transport {
+    fn ports(&self) -> Option<(u16, u16)> {
+        match self.transport {
             L4::Tcp {
                 source,
                 destination,
@@ -101,9 +103,16 @@ impl Headers {
             | L4::Udp {
                 source,
                 destination,
-            } => ((source, destination), u64::from(self.protocol)),
-            _ => ((0, 0), u64::from(self.protocol)),
-        };
+            } => Some((source, destination)),
+            _ => None,
+        }
+    }
+
+    /// The hash of what these headers themselves say.
+    #[inline]
+    fn own_hash(&self, ports: (u16, u16), data: &[u8], key: &[u64; 4]) -> u32 {
+        let at = usize::from(self.network_offset);
+        let l4 = u64::from(self.protocol);
         // The smaller end first: the hash of a reply is that of the request, as in the kernel's
         // flow dissector.
         match self.network {
@@ -142,5 +151,6 @@ impl Headers {
 /// The hash of what is inside a tunnel. Takes the headers by value: the caller's stay in registers.
 #[inline(never)]
 fn inner_hash(headers: Headers, data: &[u8], key: &[u64; 4]) -> u32 {
-    headers.innermost(data).own_hash(data, key)
+    let inner = headers.innermost(data);
+    inner.own_hash(inner.ports().unwrap_or_default(), data, key)
 }

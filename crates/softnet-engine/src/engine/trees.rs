@@ -131,8 +131,8 @@ impl<D: Devices> Engine<D> {
     /// their owners for a moment.
     ///
     /// # Errors
-    /// If there is no such port or qdisc.
-    pub fn flows(
+    /// If there is no such port.
+    pub fn class_flows(
         &self,
         index: u32,
         from: Handle,

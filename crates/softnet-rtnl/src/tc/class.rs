@@ -253,7 +253,8 @@ fn dump_flows<D: Devices>(
     position: &mut Position,
     chunk: &mut Chunk<'_>,
 ) -> Result<Result<bool, Full>, Error> {
-    let flows = engine.flows(index, from, FLOWS).map_err(refusal::control)?;
+    let flows = engine.class_flows(index, from, FLOWS);
+    let flows = flows.map_err(refusal::control)?;
     let last = match flows.last() {
         Some((last, _)) if flows.len() == FLOWS => *last,
         _ => from.class(u16::MAX),

@@ -233,9 +233,14 @@ impl FilterList {
         self.make_tables();
     }
 
-    /// The same filters for another instance, which count apart from these.
+    /// The same filters for another instance, which count apart from these. Chains have no
+    /// templates there: what is put into it has been checked here, and a chain of this number may
+    /// have another template by then.
     pub fn counting_apart(&self) -> FilterList {
         let mut other = self.clone();
+        for chain in other.chains.values_mut() {
+            chain.template = None;
+        }
         other.reset();
         other
     }

@@ -71,7 +71,7 @@ fn mask(of: &Flower, field: FlowerField) -> u64 {
         _ => None,
     };
     if ports.is_some_and(is_one) {
-        return u64::MAX;
+        return u16::MAX.into();
     }
     let own = of.fields.iter().find(|own| own.field == field);
     own.map_or(0, |own| own.mask)
@@ -90,6 +90,7 @@ fn prefix_fits(own: Option<Prefix>, allowed: Option<Prefix>) -> bool {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::Block;
     use crate::filter::{ETH_P_IP, FieldMatch, FilterKey, FilterList, FilterOp, U32};
     use crate::handle::Handle;
 
@@ -167,6 +168,16 @@ mod tests {
             ..template()
         };
         assert_eq!(of_all.check(&flower(|_| {})), Err(FilterError::Template));
+        // A port with all bits of its mask is a whole port.
+        let of_ports = ChainTemplate {
+            protocol: ETH_P_IP,
+            flower: Flower {
+                fields: vec![FieldMatch::new(FlowerField::DstPort, 0, 0xffff)],
+                ..Flower::default()
+            },
+        };
+        let to_port = flower(|of| of.dst_port = Some(53..=53));
+        assert_eq!(of_ports.check(&to_port), Ok(()));
         let kinds = [
             FilterKind::Matchall,
             FilterKind::U32(U32::default()),
@@ -205,5 +216,20 @@ mod tests {
         list.delete_chain(5).unwrap();
         assert_eq!(list.template(5), None);
         list.put(FilterOp::Add, wrong).unwrap();
+    }
+
+    /// A chain that comes again may have another template, for all copies of the filters.
+    #[test]
+    fn copies_follow_the_first_list() {
+        let mut list = FilterList::default();
+        list.add_chain(5, Some(template())).unwrap();
+        let mut block = Block::new(1);
+        block.set(list);
+        let other = flower(|of| of.vlan_id = Some(1));
+        let refused = block.put(FilterOp::Add, other.clone());
+        assert_eq!(refused, Err(FilterError::Template));
+        block.delete_chain(5).unwrap();
+        block.add_chain(5, None).unwrap();
+        block.put(FilterOp::Add, other).unwrap();
     }
 }

@@ -452,17 +452,21 @@ impl<Q: Queues> Live<'_, Q> {
     }
 
     /// The flows with packets of an `fq_codel`, by class: at most `most` from the class `from` on.
-    /// Another qdisc has none. Takes the queues from their owners, each for a time that depends on
-    /// the number of flows, not on that of packets.
+    /// Another qdisc has none, nor has one that is not there any more. Takes the queues from their
+    /// owners, each for a time that depends on the number of flows, not on that of packets.
     ///
     /// # Errors
-    /// If there is no such qdisc.
+    /// If a queue cannot be read.
     pub fn flows(
         &mut self,
         from: Handle,
         most: usize,
     ) -> Result<Vec<(Handle, FlowStats)>, SpecError> {
         let mut all: BTreeMap<u16, FlowStats> = BTreeMap::new();
+        let qdisc = self.tree.spec.node(from.qdisc()).map(|node| &node.qdisc);
+        if !matches!(qdisc, Some(QdiscSpec::FqCodel(_))) {
+            return Ok(Vec::new());
+        }
         self.each_at(from.qdisc(), |_, _, own, cx| {
             if let AnyQdisc::FqCodel(own) = own {
                 for (class, flow) in own.classes_from(from.minor(), cx.now).take(most) {

@@ -718,7 +718,9 @@ fn flows_are_classes() {
         .unwrap();
     let mut tree = Tree::build(tree, &QdiscEnv::new(&pool)).unwrap();
     let mut cx = Cx::new(&pool);
-    assert_eq!(tree.edit(&mut cx).flows(HANDLE, 9), Ok(Vec::new()));
+    for nothing in [HANDLE, Handle::new(2, 0)] {
+        assert_eq!(tree.edit(&mut cx).flows(nothing, 9), Ok(Vec::new()));
+    }
     let mut list = PacketList::new();
     for flow in [4, 4, 0, 65_534] {
         list.push_back(of_flow(&pool, 100, flow, 0));
