@@ -713,7 +713,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (index(), 1..40_u16, class()).prop_map(|(at, n, spec)| Step::Class(at, n, spec)),
         4 => (index(), filter()).prop_map(|(at, filter)| Step::Filter(at, filter)),
         1 => stab,
-        1 => (index(), -2..=3_i8, 1..30_u8).prop_map(|(at, i, log)| Step::Estimator(at, i, log)),
+        1 => (index(), -2..=3_i8, 1..=30_u8).prop_map(|(at, i, log)| Step::Estimator(at, i, log)),
     ]
 }
 
