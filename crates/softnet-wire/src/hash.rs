@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Headers, L4, Network, array};
+use crate::{Headers, L4, Network, array, dissect};
 
 static KEY: LazyLock<[u64; 4]> = LazyLock::new(|| {
     // Relaxed: nothing else is read because of it.
@@ -86,7 +86,7 @@ impl Headers {
         // Most packets have ports, and what has some is no tunnel.
         let ports = match self.ports() {
             Some(ports) => ports,
-            None if self.is_tunnel() => return inner_hash(*self, data, key),
+            None if self.is_tunnel() => return inner_hash(self.network_end, data, key),
             None => (0, 0),
         };
         self.own_hash(ports, data, key)
@@ -148,9 +148,15 @@ impl Headers {
     }
 }
 
-/// The hash of what is inside a tunnel. Takes the headers by value: the caller's stay in registers.
+/// The hash of what is inside a tunnel whose packet ends at `end`. Parses again: what is handed to
+/// a function would have to be in memory for packets without a tunnel, too.
+#[cold]
 #[inline(never)]
-fn inner_hash(headers: Headers, data: &[u8], key: &[u64; 4]) -> u32 {
+fn inner_hash(end: u32, data: &[u8], key: &[u64; 4]) -> u32 {
+    // As long as it was said to be, or longer: nothing is refused that was not.
+    let Ok(headers) = dissect(data, data.len().max(end as usize)) else {
+        return 0;
+    };
     let inner = headers.innermost(data);
     inner.own_hash(inner.ports().unwrap_or_default(), data, key)
 }
