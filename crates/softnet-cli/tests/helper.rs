@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use common::{
-    NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, two_ports,
-    wait_for,
+    NamedNetns, Running, Scratch, ask, carriers, end, has_program, may_make_networks, ping,
+    softnet, text, two_ports, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -95,49 +95,22 @@ impl Place {
     }
 
     fn ping(&self) {
-        let netns = &self.hosts[0].name;
-        wait_for("a ping", || {
-            let mut ping = Command::new("ip");
-            ping.args(["netns", "exec", netns, "ping", "-c1", "-W1", "10.9.0.2"]);
-            ping.output().expect("ping").status.success()
-        });
+        ping(&self.hosts);
     }
 
     fn ask(&self, words: &str) -> Result<String, String> {
-        let mut command = softnet();
-        command.arg("--socket").arg(self.scratch.path("s"));
-        let output = command.args(words.split(' ')).output().expect("softnet");
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
-        }
+        let words: Vec<&str> = words.split(' ').collect();
+        ask(&self.scratch.path("s"), &words)
     }
 
-    /// Numbers of both interfaces, and times that their carriers came or went.
+    /// See [`carriers`].
     fn carriers(&self) -> String {
-        let of = |(host, name): (usize, &str)| {
-            let folder = format!("/sys/class/net/{name}");
-            let mut cat = Command::new("ip");
-            cat.args(["netns", "exec", &self.hosts[host].name, "cat"]);
-            cat.args([
-                format!("{folder}/ifindex"),
-                format!("{folder}/carrier_changes"),
-            ]);
-            text(&cat.output().expect("ip").stdout)
-        };
-        [(0, "eth-a"), (1, "eth-b")].map(of).concat()
+        carriers(&self.hosts)
     }
 
     /// Ends a daemon: what it had is gone.
     fn end(&self, daemon: Running) -> String {
-        daemon.signal(Signal::TERM);
-        let output = daemon.finish();
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        for host in &self.hosts {
-            let names = host.interfaces();
-            assert!(!names.iter().any(|name| name.contains("eth")), "{names:?}");
-        }
-        text(&output.stderr)
+        text(&end(daemon, &self.hosts).stderr)
     }
 
     /// Processes of the helper that serve daemons.

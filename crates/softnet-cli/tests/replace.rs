@@ -15,7 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use common::{
-    NamedNetns, PATIENCE, Running, Scratch, may_make_networks, softnet, text, two_ports, wait_for,
+    NamedNetns, PATIENCE, Running, Scratch, ask, carriers, end, may_make_networks, ping, softnet,
+    text, two_ports, wait_for,
 };
 use rustix::process::Signal;
 
@@ -64,53 +65,26 @@ impl Place {
     }
 
     fn ask(&self, words: &str) -> Result<String, String> {
-        let mut command = softnet();
-        command.arg("--socket").arg(self.scratch.path("s"));
-        let output = command.args(words.split(' ')).output().expect("softnet");
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
-        }
+        let words: Vec<&str> = words.split(' ').collect();
+        ask(&self.scratch.path("s"), &words)
     }
 
     /// The output of a program at a host.
     fn at(&self, host: usize, words: &str) -> Output {
-        let netns = &self.hosts[host].name;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", netns]);
-        command.args(words.split(' ')).output().expect("ip")
+        self.hosts[host].at(words)
     }
 
     fn ping(&self) {
-        wait_for("a ping", || {
-            self.at(0, "ping -c1 -W1 10.9.0.2").status.success()
-        });
+        ping(&self.hosts);
     }
 
-    /// Numbers of both interfaces, and times that their carriers came or went.
+    /// See [`carriers`].
     fn carriers(&self) -> String {
-        let of = |(host, name)| {
-            let folder = format!("/sys/class/net/{name}");
-            text(
-                &self
-                    .at(
-                        host,
-                        &format!("cat {folder}/ifindex {folder}/carrier_changes"),
-                    )
-                    .stdout,
-            )
-        };
-        [(0, "eth-a"), (1, "eth-b")].map(of).concat()
+        carriers(&self.hosts)
     }
 
     fn end(&self, running: Running) -> Output {
-        running.signal(Signal::TERM);
-        let output = running.finish();
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        for host in &self.hosts {
-            let names = host.interfaces();
-            assert!(!names.iter().any(|name| name.contains("eth")), "{names:?}");
-        }
+        let output = end(running, &self.hosts);
         assert!(!self.scratch.path("s").exists(), "its socket is removed");
         output
     }

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    HostState, NamedNetns, Running, Scratch, has_program, may_make_networks, skip, softnet, text,
-    two_ports, wait_for,
+    HostState, NamedNetns, Running, Scratch, ask, end, has_program, may_make_networks, ping, skip,
+    softnet, text, two_ports, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -59,23 +59,12 @@ impl Daemon {
     }
 
     fn ping(&self) {
-        let netns = &self.hosts[0].name;
-        wait_for("a ping", || {
-            let mut ping = Command::new("ip");
-            ping.args(["netns", "exec", netns, "ping", "-c1", "-W1", "10.9.0.2"]);
-            ping.output().expect("ping").status.success()
-        });
+        ping(&self.hosts);
     }
 
     /// Runs a command against it.
     fn ask(&self, words: &[&str]) -> Result<String, String> {
-        let mut command = softnet();
-        command.arg("--socket").arg(self.scratch.path("s"));
-        let output = command.args(words).output().expect("softnet");
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
-        }
+        ask(&self.scratch.path("s"), words)
     }
 
     fn helper(&self) -> Option<Pid> {
@@ -86,13 +75,7 @@ impl Daemon {
 
     /// Ends it: it must account for all packets.
     fn finish(self) -> String {
-        self.running.signal(Signal::TERM);
-        let output = self.running.finish();
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        for host in &self.hosts {
-            assert!(!host.interfaces().iter().any(|name| name.contains("eth")));
-        }
-        text(&output.stderr)
+        text(&end(self.running, &self.hosts).stderr)
     }
 }
 

@@ -181,6 +181,13 @@ impl NamedNetns {
         netns.run(f).expect("entering our namespace")
     }
 
+    /// The output of a program in it.
+    pub(crate) fn at(&self, words: &str) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]);
+        command.args(words.split(' ')).output().expect("ip")
+    }
+
     /// Names of the interfaces in it.
     pub(crate) fn interfaces(&self) -> BTreeSet<String> {
         self.run(|| interfaces(Path::new("/proc/thread-self/net/dev")))
@@ -243,6 +250,46 @@ pub(crate) fn two_ports(a: (&NamedNetns, &str), b: (&NamedNetns, &str)) -> Strin
     port("a", a, 1)
         + &port("b", b, 2)
         + "[[bridge]]\nname = \"br0\"\nports = [\"eth-a\", \"eth-b\"]\n"
+}
+
+/// Waits until the first host of [`two_ports`] reaches the second.
+pub(crate) fn ping(hosts: &[NamedNetns; 2]) {
+    wait_for("a ping", || {
+        hosts[0].at("ping -c1 -W1 10.9.0.2").status.success()
+    });
+}
+
+/// Numbers of both interfaces of [`two_ports`], and times that their carriers came or went.
+pub(crate) fn carriers(hosts: &[NamedNetns; 2]) -> String {
+    let of = |(host, name): (usize, &str)| {
+        let folder = format!("/sys/class/net/{name}");
+        let cat = format!("cat {folder}/ifindex {folder}/carrier_changes");
+        text(&hosts[host].at(&cat).stdout)
+    };
+    [(0, "eth-a"), (1, "eth-b")].map(of).concat()
+}
+
+/// Ends a daemon of [`two_ports`]: it accounts for all packets, and its interfaces go.
+pub(crate) fn end(daemon: Running, hosts: &[NamedNetns; 2]) -> Output {
+    daemon.signal(Signal::TERM);
+    let output = daemon.finish();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for host in hosts {
+        let names = host.interfaces();
+        assert!(!names.iter().any(|name| name.contains("eth")), "{names:?}");
+    }
+    output
+}
+
+/// Runs a command of the daemon at this socket: its output, or the reason of its failure.
+pub(crate) fn ask(socket: &Path, words: &[&str]) -> Result<String, String> {
+    let mut command = softnet();
+    command.arg("--socket").arg(socket);
+    let output = command.args(words).output().expect("softnet");
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
 }
 
 fn interfaces(proc_net_dev: &Path) -> BTreeSet<String> {

@@ -1,7 +1,8 @@
 //! `softnet exec` with the daemon itself.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -48,14 +49,16 @@ fn ip_shows_and_changes_what_the_daemon_has() {
     assert_refused(&output, 125, "no daemon can be reached");
 }
 
-/// Names of sockets are of a network namespace, of which each program has its own: two of them can
-/// want one port, as with the same process id in two containers.
-#[test]
-fn a_port_that_another_namespace_has_is_replaced() {
-    if !has_program("python3") {
-        return;
-    }
-    let scratch = Scratch::new("taken");
+/// The first line that a program prints.
+fn first_line(program: &mut Child) -> String {
+    let mut line = String::new();
+    let said = program.stdout.take().expect("captured");
+    BufReader::new(said).read_line(&mut line).expect("a line");
+    line
+}
+
+/// A daemon with one port, and its socket.
+fn one_port(scratch: &Scratch) -> (Running, PathBuf) {
     let socket = scratch.path("socket");
     let config =
         format!("[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
@@ -65,6 +68,18 @@ fn a_port_that_another_namespace_has_is_replaced() {
         daemon.assert_running();
         socket.exists()
     });
+    (daemon, socket)
+}
+
+/// Names of sockets are of a network namespace, of which each program has its own: two of them can
+/// want one port, as with the same process id in two containers.
+#[test]
+fn a_port_that_another_namespace_has_is_replaced() {
+    if !has_program("python3") {
+        return;
+    }
+    let scratch = Scratch::new("taken");
+    let (daemon, socket) = one_port(&scratch);
     // Its process id is known before it is the program.
     let client = exec(&socket, &["python3", CLIENT, "taken"]);
     let mut waiting = Command::new("sh");
@@ -78,9 +93,7 @@ fn a_port_that_another_namespace_has_is_replaced() {
     );
     let held = held.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut held = held.expect("softnet");
-    let mut line = String::new();
-    let said = held.stdout.take().expect("captured");
-    BufReader::new(said).read_line(&mut line).expect("a line");
+    let line = first_line(&mut held);
     assert_eq!(line, "held\n");
     let mut go = waiting.stdin.take().expect("a pipe");
     go.write_all(b"go\n").expect("it waits");
@@ -100,21 +113,11 @@ fn an_event_loop_hears_of_links() {
         return;
     }
     let scratch = Scratch::new("hear");
-    let socket = scratch.path("socket");
-    let config =
-        format!("[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
-    let config = scratch.file("run.toml", &config);
-    let mut daemon = Running::start(softnet().arg("run").arg(config));
-    wait_for("the socket", || {
-        daemon.assert_running();
-        socket.exists()
-    });
+    let (daemon, socket) = one_port(&scratch);
     let mut hears = exec(&socket, &["python3", CLIENT, "hear"]);
     let hears = hears.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut hears = hears.expect("softnet");
-    let mut line = String::new();
-    let said = hears.stdout.take().expect("captured");
-    BufReader::new(said).read_line(&mut line).expect("a line");
+    let line = first_line(&mut hears);
     assert_eq!(line, "ready\n");
     for change in [&["add", "v0", "type", "dummy"][..], &["del", "v0"]] {
         let output = exec(&socket, &[&["ip", "link"], change].concat()).output();
