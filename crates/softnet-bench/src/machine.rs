@@ -145,8 +145,28 @@ fn mitigations() -> Value {
     json!({"on": that("Mitigation"), "off": that("Vulnerable")})
 }
 
+/// The part of the CPUs' time that the host takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Steal {
+    since: Instant,
+    before: f64,
+}
+
+impl Steal {
+    /// From now on.
+    pub(crate) fn begin() -> Steal {
+        let (since, before) = (Instant::now(), stolen());
+        Steal { since, before }
+    }
+
+    /// The share of the time of so many CPUs, 0 to 1.
+    pub(crate) fn share(self, cpus: usize) -> f64 {
+        (stolen() - self.before) / self.since.elapsed().as_secs_f64() / cpus as f64
+    }
+}
+
 /// Seconds that all CPUs together waited for the host since the machine started.
-pub(crate) fn stolen() -> f64 {
+fn stolen() -> f64 {
     let stat = read("/proc/stat");
     let ticks = stat
         .split_whitespace()

@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use serde_json::json;
@@ -100,10 +100,10 @@ fn run(options: &Options) -> Result<(), BenchError> {
     }
     let mut reports = Vec::new();
     for experiment in chosen {
-        let (stolen, start) = (machine::stolen(), Instant::now());
+        let steal = machine::Steal::begin();
         let mut report = (experiment.run)(&options.of(experiment.name))?;
-        let cpus = machine["cpus"].as_f64().unwrap_or(1.0) * start.elapsed().as_secs_f64();
-        let stolen = (machine::stolen() - stolen) / cpus * 100.0;
+        let cpus = machine["cpus"].as_u64().map_or(1, |cpus| cpus as usize);
+        let stolen = steal.share(cpus) * 100.0;
         peers::version::add_to(&mut report);
         report["machine"] = machine.clone();
         report["machine"]["steal_percent"] = json!(numbers::significant(stolen, 2));

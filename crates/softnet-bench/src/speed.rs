@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::buffers::pinned;
 use crate::error::BenchError;
-use crate::machine::stolen;
+use crate::machine::Steal;
 use crate::numbers::percentile;
 
 /// Greatest ratio of the slowest to the fastest work, and of the slowest to the fastest hand-over,
@@ -111,8 +111,8 @@ pub(crate) fn cpus() -> Result<Vec<usize>, BenchError> {
 pub(crate) struct Watch {
     cpus: Vec<usize>,
     round: Vec<Speed>,
-    /// When this try began, and the seconds that the host had taken by then.
-    began: Option<(Instant, f64)>,
+    /// Since this try began.
+    steal: Option<Steal>,
     tries: u32,
     seen: Seen,
 }
@@ -142,7 +142,7 @@ impl Watch {
     /// Looks at the speed.
     pub(crate) fn look(&mut self) -> Result<(), BenchError> {
         if !self.cpus.is_empty() {
-            self.began.get_or_insert_with(|| (Instant::now(), stolen()));
+            self.steal.get_or_insert_with(Steal::begin);
             self.round.push(Speed::now(&self.cpus)?);
         }
         Ok(())
@@ -160,9 +160,8 @@ impl Watch {
         };
         let (work, pass) = (range(|speed| speed.work_ns), range(|speed| speed.pass_ns));
         self.round.clear();
-        let taken = self.began.take().map_or(0.0, |(began, before)| {
-            (stolen() - before) / began.elapsed().as_secs_f64() / self.cpus.len() as f64
-        });
+        let steal = self.steal.take();
+        let taken = steal.map_or(0.0, |steal| steal.share(self.cpus.len()));
         let unsteady =
             work.1 > WORK_BOUND * work.0 || pass.1 > PASS_BOUND * pass.0 || taken > STEAL_BOUND;
         if unsteady && self.tries < AGAIN {
