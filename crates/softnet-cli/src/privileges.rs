@@ -1,7 +1,6 @@
 //! The daemon without rights: a helper process has them, which it starts, or which is a service of
 //! its own.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::lchown;
@@ -17,6 +16,7 @@ use signal_hook::flag;
 use softnet_io::rights::{self, Serve, Subject};
 use softnet_io::{
     Allowed, Descriptors, Listen, Listener, SocketKind, become_root_in_userns, inherited_files,
+    user_id,
 };
 
 use crate::config::{self, Allow, Watch};
@@ -156,7 +156,7 @@ pub(crate) fn attend(
 ) -> Result<(), Failure> {
     let passed = inherited_files("").into_iter().next();
     let cannot = |error: io::Error| Failure::because(Exit::Failure, "privileged helper", &error);
-    let user = user_id(user)?;
+    let user = user_number(user)?;
     let stop = Stop::on_signals().map_err(cannot)?;
     for error in rights::raise_limits() {
         log(chain(&error));
@@ -201,21 +201,6 @@ fn listener(path: &Path, user: u32) -> Result<Listener, Failure> {
     Ok(made)
 }
 
-/// The number of a user: a number, or a name in `/etc/passwd`.
-fn user_id(name: &str) -> Result<u32, Failure> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut users = users.lines().map(|line| line.split(':'));
-    let found = users.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields));
-    let number = found.and_then(|mut fields| fields.nth(1)?.parse().ok());
-    number.ok_or_else(|| {
-        let text = format!("there is no user {name:?} in /etc/passwd");
-        Failure::new(Exit::Config, text)
-    })
-}
-
 /// Everything that a configuration file opens of others, or allows to be opened.
 #[derive(Debug, Default)]
 struct Known {
@@ -247,15 +232,23 @@ impl Known {
     }
 }
 
+/// The number of a user: a number, or a name in `/etc/passwd`.
+fn user_number(name: &str) -> Result<u32, Failure> {
+    user_id(name).ok_or_else(|| {
+        let text = format!("there is no user {name:?} in /etc/passwd");
+        Failure::new(Exit::Config, text)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn users_by_name_and_number() {
-        assert_eq!(user_id("root").ok(), Some(0));
-        assert_eq!(user_id("4711").ok(), Some(4711));
-        let refused = user_id("no such user").expect_err("nobody has it");
+        assert_eq!(user_number("root").ok(), Some(0));
+        assert_eq!(user_number("4711").ok(), Some(4711));
+        let refused = user_number("no such user").expect_err("nobody has it");
         assert_eq!(refused.exit, Exit::Config);
     }
 }

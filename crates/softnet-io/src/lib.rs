@@ -32,6 +32,7 @@
 
 #![deny(unsafe_code)]
 
+mod accounts;
 pub mod af_packet;
 pub mod af_xdp;
 mod buffers;
@@ -62,6 +63,7 @@ mod userns;
 pub mod vhost_user;
 mod virtual_link;
 
+pub use accounts::user_id;
 pub use af_packet::{AfPacket, AfPacketError, AfPacketRx, AfPacketSpec, AfPacketTx};
 pub use af_xdp::{AfXdp, AfXdpError, AfXdpRx, AfXdpSpec, AfXdpTx};
 pub use buffers::Buffers;

@@ -19,6 +19,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::NetnsSpec;
+use crate::accounts;
 use crate::peer::{file_of, refuse_descriptors};
 use crate::rights::{self, AskError, Ledger, Performed, Privileged, SocketFile, Subject};
 
@@ -81,18 +82,7 @@ impl From<AskError<ListenError>> for ListenError {
 /// # Errors
 /// If no group has that name.
 pub fn group_id(name: &str) -> Result<u32, ListenError> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let line = groups
-        .lines()
-        .map(|line| line.split(':'))
-        .find_map(|mut fields| {
-            (fields.next() == Some(name)).then(|| fields.nth(1).and_then(|gid| gid.parse().ok()))
-        });
-    line.flatten()
-        .ok_or_else(|| ListenError::NoGroup(name.into()))
+    accounts::group_id(name).ok_or_else(|| ListenError::NoGroup(name.into()))
 }
 
 /// The treatment of descriptors that clients pass (`SCM_RIGHTS`).
