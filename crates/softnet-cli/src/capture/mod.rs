@@ -11,7 +11,7 @@ mod story;
 mod stream;
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use softnet_rtnl::nl::Operation;
 
 use self::line::Line;
 use self::pcapng::Pcapng;
-use self::stream::Item;
+use self::source::{Received, Source};
 use crate::client::{Daemon, Reach};
 use crate::failure::{Exit, Failure};
 use crate::report;
@@ -113,19 +113,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let what = "the standard output is a terminal; name a file (-w FILE), or leave -w out";
         return Err(Failure::new(Exit::Config, what));
     }
-    let request = Request {
-        port: options.of.port.clone(),
-        class: options.of.class.map(|class| class.to_string()),
-        dropped: options.dropped,
-        filter: options.filter.join(" "),
-    };
     let stop = Stop::on_signals().map_err(failed("cannot catch signals"))?;
-    let (started, mut socket) = start(&options.daemon, &request)?;
-    socket
+    let filter = options.filter.join(" ");
+    let mut source = Source::start(&options.daemon, &options.of, options.dropped, &filter)?;
+    source
+        .socket
         .set_read_timeout(Some(LOOK))
         .map_err(failed("cannot read from the daemon"))?;
     let output = match &options.write {
-        None => Output::Lines(Line::new(&started.port)),
+        None => Output::Lines(Line::new(&source.port)),
         Some(path) => {
             let out: Box<dyn Write> = match to_stdout {
                 true => Box::new(io::stdout()),
@@ -137,29 +133,27 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                     )
                 })?),
             };
-            let file = Pcapng::new(BufWriter::new(out), &started);
+            let file = Pcapng::new(BufWriter::new(out), &source.port, source.snap);
             Output::File(file.map_err(failed("cannot write the capture"))?)
         }
     };
     let mut session = Session {
         output,
-        base: started.base,
+        base: source.base,
         left: options.count,
         written: 0,
-        bytes: Vec::new(),
-        stats: CaptureStats::default(),
-        last: started.base,
+        last: source.base,
     };
     let ended = session
-        .receive(&mut socket, &stop)
-        .and_then(|()| session.settle(&mut socket));
-    drop(socket);
-    match ended.and_then(|()| session.end()) {
+        .receive(&mut source, &stop)
+        .and_then(|()| session.settle(&mut source));
+    let Source { port, stats, .. } = source;
+    match ended.and_then(|()| session.end(stats)) {
         // Whoever read it has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.map_err(failed("the capture ended"))?,
     }
-    session.report(&started.port);
+    session.report(&port, stats);
     Ok(())
 }
 
@@ -191,74 +185,53 @@ struct Session {
     /// Packets until the end, if there is one.
     left: Option<u64>,
     written: u64,
-    /// Received, and not read: an item that is not whole.
-    bytes: Vec<u8>,
-    stats: CaptureStats,
     /// Time of the last packet.
     last: u64,
 }
 
 impl Session {
     /// Takes packets until there are enough, the daemon or the port is gone, or a signal comes.
-    fn receive(&mut self, socket: &mut UnixStream, stop: &Stop) -> io::Result<()> {
+    fn receive(&mut self, source: &mut Source, stop: &Stop) -> io::Result<()> {
         let mut part = vec![0; PART];
         while !stop.requested() && self.left != Some(0) {
-            let length = match socket.read(&mut part) {
-                Ok(0) => return Ok(()),
-                Ok(length) => length,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => continue,
-                    io::ErrorKind::ConnectionReset => return Ok(()),
-                    _ => return Err(error),
-                },
-            };
-            self.take(&part[..length])?;
-            self.flush()?;
+            match self.take(source, &mut part)? {
+                Received::Some => self.flush()?,
+                Received::Interrupted | Received::Late => {}
+                Received::End => return Ok(()),
+            }
         }
         Ok(())
     }
 
     /// Has the daemon stop, and takes its last numbers. It may not be there any more.
-    fn settle(&mut self, socket: &mut UnixStream) -> io::Result<()> {
+    fn settle(&mut self, source: &mut Source) -> io::Result<()> {
         self.left = Some(0);
-        self.take(&[])?;
         let mut part = vec![0; PART];
-        if socket.shutdown(Shutdown::Write).is_err()
-            || socket.set_read_timeout(Some(LAST)).is_err()
+        if source.socket.shutdown(Shutdown::Write).is_err()
+            || source.socket.set_read_timeout(Some(LAST)).is_err()
         {
             return Ok(());
         }
-        while let Ok(length @ 1..) = socket.read(&mut part) {
-            self.take(&part[..length])?;
-        }
+        while self.take(source, &mut part)? == Received::Some {}
         Ok(())
     }
 
     /// Takes what has come: packets as long as some are wanted.
-    fn take(&mut self, part: &[u8]) -> io::Result<()> {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.extend_from_slice(part);
-        let mut rest = &*bytes;
-        while let Some((item, after)) = stream::read(rest)? {
-            rest = after;
-            match item {
-                Item::Stats(stats) => self.stats = stats,
-                Item::Packet(..) if self.left == Some(0) => {}
-                Item::Packet(record, frame) => self.packet(&record, frame)?,
-            }
-        }
-        self.bytes = rest.to_vec();
-        Ok(())
+    fn take(&mut self, source: &mut Source, part: &mut [u8]) -> io::Result<Received> {
+        source.receive(part, |stats, record, frame| match self.left {
+            Some(0) => Ok(()),
+            _ => self.packet(stats, &record, frame),
+        })
     }
 
-    fn packet(&mut self, record: &Record, frame: &[u8]) -> io::Result<()> {
+    fn packet(&mut self, stats: &CaptureStats, record: &Record, frame: &[u8]) -> io::Result<()> {
         self.last = self.base.saturating_add(record.time.nanos());
         match &mut self.output {
             Output::Lines(line) => {
                 let line = line.of(self.last, record, frame);
                 io::stdout().lock().write_all(line.as_bytes())?;
             }
-            Output::File(file) => file.packet(self.last, record, frame, self.stats.missed)?,
+            Output::File(file) => file.packet(self.last, record, frame, stats.missed)?,
         }
         self.written += 1;
         self.left = self.left.map(|left| left.saturating_sub(1));
@@ -272,16 +245,16 @@ impl Session {
         }
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self, stats: CaptureStats) -> io::Result<()> {
         if let Output::File(file) = &mut self.output {
-            file.statistics(self.last, self.stats, self.written)?;
+            file.statistics(self.last, stats, self.written)?;
         }
         self.flush()
     }
 
     /// Says what was captured, and what not.
-    fn report(&self, port: &str) {
-        let CaptureStats { missed, unseen, .. } = self.stats;
+    fn report(&self, port: &str, stats: CaptureStats) {
+        let CaptureStats { missed, unseen, .. } = stats;
         report::note(format_args!(
             "port {port:?}: packets captured: {}, missed: {missed}",
             self.written

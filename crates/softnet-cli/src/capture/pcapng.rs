@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use softnet_engine::capture::{CaptureStats, Direction, Record};
 
-use super::{Started, line};
+use super::line;
 use crate::pcapng::{self, Block, PACKET, halves};
 
 /// A type of block.
@@ -21,8 +21,8 @@ pub(super) struct Pcapng<W> {
 }
 
 impl<W: Write> Pcapng<W> {
-    pub(super) fn new(mut out: W, of: &Started) -> io::Result<Pcapng<W>> {
-        pcapng::begin(&mut out, Some(&of.port), of.snap)?;
+    pub(super) fn new(mut out: W, port: &str, snap: u32) -> io::Result<Pcapng<W>> {
+        pcapng::begin(&mut out, Some(port), snap)?;
         out.flush()?;
         let start = SystemTime::now().duration_since(UNIX_EPOCH);
         let start = start.map_or(0, |since| since.as_nanos());

@@ -12,12 +12,26 @@ use crate::client::Reach;
 use crate::failure::Failure;
 use crate::selection::Part;
 
+/// The outcome of a look at what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Some,
+    /// Nothing, as a signal came.
+    Interrupted,
+    /// Nothing in time.
+    Late,
+    /// The daemon or the port is gone.
+    End,
+}
+
 /// A capture that the daemon sends. It ends when this is dropped.
 pub(crate) struct Source {
     /// Name of the port.
     pub(crate) port: Arc<str>,
     /// Nanoseconds since 1970 at which times of records start.
     pub(super) base: u64,
+    /// Bytes of a frame that come at most.
+    pub(super) snap: u32,
     pub(crate) socket: UnixStream,
     /// Received, and not read: an item that is not whole.
     bytes: Vec<u8>,
@@ -42,26 +56,28 @@ impl Source {
         Ok(Source {
             port: started.port.into(),
             base: started.base,
+            snap: started.snap,
             socket,
             bytes: Vec::new(),
             stats: CaptureStats::default(),
         })
     }
 
-    /// Gives `each` the packets that come next. Blocks for as long as the socket does. False: the
-    /// daemon or the port is gone, or nothing came in time.
+    /// Gives `each` the packets that come next, and the numbers so far. Blocks for as long as the
+    /// socket does.
     pub(crate) fn receive(
         &mut self,
         part: &mut [u8],
-        mut each: impl FnMut(Record, &[u8]),
-    ) -> io::Result<bool> {
+        mut each: impl FnMut(&CaptureStats, Record, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Received> {
         let length = match self.socket.read(part) {
-            Ok(0) => return Ok(false),
+            Ok(0) => return Ok(Received::End),
             Ok(length) => length,
             Err(error) => {
                 return match error.kind() {
-                    io::ErrorKind::Interrupted => Ok(true),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionReset => Ok(false),
+                    io::ErrorKind::Interrupted => Ok(Received::Interrupted),
+                    io::ErrorKind::WouldBlock => Ok(Received::Late),
+                    io::ErrorKind::ConnectionReset => Ok(Received::End),
                     _ => Err(error),
                 };
             }
@@ -73,10 +89,10 @@ impl Source {
             rest = after;
             match item {
                 Item::Stats(stats) => self.stats = stats,
-                Item::Packet(record, frame) => each(record, frame),
+                Item::Packet(record, frame) => each(&self.stats, record, frame)?,
             }
         }
         self.bytes = rest.to_vec();
-        Ok(true)
+        Ok(Received::Some)
     }
 }

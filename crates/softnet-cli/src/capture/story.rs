@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softnet_engine::capture::{Direction, Record};
 use softnet_tc::Handle;
 
-use super::source::Source;
+use super::source::{Received, Source};
 use super::{LAST, LOOK, Options, PART, failed, line, note_unseen};
 use crate::failure::{Exit, Failure};
 use crate::report;
@@ -178,10 +178,12 @@ impl Stories {
     /// Takes what has come. False: there is no more.
     fn read(&mut self, source: &mut Source, part: &mut [u8]) -> io::Result<bool> {
         let (port, seen) = (source.port.clone(), Instant::now());
-        source.receive(part, |record, frame| {
+        let received = source.receive(part, |_, record, frame| {
             let port = port.clone();
             self.take(Event { port, record, seen }, frame);
-        })
+            Ok(())
+        })?;
+        Ok(matches!(received, Received::Some | Received::Interrupted))
     }
 
     /// Prints what is told, as long as it is wanted.

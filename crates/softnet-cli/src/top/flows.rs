@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use softnet_engine::capture::{Direction, Record};
+use softnet_engine::capture::{CaptureStats, Direction, Record};
 
 use super::model::Row;
-use crate::capture::{PART, line, source::Source};
+use crate::capture::source::{Received, Source};
+use crate::capture::{PART, line};
 use crate::client::Reach;
 use crate::failure::{Exit, Failure};
 use crate::selection::Part;
@@ -131,8 +132,13 @@ impl Flows {
             let counts = flows.counts.clone();
             let read = move || {
                 let mut part = vec![0; PART];
-                let count = |record: Record, frame: &[u8]| lock(&counts).count(&record, frame);
-                while let Ok(true) = source.receive(&mut part, count) {
+                let count = |_: &CaptureStats, record: Record, frame: &[u8]| {
+                    lock(&counts).count(&record, frame);
+                    Ok(())
+                };
+                while let Ok(Received::Some | Received::Interrupted) =
+                    source.receive(&mut part, count)
+                {
                     lock(&counts).missed[place] = source.stats.missed;
                 }
                 lock(&counts).ended = true;

@@ -56,8 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let text = "there is no terminal; `softnet top --once` prints one interval";
         return Err(Failure::new(Exit::Config, text));
     }
-    let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
-    let raw = Raw::enter().map_err(cannot)?;
+    let raw = Raw::enter().map_err(terminal)?;
     let shown = match &options.flows {
         Some(of) => show_flows(options, of),
         None => show(options, &daemon),
@@ -190,7 +189,6 @@ impl Drop for Raw {
 
 /// Samples and draws until a key ends it.
 fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
-    let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
     let mut state = State {
         sort: options.sort,
         ..State::default()
@@ -200,7 +198,6 @@ fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
     let mut before = now.clone();
     let mut due = Instant::now() + PERIOD;
     loop {
-        let (width, height) = terminal::size().map_err(cannot)?;
         let rows = rows(
             &before,
             &now,
@@ -208,15 +205,10 @@ fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
             state.sort,
             &state.filter,
         );
-        let lines = lines(&rows, &mut state, width.into(), height.into());
-        draw(&lines, state.cursor_line()).map_err(cannot)?;
-        let left = due.saturating_duration_since(Instant::now());
-        if event::poll(left).map_err(cannot)? {
+        draw_rows(&rows, &mut state)?;
+        if let Some(event) = event_until(due)? {
             let shown = state.port.clone();
-            if let Event::Key(key) = event::read().map_err(cannot)?
-                && is_pressed(&key)
-                && !press(&key, &mut state, &rows)
-            {
+            if !goes_on(&event, &mut state, &rows) {
                 return Ok(());
             }
             if state.port == shown {
@@ -237,7 +229,6 @@ fn show(options: &Options, daemon: &Daemon) -> Result<(), Failure> {
 
 /// Counts flows and draws until a key ends it.
 fn show_flows(options: &Options, of: &Part) -> Result<(), Failure> {
-    let cannot = |error: io::Error| Failure::because(Exit::Failure, "the terminal", &error);
     let mut flows = Flows::start(&options.daemon, of)?;
     let mut state = flow_state(options, of);
     let mut all: Vec<Row> = Vec::new();
@@ -246,21 +237,15 @@ fn show_flows(options: &Options, of: &Part) -> Result<(), Failure> {
         let mut rows = all.clone();
         rows.retain(|row| row.name.contains(&state.filter));
         sort_rows(&mut rows, state.sort);
-        let (width, height) = terminal::size().map_err(cannot)?;
-        let lines = lines(&rows, &mut state, width.into(), height.into());
-        draw(&lines, state.cursor_line()).map_err(cannot)?;
-        let left = due.saturating_duration_since(Instant::now());
-        if !event::poll(left).map_err(cannot)? {
+        draw_rows(&rows, &mut state)?;
+        let Some(event) = event_until(due)? else {
             let (counted, missed) = flows.take()?;
             all = counted;
             state.flows = Some(missed);
             due = Instant::now() + PERIOD;
             continue;
-        }
-        if let Event::Key(key) = event::read().map_err(cannot)?
-            && is_pressed(&key)
-            && !press(&key, &mut state, &rows)
-        {
+        };
+        if !goes_on(&event, &mut state, &rows) {
             return Ok(());
         }
     }
@@ -274,6 +259,34 @@ fn next(daemon: &Daemon, state: &mut State) -> Result<Sample, Failure> {
             sample(daemon, &view(None))
         }
         sampled => sampled,
+    }
+}
+
+fn terminal(error: io::Error) -> Failure {
+    Failure::because(Exit::Failure, "the terminal", &error)
+}
+
+/// Draws rows as large as the terminal is.
+fn draw_rows(rows: &[Row], state: &mut State) -> Result<(), Failure> {
+    let (width, height) = terminal::size().map_err(terminal)?;
+    let lines = lines(rows, state, width.into(), height.into());
+    draw(&lines, state.cursor_line()).map_err(terminal)
+}
+
+/// The event that comes until then, if one does.
+fn event_until(due: Instant) -> Result<Option<Event>, Failure> {
+    let left = due.saturating_duration_since(Instant::now());
+    match event::poll(left).map_err(terminal)? {
+        true => event::read().map(Some).map_err(terminal),
+        false => Ok(None),
+    }
+}
+
+/// Acts on what happened. False: the end.
+fn goes_on(event: &Event, state: &mut State, rows: &[Row]) -> bool {
+    match event {
+        Event::Key(key) if is_pressed(key) => press(key, state, rows),
+        _ => true,
     }
 }
 
