@@ -21,7 +21,10 @@ use softnet::time::Clock;
 use softnet::wire::EthernetAddress;
 use softnet_tc::{CustomSpec, QdiscSpec, TbfSpec};
 
-const BUFFERS: usize = 2048;
+/// So many that a port may have all handed over that is sent while its owner lost the CPU: 64
+/// packets and what ports receive in as many rounds as these last, some 600 in all (a twelfth of
+/// the buffers, see `softnet::tx::quota`).
+const BUFFERS: usize = 8192;
 /// Stations behind ports 0 and 1.
 const SENDER: u8 = 10;
 const SINK: u8 = 20;
