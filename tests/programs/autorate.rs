@@ -6,6 +6,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
 use super::common::{NamedNetns, has_program, may_make_networks, two_ports, wait_for};
 use super::{Daemon, succeeded};
 
@@ -75,6 +77,8 @@ fn fifty_changes_a_second_lose_nothing() {
 /// the load was there all the time.
 fn load(a: &NamedNetns, b: &NamedNetns, f: impl FnOnce()) -> (u64, u64, bool) {
     let socket = b.run(|| UdpSocket::bind("10.9.0.2:9000").expect("a socket"));
+    // For a second in which the receiver gets no CPU.
+    set_socket_recv_buffer_size_force(&socket, 4 << 20).expect("a buffer");
     let time = Some(Duration::from_millis(100));
     socket.set_read_timeout(time).expect("a timeout");
     let sender = a.run(|| UdpSocket::bind("10.9.0.1:0").expect("a socket"));

@@ -39,6 +39,14 @@ fn handle(text: &str) -> Handle {
     text.parse().expect("a handle")
 }
 
+/// Notes what leaves, and when.
+fn noted(left: &mut Vec<(u32, Time)>) -> impl FnMut(Time, &Packet) -> Result<(), Infallible> + '_ {
+    |time, packet| {
+        left.push((number(packet.data()), time));
+        Ok(())
+    }
+}
+
 /// Our tree in virtual time, with packets like the kernel's.
 struct Ours {
     sim: Option<Simulator>,
@@ -80,17 +88,20 @@ impl Ours {
         packet.set_priority(priority);
         let before = self.stats(Handle::ROOT).drops;
         let Ours { sim, left, .. } = self;
-        let mut depart = |time: Time, packet: &Packet| {
-            left.push((number(packet.data()), time));
-            Ok::<(), Infallible>(())
-        };
         let sim = sim.as_mut().expect("it runs");
-        let Ok(()) = sim.arrive(packet, now, &mut depart);
+        let Ok(()) = sim.arrive(packet, now, &mut noted(left));
         let queued = self.stats(Handle::ROOT).drops == before;
         if !queued {
             self.refused.push(number(bytes));
         }
         queued
+    }
+
+    /// Lets leave what may leave up to `time`.
+    fn run_until(&mut self, time: Time) {
+        let Ours { sim, left, .. } = self;
+        let sim = sim.as_mut().expect("it runs");
+        let Ok(()) = sim.run_until(time, &mut noted(left));
     }
 
     fn change(&mut self, name: &str, qdisc: &QdiscSpec, now: Time) {

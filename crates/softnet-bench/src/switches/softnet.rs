@@ -144,21 +144,22 @@ impl Switch for Softnet {
     }
 }
 
-/// The program that was built with this one. Under cargo it is brought up to date first, so that
-/// no old one is measured.
+/// The program that was built with this one. An optimized one is brought up to date first under
+/// cargo, so that no old one is measured.
 fn program() -> Result<PathBuf, BenchError> {
     let this = std::env::current_exe().map_err(|e| BenchError::io("finding this program", e))?;
     let directory = this.parent().unwrap_or_else(|| Path::new("."));
     let program = directory.join("softnet");
     let cargo = std::env::var_os("CARGO");
-    if cargo.is_some() || !program.is_file() {
+    let release = directory.file_name().is_some_and(|name| name == "release");
+    if !program.is_file() || cargo.is_some() && release {
         let mut build = Command::new(cargo.unwrap_or_else(|| "cargo".into()));
         build
             .args(["build", "--quiet", "--package", "softnet-cli"])
             .arg("--target-dir");
         build.arg(directory.parent().unwrap_or(directory));
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if directory.file_name().is_some_and(|name| name == "release") {
+        if release {
             build.arg("--release");
         }
         process::output(&mut build)?;

@@ -42,16 +42,18 @@ impl Life {
     pub(super) fn start(
         port: Arc<Port>,
         mut place: Place,
-        mut connection: Option<OwnedFd>,
+        connection: Option<OwnedFd>,
     ) -> io::Result<Life> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        // At once: nothing that comes for the port meanwhile is lost for want of the connection.
+        let mut connected = connection.map(|socket| connect(&port, socket));
         let thread = {
             let (port, stop) = (port.clone(), stop.clone());
             std::thread::Builder::new()
                 .name("stream".to_owned())
                 .spawn(move || {
                     rights::port_thread();
-                    while serve(&port, connection.take(), &mut place, &stop).is_some() {}
+                    while serve(&port, connected.take(), &mut place, &stop).is_some() {}
                 })?
         };
         Ok(Life {
@@ -72,35 +74,42 @@ impl Drop for Life {
     }
 }
 
+/// Gives a port a connection.
+fn connect(port: &Port, socket: OwnedFd) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    let peer = PeerCredentials::of(&socket);
+    let status = peer.map_or_else(
+        |_| "connected".to_owned(),
+        |peer| format!("connected to a process of user {}", peer.uid),
+    );
+    port.connect(socket, status)
+}
+
 /// Serves one connection, the one that there is or from before it is made, to its end. `None`: the
 /// port is closed.
 fn serve(
     port: &Port,
-    connection: Option<OwnedFd>,
+    connected: Option<io::Result<()>>,
     place: &mut Place,
     stop: &OwnedFd,
 ) -> Option<()> {
-    let made = match (connection, &mut *place) {
-        (Some(connection), _) => Ok(connection),
-        (None, Place::Listen(listener)) => {
-            wait(&[stop, listener], None)?;
-            accept_with(&*listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-                .map_err(io::Error::from)
+    let connected = match connected {
+        Some(connected) => connected,
+        None => {
+            let made = match &mut *place {
+                Place::Listen(listener) => {
+                    wait(&[stop, listener], None)?;
+                    accept_with(&*listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+                        .map_err(io::Error::from)
+                }
+                Place::Make(make) => make(),
+                Place::Start(starts) => starts.next(),
+            };
+            // A queue that lost the last connection may have told so twice.
+            drain(&port.lost);
+            made.and_then(|socket| connect(port, socket))
         }
-        (None, Place::Make(make)) => make(),
-        (None, Place::Start(starts)) => starts.next(),
     };
-    // A queue that lost the last connection may have told so twice.
-    drain(&port.lost);
-    let connected = made.and_then(|socket| {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        let peer = PeerCredentials::of(&socket);
-        let status = peer.map_or_else(
-            |_| "connected".to_owned(),
-            |peer| format!("connected to a process of user {}", peer.uid),
-        );
-        port.connect(socket, status)
-    });
     match connected {
         Ok(()) => attend(port, place, stop)?,
         // Another one may come.

@@ -216,7 +216,7 @@ impl Iterator for Takers<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
