@@ -768,7 +768,7 @@ def fq_pie():
     one.send(ip4(), flow(16))
     for size, n, times in [(500, 1, 6), (100, 2, 6), (1000, 3, 2), (300, 4, 3), (1500, 5, 1)]:
         one.send(ip4(size=size), flow(n), times=times)
-    # To no flow; over the limit.
+    # Over the limit.
     one.send(ip4(size=800), flow(6), times=14)
     one.show("qdisc")
     one.release(flow(2))
