@@ -1,4 +1,4 @@
-//! What Linux left to chance: how far apart drops are, whose distribution is that of the draws here.
+//! Chance in Linux and here: how far apart drops are, by chi-square.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::{Recording, Replay, read};
 struct Gaps(Vec<u64>);
 
 impl Gaps {
-    /// Of letters, where `drop` stands for a drop. What is before the first does not count.
+    /// Gaps between the letters `drop`; those before the first do not count.
     fn of(letters: &str, drop: char) -> Gaps {
         let mut gaps = Gaps::default();
         let mut last = None;
@@ -56,7 +56,7 @@ impl Gaps {
     }
 }
 
-/// What became of the last burst of a recording, and the probability then, if it is shown.
+/// Fates of the last burst of a recording, and the probability then, if it is shown.
 struct Fates {
     letters: String,
     probability: Option<f64>,

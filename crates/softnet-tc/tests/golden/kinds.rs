@@ -10,7 +10,7 @@ use softnet_tc::{
 
 use super::tc::Words;
 
-/// What tc computes a [`RedCurve`] from.
+/// Options from which tc computes a [`RedCurve`].
 #[derive(Default)]
 struct Curve {
     min: u32,
