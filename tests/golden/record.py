@@ -21,7 +21,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODULES = """sch_netem sch_tbf sch_htb sch_prio sch_codel sch_fq sch_fq_codel sch_mqprio_lib
-sch_mqprio sch_drr sch_ets sch_qfq sch_hfsc sch_cake cls_u32
+sch_mqprio sch_drr sch_ets sch_qfq sch_hfsc sch_cake sch_sfq sch_red sch_multiq sch_pie
+sch_fq_pie sch_dualpi2 cls_u32
 cls_flower cls_basic cls_matchall cls_fw em_cmp em_u32 em_meta act_gact
 act_vlan act_skbedit sch_ingress dummy""".split()
 BUCKET = "burst 1600 limit 1000000"
@@ -65,6 +66,8 @@ class Scenario:
 
     def __init__(self, name, *, queues=1, txqueuelen=1000):
         self.device, self.number, self.tags = name, 0, {}
+        # What is recorded of times: when bursts come ("at"), when packets leave ("times").
+        self.timed = ()
         self.lines = [
             f"! ip7 link add {name} numtxqueues {queues} type dummy",
             f"! echo 1 >/proc/sys/net/ipv6/conf/{name}/disable_ipv6",
@@ -76,12 +79,12 @@ class Scenario:
         what, verb, rest = command.split(" ", 2)
         self.lines.append(f"! tc7 {what} {verb} dev {self.device} {rest}")
 
-    def hold(self, verb="add"):
+    def hold(self, verb="add", mark=0):
         """A bucket as root, and packets that empty it."""
         root = "root " if verb == "add" else ""
         self.tc(f"qdisc {verb} {root}handle 1: tbf rate 64bit {BUCKET}")
         for size in (1514, 60, 20):
-            self.send(link(b"\x88\xb5", size))
+            self.send(link(b"\x88\xb5", size), mark=mark)
 
     def send(self, frame, priority=0, mark=0, times=1):
         for _ in range(times):
@@ -92,6 +95,15 @@ class Scenario:
             else:
                 self.lines.append(f"send {priority} {mark} {numbered}")
             self.number += 1
+
+    def burst(self, count, frame, priority=0):
+        """Packets whose fates are told by a letter each."""
+        numbered = (frame[:-2] + self.number.to_bytes(2, "big")).hex()
+        self.lines.append(f"burst {count} {priority} 0 {numbered}")
+        self.number += count
+
+    def sleep(self, seconds):
+        self.lines.append(f"! sleep {seconds}")
 
     def mark_of(self, tags):
         """The mark by which a frame is given these tags, as a driver or a VLAN device does."""
@@ -112,9 +124,18 @@ class Scenario:
         )
         return mark
 
-    def release(self, priority=0, frame=None):
+    def queues(self, count):
+        """From here on a packet of mark 2000 + Q takes transmit queue Q."""
+        self.lines.append(f"! tc7 qdisc add dev {self.device} clsact")
+        for queue in range(count):
+            self.lines.append(
+                f"! tc7 filter add dev {self.device} egress prio 1 protocol all "
+                f"handle {2000 + queue} fw action skbedit queue_mapping {queue}"
+            )
+
+    def release(self, priority=0, frame=None, mark=0):
         self.tc("qdisc change handle 1: tbf rate 10gbit burst 10mb limit 1000000")
-        self.send(frame or link(b"\x88\xb5"), priority)
+        self.send(frame or link(b"\x88\xb5"), priority, mark)
 
     def show(self, *what):
         self.lines.append("out")
@@ -492,6 +513,63 @@ def hfsc():
     return classful("hfsc", "hfsc default 6", curves, changes)
 
 
+def hfsc_rt():
+    """All that waits is eligible when it may leave: it does so by deadlines, then by shares.
+
+    Deadlines count from when packets come.
+    """
+    one = Scenario("hfsc_rt")
+    one.timed = ("at",)
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: hfsc default 6")
+    curves = [
+        ("", "a1", "ls m2 600kbit"),
+        # Classes with linear, concave and convex curves; the last one shares, too.
+        ("a1", "1", "rt m2 80kbit"),
+        ("a1", "2", "rt m1 200kbit d 400ms m2 40kbit"),
+        ("", "3", "rt m1 0bit d 700ms m2 160kbit"),
+        ("", "4", "sc m1 160kbit d 400ms m2 16kbit"),
+        ("", "5", "rt umax 1500 dmax 150ms rate 30kbit ls m2 100kbit"),
+        ("", "6", "ls m2 300kbit"),
+        ("", "7", "ls m2 100kbit"),
+    ]
+    for parent, minor, options in curves:
+        one.tc(f"class add parent 2:{parent} classid 2:{minor} hfsc {options}")
+    # The bucket looks at the first one.
+    one.send(ip4(size=1514), handle("2:6"))
+    # What is due of the first five until then.
+    sizes = [(1190, 1, 7), (1240, 2, 8), (1460, 3, 5), (850, 4, 6), (1380, 5, 7)]
+    for size, minor, times in [*sizes, (1000, 6, 9), (1000, 7, 4)]:
+        one.burst(times, ip4(size=size), handle(f"2:{minor}"))
+    one.sleep(9)
+    one.show("qdisc")
+    one.release(handle("2:7"))
+    one.show("qdisc", "class")
+    return one
+
+
+def hfsc_ul():
+    """Upper limits, of a leaf and of an inner class: what leaves, leaves by the clock."""
+    one = Scenario("hfsc_ul")
+    one.timed = ("at", "times")
+    one.tc("qdisc add root handle 2: hfsc default 6")
+    curves = [
+        ("", "a1", "ls m2 1mbit ul m2 80kbit"),
+        ("a1", "1", "ls m2 300kbit"),
+        ("a1", "2", "ls m2 100kbit"),
+        ("", "3", "ls m2 1mbit ul m1 400kbit d 190ms m2 36kbit"),
+        ("", "6", "ls m2 1mbit"),
+    ]
+    for parent, minor, options in curves:
+        one.tc(f"class add parent 2:{parent} classid 2:{minor} hfsc {options}")
+    one.burst(12, ip4(size=1000), handle("2:1"))
+    one.burst(6, ip4(size=1000), handle("2:2"))
+    one.burst(16, ip4(size=1000), handle("2:3"))
+    one.burst(5, ip4(size=1000), handle("2:6"))
+    one.show("class")
+    return one
+
+
 def ets():
     one = Scenario("ets")
     one.hold()
@@ -515,6 +593,186 @@ def ets():
         one.send(ip4(size=500), priority, times=3)
     one.release(0)
     one.show("qdisc", "class")
+    return one
+
+
+def sfq():
+    """Named queues: the packets' hash has a random key."""
+    one = Scenario("sfq")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: sfq limit 24 flows 6 depth 9 divisor 64 quantum 600")
+    fill_sfq(one, 0)
+    one.release(handle("2:1"))
+    one.show("qdisc")
+    # Again, from empty flows.
+    one.hold("change")
+    fill_sfq(one, 3)
+    one.release(handle("2:3"))
+    one.show("qdisc")
+    return one
+
+
+def fill_sfq(one, first):
+    flow = lambda n: handle(f"2:{n:x}")
+    # The bucket looks at the first one.
+    one.send(ip4(), flow(64))
+    for size, n, times in [(500, 1, 4), (100, 2, 6), (1000, 3, 2), (300, 4, 3), (1500, 5, 1)]:
+        one.send(ip4(size=min(size, 1514)), flow((n + first) % 6 + 1), times=times)
+    # Deeper than a queue may be; then over the limit, where the longest queue loses.
+    one.send(ip4(size=200), flow((first + 2) % 6 + 1), times=6)
+    one.send(ip4(size=800), flow((first + 4) % 6 + 1), times=8)
+    one.show("qdisc")
+    # No place for another flow, of which there are as many as there may be.
+    one.send(ip4(size=400), flow(40))
+    one.send(ip4(size=400), flow(41), times=2)
+    for n in (1, 4, 2, 40):
+        one.send(ip4(size=120), flow(n), times=2)
+    one.show("qdisc")
+
+
+def sfq_headdrop():
+    one = Scenario("sfq_headdrop")
+    one.hold()
+    one.tc(
+        "qdisc add parent 1:1 handle 2: sfq limit 24 flows 6 depth 9 divisor 64 quantum 600 "
+        "headdrop"
+    )
+    fill_sfq(one, 0)
+    one.release(handle("2:1"))
+    one.show("qdisc")
+    return one
+
+
+# Between these thresholds nothing is left to chance.
+STEP = "min 3000 max 3001 avpkt 500 burst 7 probability 0.5"
+
+
+def sfq_red(name, words):
+    one = Scenario(name)
+    one.hold()
+    one.tc(
+        f"qdisc add parent 1:1 handle 2: sfq limit 100 flows 6 depth 40 divisor 64 quantum 600 "
+        f"redflowlimit 30000 {STEP} {words}"
+    )
+    flow = lambda n: handle(f"2:{n:x}")
+    one.send(ip4(), flow(64))
+    for tos in (1, 0, 2, 3):
+        one.send(ip4(size=500, tos=tos), flow(1), times=6)
+        one.send(ip4(size=900, tos=tos), flow(2), times=4)
+    one.send(ip4(size=60), flow(3), times=20)
+    one.show("qdisc")
+    one.release(flow(3))
+    one.show("qdisc")
+    return one
+
+
+def red(name, words):
+    one = Scenario(name)
+    one.hold()
+    one.tc(f"qdisc add parent 1:1 handle 2: red limit 12000 {STEP} bandwidth 10mbit {words}")
+    for tos in (1, 0, 2, 3, 0xB8):
+        one.send(ip4(size=500, tos=tos), times=5)
+    # Only just too large for the queue.
+    one.send(ip4(size=1500, tos=1), times=3)
+    one.send(ip6(size=700), times=2)
+    one.show("qdisc")
+    one.release()
+    one.show("qdisc")
+    return one
+
+
+def red_chance():
+    """The queue is full, so that its average stays: the fates tell how far apart early drops are.
+
+    To the sender they are no drops, unlike what the full queue refuses.
+    """
+    one = Scenario("red_chance")
+    one.hold()
+    one.tc(
+        "qdisc add parent 1:1 handle 2: red limit 30000 min 20000 max 40000 avpkt 1000 burst 30 "
+        "probability 0.1 bandwidth 10mbit"
+    )
+    one.send(ip4(size=1000), times=30)
+    one.burst(400, ip4(size=1000))
+    one.burst(6000, ip4(size=1000))
+    one.show("qdisc")
+    return one
+
+
+def multiq():
+    one = Scenario("multiq", queues=4, txqueuelen=6)
+    one.queues(4)
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: multiq")
+    one.tc("qdisc add parent 2:3 handle 3: pfifo limit 2")
+    for times in (3, 1, 2, 2):
+        for queue in (2, 0, 3, 1):
+            one.send(ip4(size=100 + 50 * queue), mark=2000 + queue, times=times)
+    # Some queues have none.
+    one.send(ip4(size=700), mark=2003, times=2)
+    one.show()
+    one.release(mark=2000)
+    one.show()
+    one.hold("change", 2002)
+    for queue in (3, 1, 1, 3, 3, 1):
+        one.send(ip4(), mark=2000 + queue)
+    one.release(mark=2000)
+    one.show()
+    return one
+
+
+def pie():
+    one = Scenario("pie")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: pie limit 10 target 20ms")
+    for size in (1514, 100, 300):
+        one.send(ip4(size=size), times=5)
+    one.show("qdisc")
+    one.release()
+    one.show("qdisc")
+    return one
+
+
+def pie_chance(kind, flow):
+    """The fates of packets at a probability that no longer changes."""
+    one = Scenario(f"{kind}_chance")
+    one.hold()
+    one.tc("qdisc change handle 1: tbf rate 64kbit burst 1600 limit 1000000")
+    one.tc(f"qdisc add parent 1:1 handle 2: {kind} limit 9000 tupdate 300ms alpha 1 beta 1")
+    one.burst(200, ip4(size=400), flow)
+    if kind == "pie":
+        show = f"tc7 -s -j qdisc show dev {one.device}"
+        one.lines.append(f"! until {show} | grep -q 'prob.:0[.][1-9]'; do sleep 0.1; done")
+    else:
+        one.sleep(4)
+    one.tc(f"qdisc change handle 2: {kind} limit 9000 tupdate 1000s alpha 1 beta 1")
+    one.tc("qdisc change handle 1: tbf rate 64bit burst 1600 limit 1000000")
+    # The update that was due still comes.
+    one.sleep(1)
+    one.burst(3000, ip4(size=100), flow)
+    if kind == "fq_pie":
+        # The sender is told of no drop.
+        one.release(handle("2:2"))
+        one.lines.append("out")
+    else:
+        one.lines.append(f"! {show} | sed 's/.*.prob.:\\([^,]*\\),.*/prob \\1/'")
+    return one
+
+
+def fq_pie():
+    one = Scenario("fq_pie")
+    one.hold()
+    one.tc("qdisc add parent 1:1 handle 2: fq_pie limit 30 flows 16 quantum 300")
+    flow = lambda n: handle(f"2:{n:x}")
+    # The bucket looks at the first one.
+    one.send(ip4(), flow(16))
+    for size, n, times in [(500, 1, 6), (100, 2, 6), (1000, 3, 2), (300, 4, 3), (1500, 5, 1)]:
+        one.send(ip4(size=size), flow(n), times=times)
+    # Over the limit.
+    one.send(ip4(size=800), flow(6), times=14)
+    one.show("qdisc")
+    one.release(flow(2))
+    one.show("qdisc")
     return one
 
 
@@ -600,6 +858,25 @@ def cake():
     one.send(ip6(sport=31))
     one.show("qdisc")
     one.release(priority=handle("2:2"))
+    one.show("qdisc")
+    return one
+
+
+def cake_hosts(isolation):
+    """Hosts with one flow and with several: who leaves when."""
+    one = Scenario("cake_" + isolation.split("-")[0] + isolation.partition("-")[2][:3])
+    one.hold()
+    one.tc(f"qdisc add parent 1:1 handle 2: cake besteffort {isolation} rtt 1000s")
+    # The bucket looks at the first one.
+    one.send(ip4(last=99, to=98, size=1514))
+    flows = [(1, 20, n) for n in range(4)] + [(2, 20, 1)] + [(3, 21, n) for n in range(2)]
+    flows += [(4, to, 1) for to in range(22, 26)] + [(5, 30, n) for n in range(3)]
+    # The kernel rounds a flow's share by chance: with these sizes nothing hangs on a few bytes.
+    size = 1281 if "-" in isolation else 1283
+    for last, to, port in flows:
+        one.burst(12, ip4(last=last, to=to, sport=1000 + port, size=size))
+    one.show("qdisc")
+    one.release()
     one.show("qdisc")
     return one
 
@@ -716,7 +993,8 @@ def lines_of(kind, text):
     for item in json.loads(text):
         name = item.get("handle")
         words = [kind, item.get("kind", item.get("class", "")), name]
-        item.update(item.get("stats", {}))
+        # Those of sfq are among its options.
+        item.update(item.get("stats", item.get("options", {}) if item.get("kind") == "sfq" else {}))
         # The class that an hfsc is.
         if "packets" not in item or kind == "class" and name.endswith(":"):
             continue
@@ -733,7 +1011,8 @@ def lines_of(kind, text):
 XSTATS = set(
     """maxpacket drop_overlimit new_flow_count ecn_mark new_flows_len old_flows_len
     flows_plimit delayed dropped corrupted duplicated reordered ecn_marked
-    allocation_errors""".split()
+    allocation_errors marked early pdrop prob_mark prob_mark_head prob_drop forced_mark
+    forced_mark_head forced_drop pkts_in overlimit overmemory maxq""".split()
 )
 
 
@@ -742,10 +1021,10 @@ TIN_XSTATS = """threshold_rate sent_bytes sent_packets backlog_bytes drops ecn_m
 max_pkt_len flow_quantum sparse_flows bulk_flows""".split()
 
 
-def write(folder, version, name, lines):
+def write(folder, version, name, lines, timed):
     """Turns a scenario's console into a recording."""
     out = [f"# {version}"]
-    left = []
+    left, times, first = [], [], None
     lines = iter(lines)
     show = None
     for line in lines:
@@ -763,7 +1042,27 @@ def write(folder, version, name, lines):
         elif line.startswith("! ip7 link set"):
             out.append("txqueuelen " + re.search(r"txqueuelen (\d+)", line)[1])
         elif line.startswith("left "):
-            left.append(line[5:])
+            number, time = line.split()[1:]
+            left.append(number)
+            times.append(int(time))
+        elif line.startswith("! until "):
+            out.append("until")
+        elif line.startswith("prob "):
+            out.append(line)
+        elif line.startswith("! sleep "):
+            out.append(line[2:])
+        elif line.startswith("at "):
+            time = int(line[3:])
+            first = first or time
+            if "at" in timed:
+                # It is said before what comes then.
+                out.insert(-1, f"at {(time - first) / 1e3:.1f}")
+        elif line.startswith("outcomes "):
+            out.append(line)
+        elif line.startswith("burst "):
+            count, priority, mark, frame = line.split()[1:]
+            start = re.sub("(00)+$", "", frame[:-4])
+            out.append(f"burst {count} {priority} {mark} {len(frame) // 2} {start}")
         elif line == "out":
             out.append("out")
         elif line.startswith("Error: ") or line == "failed":
@@ -781,6 +1080,10 @@ def write(folder, version, name, lines):
             out.append(f"? {line}")
         if out[-1].startswith("out") and line.startswith("left "):
             out[-1] += " " + left.pop()
+        if "times" in timed and times and not line.startswith("left "):
+            # Milliseconds since the first of either kind.
+            out.append("times " + " ".join(f"{(time - first) / 1e3:.1f}" for time in times))
+            times = []
     with open(os.path.join(folder, name + ".txt"), "w") as file:
         file.write("\n".join(out) + "\n")
 
@@ -790,7 +1093,15 @@ def main():
     program = os.environ["SOFTNET_QEMU_KERNEL"].split()
     scenarios = [prio(), *all_filters(), handles(), htb_filters(), mqprio(), fq_codel(), fq(), codel()]
     scenarios += [drr(), ets(), qfq(), hfsc(), netem(), netem_child()]
-    scenarios += [cake(), cake_acks()]
+    scenarios += [cake(), cake_acks(), sfq(), sfq_headdrop(), red_chance(), multiq()]
+    scenarios += [hfsc_rt(), hfsc_ul(), pie(), fq_pie()]
+    scenarios += [pie_chance("pie", 0), pie_chance("fq_pie", handle("2:1"))]
+    for name, words in [("", ""), ("_ecn", "ecn"), ("_head", "ecn headdrop"), ("_hard", "ecn harddrop")]:
+        scenarios.append(sfq_red(f"sfq_red{name}", words))
+    for name, words in [("", ""), ("_ecn", "ecn"), ("_nodrop", "ecn nodrop"), ("_hard", "ecn harddrop")]:
+        scenarios.append(red(f"red{name}", words))
+    for name in ("srchost", "dsthost", "hosts", "dual-srchost", "dual-dsthost", "triple-isolate"):
+        scenarios.append(cake_hosts(name))
     # Those that are named, or all.
     names = sys.argv[2:]
     scenarios = [one for one in scenarios if one.device in names or not names]
@@ -823,7 +1134,8 @@ def main():
     lines = []
     for line in console[console.index(version) + 1 :]:
         if line.startswith("== of "):
-            write(folder, version, line[6:], lines)
+            timed = next(one.timed for one in scenarios if one.device == line[6:])
+            write(folder, version, line[6:], lines, timed)
             lines = []
         elif not line.startswith("! echo == of"):
             lines.append(line)

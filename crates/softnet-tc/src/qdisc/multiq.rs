@@ -3,7 +3,8 @@
 //!
 //! A packet's band is the transmit queue that it takes: by its recorded queue, or its flow's hash.
 //! Filters lead nowhere; their actions alone count. Unlike the kernel's, a band is served whether
-//! or not its queue's ring has room: what a ring refuses waits in front of the device.
+//! or not its queue's ring has room: what a ring refuses waits in front of the device. Its backlog
+//! is counted, which the kernel's shows as 0 bytes.
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};

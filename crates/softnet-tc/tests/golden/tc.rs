@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use softnet::tx::{QueueMap, TcQueues};
+use softnet_tc::units::rate;
 use softnet_tc::{
     AckFilter, AqmSpec, CakeSpec, ClassSpec, CodelSpec, Control, Diffserv, DrrClassSpec, EtsSpec,
     FilterKey, FilterKind, FilterOp, FilterSpec, Flower, FqCodelSpec, FqSpec, Handle,
     HfscClassSpec, HfscSpec, HtbClassSpec, HtbSpec, Isolation, LinkDefaults, Prefix, PrioSpec,
-    QdiscSpec, QfqClassSpec, ServiceCurve, TbfSpec, U32,
+    QdiscSpec, QfqClassSpec, TbfSpec, U32,
 };
 
 use super::ematch;
+use super::kinds;
 use super::netem;
 use super::words::{hex, key, number};
 
@@ -118,12 +120,13 @@ fn class(verb: &str, words: &mut Words<'_>) -> Command {
             ("quantum", ClassSpec::Drr(drr)) => drr.quantum = words.number(),
             ("weight", ClassSpec::Qfq(qfq)) => qfq.weight = words.number(),
             ("maxpkt", ClassSpec::Qfq(qfq)) => qfq.maxpkt = words.number(),
-            ("ls", ClassSpec::Hfsc(hfsc)) => {
-                assert_eq!(words.of(), "m2");
-                let rate = words.of().strip_suffix("kbit").expect("kbit");
-                let rate: u32 = rate.parse().expect("a number");
-                hfsc.ls = Some(ServiceCurve::linear(rate * 125));
+            ("rt", ClassSpec::Hfsc(hfsc)) => hfsc.rt = Some(kinds::curve(words)),
+            ("ls", ClassSpec::Hfsc(hfsc)) => hfsc.ls = Some(kinds::curve(words)),
+            ("sc", ClassSpec::Hfsc(hfsc)) => {
+                hfsc.rt = Some(kinds::curve(words));
+                hfsc.ls = hfsc.rt;
             }
+            ("ul", ClassSpec::Hfsc(hfsc)) => hfsc.ul = Some(kinds::curve(words)),
             other => panic!("{other:?}"),
         }
     }
@@ -151,8 +154,7 @@ fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
             let mut tbf = TbfSpec::default();
             while let Some(name) = words.next() {
                 match (name, words.of()) {
-                    ("rate", "64bit") => tbf.rate = 8,
-                    ("rate", "10gbit") => tbf.rate = 1_250_000_000,
+                    ("rate", text) => tbf.rate = rate(text).expect("a rate"),
                     ("burst", "10mb") => tbf.burst = 10 << 20,
                     ("burst", bytes) => tbf.burst = bytes.parse().expect("bytes"),
                     ("limit", bytes) => tbf.limit = bytes.parse().expect("bytes"),
@@ -162,6 +164,13 @@ fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
             QdiscSpec::Tbf(tbf)
         }
         "netem" => netem::spec(words),
+        "sfq" => kinds::sfq(words),
+        "red" => kinds::red(words),
+        "pie" => kinds::pie(words),
+        "fq_pie" => kinds::fq_pie(words),
+        "dualpi2" => kinds::dualpi2(words),
+        // The recorded devices have so many transmit queues.
+        "multiq" => QdiscSpec::Multiq { bands: 4 },
         "prio" => {
             let mut prio = PrioSpec::default();
             while let Some(name) = words.next() {
@@ -205,6 +214,12 @@ fn spec(kind: &str, words: &mut Words<'_>) -> QdiscSpec {
                     "diffserv4" => cake.diffserv = Diffserv::Diffserv4,
                     "besteffort" => cake.diffserv = Diffserv::Besteffort,
                     "flows" => cake.isolation = Isolation::Flows,
+                    "srchost" => cake.isolation = Isolation::Srchost,
+                    "dsthost" => cake.isolation = Isolation::Dsthost,
+                    "hosts" => cake.isolation = Isolation::Hosts,
+                    "dual-srchost" => cake.isolation = Isolation::DualSrchost,
+                    "dual-dsthost" => cake.isolation = Isolation::DualDsthost,
+                    "triple-isolate" => cake.isolation = Isolation::Triple,
                     "ack-filter" => cake.ack_filter = AckFilter::Filter,
                     "ack-filter-aggressive" => cake.ack_filter = AckFilter::Aggressive,
                     "rtt" => cake.rtt = seconds(words.of()),

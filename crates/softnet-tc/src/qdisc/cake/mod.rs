@@ -14,6 +14,7 @@
 //! are dropped before one leaves; the division of a host's quantum carries its rest instead of a
 //! random one; a change of tins or isolation sorts what is queued anew, by its hash,
 //! and drops none of it; with
+//! `hosts` the two directions between two hosts have a queue each (the kernel's share one); with
 //! `ack-filter` the oldest 128 packets of a flow are looked at. There is no NAT here, so `nat`
 //! changes nothing. Flows are not shown as classes.
 //!

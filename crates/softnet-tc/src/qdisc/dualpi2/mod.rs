@@ -14,6 +14,9 @@
 //!
 //! **Turns.** The L queue goes first, but for `classic_protection` percent of the bytes.
 //!
+//! It has not been compared with the kernel's, packet by packet: Debian's kernel, which the
+//! recordings are of, has no `dualpi2`.
+//!
 //! The probability is updated every `tupdate`, counted from the first call, when the next call
 //! comes ([`periods`](crate::qdisc::periods)). At most [`DROPS`] packets are dropped before one
 //! leaves. (In the kernel one call may drop all.)

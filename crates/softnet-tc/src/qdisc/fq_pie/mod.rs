@@ -8,7 +8,7 @@
 //!
 //! A packet that does not fit the limit of packets or of memory is dropped. (The kernel counts
 //! those over the limit of memory, and takes them.) A flow's probability is updated when a packet
-//! comes to it or leaves it.
+//! comes to it or leaves it. The sender is told of drops. (In the kernel it is told of congestion.)
 
 #[cfg(all(test, not(miri)))]
 mod tests;

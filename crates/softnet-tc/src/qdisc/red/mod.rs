@@ -7,6 +7,10 @@
 //! falls by the clock. `adaptive` changes the probability every half second, counted from the
 //! first call.
 //!
+//! Where packets leave by way of a `tbf` the average falls while the queue is empty, too. (The
+//! kernel's stays: `tbf` looks for a packet before it takes one, which begins no idle time.) The
+//! sender is told of early drops as of others; in the kernel it is told of congestion.
+//!
 //! A change keeps what is queued and what was grafted. (The kernel's makes a new `bfifo`, and
 //! drops both.)
 
