@@ -77,12 +77,12 @@ impl Netdev<'_> {
 /// The settings of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig<'a> {
-    /// Its network devices: `eth0` and so on.
+    /// Network devices of the guest: `eth0` and so on.
     pub netdevs: &'a [Netdev<'a>],
     /// An archive (cpio, gzip) of more files in its root folder.
     pub files: Option<&'a Path>,
-    /// The IP address of `eth0` with the length of the prefix. Its last byte is that of the Ethernet
-    /// address, too.
+    /// The IP address of `eth0` with the length of the prefix. Its last byte is that of the
+    /// Ethernet address, too.
     pub address: &'a str,
     /// Queue pairs of a device.
     pub queues: usize,

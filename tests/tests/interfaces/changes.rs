@@ -1,4 +1,4 @@
-//! What happens to an interface under load: its port follows, and every packet is accounted for.
+//! Changes of an interface under load: its port follows, and every packet is accounted for.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,13 +149,14 @@ fn the_interface_goes() {
         // One that is renamed is the same.
         Flow::open(a, b, false).echo(100);
         wire.ip("link set port2 down");
+        wait_up(&lan, false);
         wire.ip("link set port2 name other");
         wire.ip("link set other up");
         wait_up(&lan, true);
-        Flow::open(a, b, false).echo(100);
+        Flow::open(a, b, false).echo_after_load(100);
         for take_down in [false, true, false] {
             let flow = Flow::open(a, b, false);
-            flow.echo(100);
+            flow.echo_after_load(100);
             under_load(&[flow], || {
                 let name = match wire.exists("other") {
                     true => "other",
