@@ -1,5 +1,5 @@
-//! Guests: Debian's kernel and a busybox, booted by QEMU with emulation, whose network device is a
-//! port of Softnet's. `tests/guest/image.sh` makes what they boot.
+//! Guests: Debian's kernel and a busybox, booted by QEMU with emulation, whose network devices are
+//! ports of Softnet's. `tests/guest/image.sh` makes what they boot.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,19 +15,78 @@ use crate::skip;
 /// Longer than a boot and any command takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The other end of a guest's network device: a port of this driver.
+#[derive(Clone, Copy, Debug)]
+pub enum Netdev<'a> {
+    /// `vhost_user`.
+    VhostUser {
+        /// The socket where its front end meets the port.
+        socket: &'a Path,
+        /// True if the socket is QEMU's.
+        server: bool,
+    },
+    /// `stream`: the port's socket.
+    Stream(&'a Path),
+    /// `dgram`.
+    Dgram {
+        /// The port's socket.
+        socket: &'a Path,
+        /// QEMU's.
+        own: &'a Path,
+    },
+}
+
+impl Netdev<'_> {
+    /// QEMU's options for it, with this name. `new`: since version 10.
+    fn options(self, name: &str, queues: usize, new: bool) -> Vec<String> {
+        match self {
+            Netdev::VhostUser { socket, server } => {
+                let side = match (server, new) {
+                    (true, _) => "server=on",
+                    (false, true) => "reconnect-ms=1000",
+                    (false, false) => "reconnect=1",
+                };
+                let socket = socket.display();
+                vec![
+                    "-chardev".into(),
+                    format!("socket,id=port{name},path={socket},{side}"),
+                    "-netdev".into(),
+                    format!("vhost-user,id={name},chardev=port{name},queues={queues}"),
+                ]
+            }
+            Netdev::Stream(socket) => {
+                let address = format!("addr.type=unix,addr.path={}", socket.display());
+                vec![
+                    "-netdev".into(),
+                    format!("stream,id={name},server=off,{address}"),
+                ]
+            }
+            Netdev::Dgram { socket, own } => {
+                let [socket, own] = [socket, own].map(Path::display);
+                let remote = format!("remote.type=unix,remote.path={socket}");
+                let local = format!("local.type=unix,local.path={own}");
+                vec![
+                    "-netdev".into(),
+                    format!("dgram,id={name},{local},{remote}"),
+                ]
+            }
+        }
+    }
+}
+
 /// The settings of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig<'a> {
-    /// The socket where its front end meets the port.
-    pub socket: &'a Path,
-    /// True if the socket is QEMU's.
-    pub server: bool,
-    /// The guest's IP address with the length of the prefix. Its last byte is that of the Ethernet
-    /// address, too.
+    /// Network devices of the guest: `eth0` and so on.
+    pub netdevs: &'a [Netdev<'a>],
+    /// An archive (cpio, gzip) of more files in its root folder.
+    pub files: Option<&'a Path>,
+    /// The IP address of `eth0` with the length of the prefix. Its last byte is that of the
+    /// Ethernet address, too.
     pub address: &'a str,
-    /// Queue pairs of its device.
+    /// Queue pairs of a device.
     pub queues: usize,
-    /// More properties of its device, each with a comma before it.
+    /// More properties of a device, each with a comma before it.
     pub device: &'a str,
 }
 
@@ -82,20 +141,28 @@ impl Guest {
             .nth(3)
             .and_then(|number| number.parse().ok())
             .expect("an IPv4 address");
-        let socket = config.socket.display();
         let new = version().is_some_and(|version| version >= 10);
-        let side = match (config.server, new) {
-            (true, _) => "server=on",
-            (false, true) => "reconnect-ms=1000",
-            (false, false) => "reconnect=1",
-        };
-        let mut device = format!(
-            "virtio-net-pci,netdev=net,mac=52:54:00:00:00:{number:02x},mq=on,romfile={}",
-            config.device
-        );
-        if !new {
-            // QEMU 7.2 crashes with vhost-user and MSI-X where the CPU is emulated.
-            device += ",vectors=0";
+        let mut devices = Vec::new();
+        for (place, netdev) in config.netdevs.iter().enumerate() {
+            let name = format!("net{place}");
+            devices.extend(netdev.options(&name, queues, new));
+            let mut device = format!(
+                "virtio-net-pci,netdev={name},mac=52:54:00:00:{place:02x}:{number:02x},mq=on,\
+                 romfile={}",
+                config.device
+            );
+            if !new && matches!(netdev, Netdev::VhostUser { .. }) {
+                // QEMU 7.2 crashes with vhost-user and MSI-X where the CPU is emulated.
+                device += ",vectors=0";
+            }
+            devices.extend(["-device".into(), device]);
+        }
+        let mut initrd = image.join("initrd");
+        if let Some(files) = config.files {
+            // The kernel unpacks archives one after the other.
+            let both = [initrd, files.to_owned()].map(|file| std::fs::read(file).expect("a file"));
+            initrd = log.with_extension("initrd");
+            std::fs::write(&initrd, both.concat()).expect("a file");
         }
         let qemu = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -107,17 +174,14 @@ impl Guest {
             .arg("-kernel")
             .arg(image.join("vmlinuz"))
             .arg("-initrd")
-            .arg(image.join("initrd"))
+            .arg(initrd)
             // The test of the timer fails where the machine has more to do.
             .arg("-append")
             .arg(format!("console=ttyS0 no_timer_check address={address}"))
             .arg("-serial")
             .arg(format!("file:{}", log.display()))
-            .args(["-serial", "stdio", "-chardev"])
-            .arg(format!("socket,id=port,path={socket},{side}"))
-            .arg("-netdev")
-            .arg(format!("vhost-user,id=net,chardev=port,queues={queues}"))
-            .args(["-device", &device])
+            .args(["-serial", "stdio"])
+            .args(devices)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(log.with_extension("stderr")).expect("a file"))

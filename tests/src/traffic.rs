@@ -1,7 +1,7 @@
 //! Traffic between hosts with ordinary sockets. Every byte that arrives is compared with what was
 //! sent.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -29,6 +29,16 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     }
     words.truncate(len);
     words
+}
+
+/// Receives again where the process was stopped and went on: sockets with a time limit fail then.
+fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    }
 }
 
 /// A TCP connection between two hosts.
@@ -87,7 +97,7 @@ impl Connection {
                 // At most to the end of `data`, which begins again there.
                 let expected = &data[at % data.len()..];
                 let most = buffer.len().min(expected.len());
-                let n = to.read(&mut buffer[..most]).expect("receiving");
+                let n = uninterrupted(|| to.read(&mut buffer[..most])).expect("receiving");
                 if n == 0 {
                     break;
                 }
@@ -143,8 +153,7 @@ impl Flow {
             wait_for("a datagram to pass", || {
                 // The host may say that the other was not reachable a moment ago.
                 let _ = from.send(&data);
-                !to.peek(&mut [0])
-                    .is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
+                to.peek(&mut [0]).is_ok()
             });
             receive(to, &data);
             to.set_read_timeout(Some(PATIENCE)).expect("a time limit");
@@ -184,7 +193,7 @@ pub fn udp(host: &Host, ip: IpAddr) -> UdpSocket {
 /// Receives one datagram, which must be `expected`.
 pub fn receive(socket: &UdpSocket, expected: &[u8]) {
     let mut buffer = vec![0; 1 << 16];
-    let n = socket.recv(&mut buffer);
+    let n = uninterrupted(|| socket.recv(&mut buffer));
     let n = n.unwrap_or_else(|e| panic!("a datagram of {} bytes: {e}", expected.len()));
     assert_eq!(n, expected.len(), "a datagram of another length");
     assert!(buffer[..n] == *expected, "a datagram with other bytes");
@@ -238,7 +247,9 @@ impl Pinger {
         assert_eq!(sent.expect("a ping"), message.len());
         let mut buffer = vec![0; 1 << 16];
         loop {
-            let received = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty());
+            let mut receive =
+                || rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty());
+            let received = uninterrupted(|| Ok(receive()?));
             let (n, _) = received.expect("the answer to a ping");
             let mut answer = &buffer[..n];
             if !self.v6 {

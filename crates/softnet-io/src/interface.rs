@@ -10,7 +10,7 @@ use rustix::net::netdevice::{self, InlinedName};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use softnet_engine::LinkState;
 
-use crate::link::LinkEvents;
+use crate::link::{LinkEvents, Seen};
 use crate::rights::Subject;
 use crate::tap::sys;
 use crate::{LinkError, Links, NetnsSpec};
@@ -164,19 +164,18 @@ impl Interface {
     pub(crate) fn state(&self) -> LinkState {
         // In this order: what changes later is reported again.
         self.events.drain();
-        let state = match self.events.state(self.index) {
-            Some(seen) => LinkState {
-                up: seen.up && seen.running,
-                mtu: seen.mtu,
-                features: None,
-            },
-            None => {
+        let (up, mtu) = match self.events.state(self.index) {
+            Seen::Is(state) => (state.up && state.running, state.mtu),
+            Seen::Renamed => (self.is_up(), None),
+            Seen::Gone => {
                 self.gone.store(true, Ordering::Relaxed);
-                LinkState {
-                    up: false,
-                    ..LinkState::default()
-                }
+                (false, None)
             }
+        };
+        let state = LinkState {
+            up,
+            mtu,
+            features: None,
         };
         self.up.store(state.up, Ordering::Relaxed);
         state

@@ -505,26 +505,27 @@ impl LinkEvents {
         }
     }
 
-    /// An interface's state now. `None`: it is not in this namespace. Does not wait for the
-    /// kernel's lock of all interfaces, as a netlink request does. For a thread without
-    /// capabilities: see [`Links::state`].
-    pub(crate) fn state(&self, index: u32) -> Option<InterfaceState> {
+    /// An interface's state now. Does not wait for the kernel's lock of all interfaces, as a
+    /// netlink request does. For a thread without capabilities: see [`Links::state`].
+    pub(crate) fn state(&self, index: u32) -> Seen {
         let socket = self.socket.as_fd();
-        // Again if it was renamed meanwhile, which is reported too.
+        // Again if it was renamed meanwhile.
         for _ in 0..4 {
-            let name = netdevice::index_to_name_inlined(socket, index).ok()?;
+            let Ok(name) = netdevice::index_to_name_inlined(socket, index) else {
+                return Seen::Gone;
+            };
             let (flags, mtu) = (sys::flags(socket, &name), sys::mtu(socket, &name));
             if let (Ok(flags), Ok(mtu)) = (flags, mtu)
                 && netdevice::name_to_index(socket, name.as_str()) == Ok(index)
             {
-                return Some(InterfaceState {
+                return Seen::Is(InterfaceState {
                     up: flags & libc::IFF_UP != 0,
                     running: flags & libc::IFF_RUNNING != 0,
                     mtu: u32::try_from(mtu).ok(),
                 });
             }
         }
-        None
+        Seen::Renamed
     }
 
     /// Speed of an interface's medium in bytes per second, if it has one and that is known. Waits
@@ -536,6 +537,18 @@ impl LinkEvents {
         // Unless another has its name by now.
         (netdevice::name_to_index(socket, name.as_str()) == Ok(index)).then_some(speed)
     }
+}
+
+/// The result of a look at an interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Seen {
+    /// It is there.
+    Is(InterfaceState),
+    /// It is being renamed: for some milliseconds nothing is found by its new name. The end of that
+    /// is reported.
+    Renamed,
+    /// It is not in this namespace.
+    Gone,
 }
 
 /// The state of an interface.

@@ -4,6 +4,7 @@
 mod common;
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{buffers, bytes, namespace, pool, skip};
 use softnet::mem::{Packet, PacketList, Pool};
@@ -42,6 +43,15 @@ fn veth(mtu: u32) -> Option<Netns> {
                 .success()
         );
     }
+    // The kernel sees a carrier a moment later.
+    softnet_tests::wait_for("the carriers", || {
+        let run = || Command::new("ip").args(["link", "show"]).output();
+        let shown = netns.run(run).unwrap().unwrap().stdout;
+        String::from_utf8_lossy(&shown)
+            .matches(" state UP ")
+            .count()
+            == 2
+    });
     Some(netns)
 }
 
@@ -277,6 +287,32 @@ fn frames_that_find_no_buffer_are_dropped() {
     // Longer than the interface takes.
     let sent = send(&mut a, [packet(&source, &frame(&[], false, 1600))]);
     assert_eq!(sent.dropped, [(DropReason::TooLong, 1)]);
+}
+
+/// While an interface is renamed nothing is found by its new name for a moment.
+#[test]
+fn a_rename_is_not_the_end() {
+    let Some(netns) = veth(1500) else { return };
+    let device = open(&netns, "va", 1, &buffers());
+    let done = AtomicBool::new(false);
+    let ip = |arguments: &str| {
+        let run = || Command::new("ip").args(arguments.split(' ')).status();
+        assert!(netns.run(run).unwrap().unwrap().success(), "{arguments}");
+    };
+    ip("link set va down");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5 {
+                ip("link set va name other");
+                ip("link set other name va");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            assert!(!device.link.state().up);
+        }
+    });
+    assert!(!device.link.is_gone());
 }
 
 #[test]

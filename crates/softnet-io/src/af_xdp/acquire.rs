@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::sys::Mode;
 use super::{MAX_MTU, MAX_QUEUES, sys};
 use crate::interface::{self, Found, InterfaceError, ToOpen};
+use crate::link::{InterfaceState, Seen};
 use crate::rights::{Ledger, Performed, Privileged, Subject};
 use crate::{Links, NetnsSpec};
 
@@ -149,8 +150,9 @@ impl Privileged for Open {
             name,
             events,
         } = found;
-        let mtu = events.state(index).and_then(|state| state.mtu);
-        if let Some(mtu) = mtu.filter(|&mtu| mtu > MAX_MTU) {
+        if let Seen::Is(InterfaceState { mtu: Some(mtu), .. }) = events.state(index)
+            && mtu > MAX_MTU
+        {
             return Err(AfXdpError::LongMtu { interface, mtu });
         }
         let has = sys::receive_queues(events.fd(), &name);

@@ -13,7 +13,7 @@ use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use crate::Links;
 use crate::hand_off::{Continued, HandOff, copies};
-use crate::link::LinkEvents;
+use crate::link::{LinkEvents, Seen};
 
 /// The interface of a TAP device, in whatever namespace it is.
 #[derive(Debug)]
@@ -105,12 +105,16 @@ impl Link for TapLink {
     fn state(&self) -> LinkState {
         // In this order: what changes later is reported again.
         self.events.drain();
-        let state = self.events.state(self.index).map(|seen| LinkState {
-            up: seen.up,
-            mtu: seen.mtu,
+        let (up, mtu) = match self.events.state(self.index) {
+            Seen::Is(state) => (state.up, state.mtu),
+            Seen::Renamed => (self.is_up(), None),
+            Seen::Gone => (false, None),
+        };
+        let state = LinkState {
+            up,
+            mtu,
             features: None,
-        });
-        let state = state.unwrap_or_default();
+        };
         self.up.store(state.up, Ordering::Relaxed);
         state
     }

@@ -1,31 +1,19 @@
-//! `softnet run` with virtual machines: Linux guests in QEMU, and a host at a TAP device, on one
-//! bridge.
-
-mod common;
+//! Guests by vhost-user, and a host at a TAP device.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::MutexGuard;
 use std::time::Instant;
 
-use common::{
+use rustix::process::Signal;
+use serde_json::Value;
+use softnet_tests::qemu::{Guest, GuestConfig, Netdev, image};
+
+use crate::common::{
     NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
     wait_for,
 };
-use rustix::process::Signal;
-use serde_json::Value;
-use softnet_tests::qemu::{Guest, GuestConfig, image};
-use softnet_tests::traffic::pattern;
-
-const ONE: &str = "10.9.0.1";
-const TWO: &str = "10.9.0.2";
-const HOST: &str = "10.9.0.9";
-
-/// Emulation needs all CPUs there are: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
+use crate::{HOST, ONE, TWO, between, exchange, read, turn};
 
 /// The switch and all that is around it but the guests.
 struct Net {
@@ -49,7 +37,7 @@ impl Net {
         if !may_make_networks() || !has_program("ip") {
             return None;
         }
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let scratch = Scratch::new(tag);
         let host = NamedNetns::new(tag);
         let mut guests = String::from("[engine]\nworkers = 2\n");
@@ -146,9 +134,13 @@ impl Net {
     }
 
     fn start_guest(&self, number: usize, queues: usize, device: &str) -> Guest {
-        let config = GuestConfig {
+        let netdev = Netdev::VhostUser {
             socket: &self.scratch.path(&format!("vm{number}.sock")),
             server: !self.server[number - 1],
+        };
+        let config = GuestConfig {
+            netdevs: &[netdev],
+            files: None,
             address: &format!("{}/24", [ONE, TWO][number - 1]),
             queues,
             device,
@@ -169,45 +161,6 @@ impl Net {
         let mut guests = [0, 1].map(start);
         guests.iter_mut().for_each(Guest::await_ready);
         guests
-    }
-
-    /// The guest and the host send each other bytes over TCP, which are compared.
-    fn exchange(&self, guest: &mut Guest, address: &str) {
-        let sum = sum_of_data(guest);
-        let connect = |port: u16| {
-            let address: SocketAddr = format!("{address}:{port}").parse().expect("an address");
-            let connect = || TcpStream::connect_timeout(&address, PATIENCE);
-            let stream = self.host.run(connect).expect("a connection");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-            stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
-            stream
-        };
-        let mut received = Vec::new();
-        connect(10).read_to_end(&mut received).expect("its data");
-        assert_eq!(sha256(&received), sum);
-        let data = pattern(7, 4 << 20);
-        let mut stream = connect(9);
-        stream.write_all(&data).expect("it takes it");
-        stream.shutdown(Shutdown::Write).expect("the end");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("a sum");
-        assert_eq!(first_word(&answer), sha256(&data));
-        // The other way to connect.
-        let listener = self.host.run(|| TcpListener::bind((HOST, 0)));
-        let listener = listener.expect("a listener");
-        let port = listener.local_addr().expect("bound").port();
-        let command = format!("nc {HOST} {port} </data");
-        guest.tell(&command);
-        let mut received = Vec::new();
-        let mut stream = listener.accept().expect("a connection").0;
-        stream.read_to_end(&mut received).expect("its data");
-        drop(stream);
-        assert_eq!(guest.answer(&command).0, 0);
-        assert_eq!(sha256(&received), sum);
-        let wrong = self
-            .host
-            .run(|| checksum_errors(&read("/proc/thread-self/net/snmp")));
-        assert_eq!(wrong, 0, "the host saw wrong checksums");
     }
 
     /// Files and parts of guests' memory that the switch has open.
@@ -282,66 +235,6 @@ impl Net {
     }
 }
 
-fn read(path: impl AsRef<Path>) -> String {
-    std::fs::read_to_string(path).expect("a file of the kernel's")
-}
-
-fn first_word(text: &str) -> String {
-    text.split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
-}
-
-fn sha256(data: &[u8]) -> String {
-    let mut child = Command::new("sha256sum")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("sha256sum");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(data).expect("it reads");
-    drop(stdin);
-    first_word(&text(&child.wait_with_output().expect("a sum").stdout))
-}
-
-/// The checksum of the data that a guest sends.
-fn sum_of_data(guest: &mut Guest) -> String {
-    first_word(&guest.ok("sha256sum /data"))
-}
-
-/// `InCsumErrors` of IP, TCP, UDP and ICMP, together.
-fn checksum_errors(snmp: &str) -> u64 {
-    let lines: Vec<Vec<&str>> = snmp
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    let errors: Vec<u64> = lines
-        .chunks_exact(2)
-        .filter_map(|pair| {
-            let at = pair[0].iter().position(|name| *name == "InCsumErrors")?;
-            pair[1][at].parse().ok()
-        })
-        .collect();
-    assert!(errors.len() >= 3, "{snmp}");
-    errors.iter().sum()
-}
-
-/// Pings and TCP between two guests, both ways.
-fn between(one: &mut Guest, two: &mut Guest) {
-    one.ok(&format!("ping -c 3 -i 0.1 -W 20 {TWO}"));
-    two.ok(&format!("ping -c 3 -i 0.1 -W 20 {ONE}"));
-    let sum = sum_of_data(two);
-    assert_eq!(
-        first_word(&one.ok(&format!("nc {TWO} 10 | sha256sum"))),
-        sum
-    );
-    assert_eq!(first_word(&two.ok(&format!("nc {ONE} 9 </data"))), sum);
-    for guest in [one, two] {
-        assert_eq!(checksum_errors(&guest.ok("cat /proc/net/snmp")), 0);
-    }
-}
-
 /// Packets that a guest's device counted at each of its queue pairs, received and sent.
 fn by_queue(guest: &mut Guest, direction: &str) -> Vec<u64> {
     let counters = guest.ok("ethtool -S eth0");
@@ -389,8 +282,8 @@ fn guests_come_and_go() {
     assert_eq!(two.ok("cat /sys/class/net/eth0/mtu"), "1500");
     between(&mut one, &mut two);
     both_queues(&mut one, &mut two);
-    net.exchange(&mut one, ONE);
-    net.exchange(&mut two, TWO);
+    exchange(&net.host, &mut one, ONE);
+    exchange(&net.host, &mut two, TWO);
 
     // The guest uses fewer queues, and more again.
     two.ok("ethtool -L eth0 combined 1");
@@ -413,7 +306,7 @@ fn guests_come_and_go() {
     two.kill();
     net.wait_status("vm2", "the front end closed the connection");
     assert_eq!(net.port("vm2")["link"]["up"], false);
-    net.exchange(&mut one, ONE);
+    exchange(&net.host, &mut one, ONE);
     let plain = ",mrg_rxbuf=off,csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,\
                  host_ufo=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
                  guest_ufo=off";
@@ -424,7 +317,7 @@ fn guests_come_and_go() {
     }
     between(&mut one, &mut two);
     both_queues(&mut one, &mut two);
-    net.exchange(&mut two, TWO);
+    exchange(&net.host, &mut two, TWO);
     one.kill();
     two.kill();
     net.finish(&held);
@@ -458,7 +351,7 @@ fn the_switch_is_killed() {
         let six = two.ok("cat /data /data /data /data /data /data | sha256sum");
         assert_eq!(output, six);
         between(&mut one, &mut two);
-        net.exchange(&mut one, ONE);
+        exchange(&net.host, &mut one, ONE);
     }
     two.kill();
     one.kill();
