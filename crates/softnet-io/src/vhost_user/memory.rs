@@ -345,15 +345,16 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// All of the `len` bytes from `at` on, if they lie in region number `last`.
+    /// Region number `number`, to look many addresses up in; without bytes if there is none.
     #[inline]
-    pub fn span_in(&self, at: u64, len: usize, last: usize) -> Option<Span<'_>> {
-        let (start, left) = self.regions.get(last)?.find(at)?;
-        (len <= left).then_some(Span {
-            start,
-            len,
+    pub fn window(&self, number: usize) -> Window<'_> {
+        let region = self.regions.get(number);
+        Window {
+            guest: region.map_or(0, |region| region.spec.guest),
+            len: region.map_or(0, |region| region.spec.len),
+            start: region.map_or(NonNull::dangling(), |region| region.start),
             memory: PhantomData,
-        })
+        }
     }
 
     /// The bytes from `at` on that lie together here, at most `len`. `last` is the number of the
@@ -406,6 +407,35 @@ impl GuestMemory {
         });
         area.filter(|area| area.start.addr().get().is_multiple_of(align))
             .ok_or(MemoryError::BadRing { user, len })
+    }
+}
+
+/// A region of guest memory: where it is, read once for many look-ups.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    guest: u64,
+    len: u64,
+    start: NonNull<u8>,
+    /// Keeps it mapped.
+    memory: PhantomData<&'a GuestMemory>,
+}
+
+impl<'a> Window<'a> {
+    /// All of the `len` bytes from `at` on, if they lie in it.
+    #[inline(always)]
+    pub fn span(&self, at: u64, len: usize) -> Option<Span<'a>> {
+        // Below the region it wraps: what is left of the addresses is no less than its length, as
+        // the region's end does not wrap.
+        let into = at.wrapping_sub(self.guest);
+        if into >= self.len || len as u64 > self.len - into {
+            return None;
+        }
+        Some(Span {
+            // SAFETY: `into` is less than the region's length, and all of that is mapped.
+            start: unsafe { self.start.add(into as usize) },
+            len,
+            memory: PhantomData,
+        })
     }
 }
 

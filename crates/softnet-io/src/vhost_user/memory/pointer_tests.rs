@@ -66,6 +66,30 @@ fn copies_stay_inside() {
     assert_eq!(empty.read_into(&mut end) + empty.write_from(&end), 0);
 }
 
+/// A window has what lies in its region as a whole, and nothing else.
+#[test]
+fn windows_end_with_their_region() {
+    let memory = memory();
+    let window = memory.window(1);
+    let region = 0x2000..0x3000_u64;
+    for at in [0, 0x1fff, 0x2000, 0x2001, 0x2fff, 0x3000, 0x8000, u64::MAX] {
+        for n in [0, 1, 2, LEN - 1, LEN, LEN + 1, u32::MAX as usize] {
+            let inside = region.contains(&at) && n as u64 <= region.end - at;
+            let span = window.span(at, n);
+            assert_eq!(span.is_some(), inside, "{n} bytes at {at:#x}");
+            let Some(mut span) = span else { continue };
+            let (bytes, mut read) = (vec![n as u8; n], vec![0; n]);
+            assert_eq!((span.write_from(&bytes), span.is_empty()), (n, true));
+            memory.read_into(at, &mut read).expect("it is there");
+            assert_eq!(read, bytes);
+        }
+    }
+    assert!(
+        memory.window(3).span(0, 0).is_none(),
+        "there is no such region"
+    );
+}
+
 /// A header is there whether it was before or not, and needs all of its place.
 #[test]
 fn headers_become_what_they_should_be() {

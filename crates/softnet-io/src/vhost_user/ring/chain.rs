@@ -5,7 +5,7 @@ use std::ops::Range;
 use softnet::wire::VNET_HDR_LEN;
 
 use super::RingError;
-use crate::vhost_user::memory::{GuestMemory, Span};
+use crate::vhost_user::memory::{GuestMemory, Span, Window};
 
 /// `VIRTQ_DESC_F_*`.
 pub(super) mod flag {
@@ -127,6 +127,40 @@ impl<'m> Batch<'m> {
         }
     }
 
+    /// The region in which the last buffer was that was searched for.
+    #[inline]
+    pub(super) fn window(&self, memory: &'m GuestMemory) -> Window<'m> {
+        memory.window(self.region)
+    }
+
+    /// Adds a chain of one buffer in one place, if it lies inside of `window`. False: it does not,
+    /// and is not added.
+    #[inline(always)]
+    pub(super) fn push_plain(
+        &mut self,
+        window: &Window<'m>,
+        address: u64,
+        len: u32,
+        id: u16,
+        writable: bool,
+    ) -> bool {
+        let Some(span) = window.span(address, len as usize) else {
+            return false;
+        };
+        let start = self.spans.len() as u32;
+        self.push_span(span, writable);
+        self.chains.push(Chain {
+            id,
+            slots: 1,
+            start,
+            end: start + 1,
+            len,
+            written: 0,
+        });
+        self.slots += 1;
+        true
+    }
+
     /// Adds a buffer to the chain that is being added.
     #[inline(always)]
     pub(super) fn push(
@@ -141,7 +175,7 @@ impl<'m> Batch<'m> {
         self.len += u64::from(from.len);
         let len = from.len as usize;
         // An empty one, too: it counts as work.
-        match memory.span_in(from.address, len, self.region) {
+        match memory.window(self.region).span(from.address, len) {
             Some(span) => self.push_span(span, writable),
             None => self.push_parts(memory, from.address, len, writable)?,
         }

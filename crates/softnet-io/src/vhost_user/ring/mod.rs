@@ -22,9 +22,11 @@
 //! elsewhere. Of a split ring the used index shows it, of a packed one the descriptors' flags
 //! (`packed`).
 //!
-//! **The guest is hostile.** Each field of a ring is read once, each index and length is checked,
-//! chains are bounded. The first thing that no driver does ends the queue with a [`RingError`],
-//! which all later calls return, too. A frame that is merely bad is dropped with a reason.
+//! **The guest is hostile.** What is used of a field of a ring is one read of it (a descriptor that
+//! is not alone in its chain is read anew when the chain is followed), each index and length is
+//! checked, chains are bounded. The first thing that no driver does ends the queue with a
+//! [`RingError`], which all later calls return, too. A frame that is merely bad is dropped with a
+//! reason.
 
 mod chain;
 #[cfg(all(test, not(miri)))]
