@@ -544,13 +544,14 @@ impl Daemon {
 fn captures_at_half_load() {
     let daemon = Daemon::start("half", "100gbit");
     let whole = daemon.load(f64::INFINITY, Duration::from_secs(2));
-    for _ in 0..5 {
-        let running = daemon.capture("eth-a udp port 5001", "half.pcapng");
+    for round in 0..5 {
+        let name = format!("half{round}.pcapng");
+        let running = daemon.capture("eth-a udp port 5001", &name);
         let half = daemon.load(whole / 2.0, Duration::from_secs(3));
         // What is captured is written meanwhile; what is on its way ends in time.
         thread::sleep(Duration::from_millis(500));
         interrupt(running);
-        let capture = daemon.read("half.pcapng");
+        let capture = daemon.read(&name);
         let share = 100.0 * capture.packets.len() as f64 / capture.matched as f64;
         let (captured, all) = (capture.packets.len(), capture.matched);
         println!("{half:.0} of {whole:.0} a second: {captured} of {all} captured, {share:.1} %");

@@ -137,7 +137,7 @@ fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
     q.set_read_timeout(short).expect("a socket");
     // To all, from one; behind its length.
     let mut frame = 60_u32.to_be_bytes().to_vec();
-    frame.extend([[0xff; 6], [2, 0, 0, 0, 0, 7], [0x88, 0xb5, 0, 0, 0, 0]].concat());
+    frame.extend([[0xff_u8; 6], [2, 0, 0, 0, 0, 7], [0x88, 0xb5, 0, 0, 0, 0]].concat());
     frame.resize(64, 7);
     let mut got = [0; 64];
     wait_for("the first frame", || {

@@ -320,9 +320,8 @@ fn soak_of_commands_replacements_and_deaths() {
     }
     let before = received(&tenants);
     wait_for("all tenants", || {
-        let both = received(&tenants).into_iter().zip(before);
-        both.into_iter()
-            .all(|(after, before)| after > before + 10 * FRAME)
+        let mut both = received(&tenants).into_iter().zip(before);
+        both.all(|(after, before)| after > before + 10 * FRAME)
     });
     window.check(&tenants);
     if capture.is_some() {
