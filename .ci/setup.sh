@@ -15,6 +15,7 @@ need ovs-vswitchd openvswitch-switch
 need setpriv util-linux
 need pkg-config pkg-config
 need cc gcc
+need readelf binutils
 need python3 python3
 need dpdk-testpmd dpdk-dev
 need valgrind valgrind

@@ -29,6 +29,9 @@ put 644 packaging/systemd/softnet-helper-passt.conf usr/share/doc/softnet/exampl
 put 644 packaging/apparmor/usr.bin.softnet usr/share/doc/softnet/examples/apparmor-usr.bin.softnet
 put 644 packaging/grafana/dashboard.json usr/share/doc/softnet/examples/grafana-dashboard.json
 put 755 packaging/extcap/softnet-extcap usr/share/doc/softnet/examples/softnet-extcap
+for script in packaging/bpftrace/*.bt; do
+  put 755 "$script" "usr/share/doc/softnet/examples/$(basename "$script")"
+done
 for example in examples/*.toml; do
   put 644 "$example" "usr/share/doc/softnet/examples/$(basename "$example")"
 done

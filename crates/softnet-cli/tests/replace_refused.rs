@@ -3,10 +3,12 @@
 mod common;
 
 use std::fs;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Running, Scratch, softnet, text, wait_for};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -72,8 +74,8 @@ fn send(to: &OwnedFd, bytes: &[u8], files: &[OwnedFd]) {
 }
 
 /// Passes on what a successor that connects here and the daemon at `path` say to each other, until
-/// the successor runs: it is refused then, as by a daemon that has waited for too long.
-fn refuse_at_the_end(listener: &OwnedFd, path: &Path) {
+/// one says `last`, which the other does not hear. Returns the connections of both.
+fn pass_on(listener: &OwnedFd, path: &Path, last: &[u8]) -> (OwnedFd, OwnedFd) {
     readable(&[listener]);
     let successor = accept_with(listener, SocketFlags::CLOEXEC).expect("it connects");
     let daemon = control_socket();
@@ -83,16 +85,92 @@ fn refuse_at_the_end(listener: &OwnedFd, path: &Path) {
         let ready = readable(&[&successor, &daemon]);
         if ready[0] {
             let (bytes, files) = receive(&successor);
-            if bytes == b"\"Running\"" {
-                return send(&successor, br#"{"Refused":"too late"}"#, &[]);
+            if bytes == last {
+                return (successor, daemon);
             }
             send(&daemon, &bytes, &files);
         }
         if ready[1] {
             let (bytes, files) = receive(&daemon);
+            if bytes == last {
+                return (successor, daemon);
+            }
             send(&successor, &bytes, &files);
         }
     }
+}
+
+/// A device belongs to one of the two: the daemon opens its own only when the successor that it
+/// has refused is gone.
+#[test]
+fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
+    let scratch = Scratch::new("refusedends");
+    let (between, listener, socket) =
+        (scratch.path("between"), control_socket(), scratch.path("s"));
+    let port = |name: &str| {
+        let path = scratch.path(name);
+        format!("[[port]]\nname = {name:?}\ndriver = \"stream\"\nsocket = {path:?}\n")
+    };
+    let (p, q) = (port("p"), port("q"));
+    let file = format!(
+        "[engine]\nworkers = 1\nbuffers = 512\n{p}{q}[[bridge]]\nname = \"br0\"\n\
+         ports = [\"p\", \"q\"]\n"
+    );
+    let config = scratch.file("config.toml", &file);
+    let start = |options: &[&str], socket: &Path| {
+        let mut command = softnet();
+        command.arg("run").arg(&config).args(options);
+        Running::start(command.arg("--socket").arg(socket))
+    };
+    let mut daemon = start(&[], &socket);
+    let connect = |daemon: &mut Running, name: &str| {
+        let mut stream = None;
+        wait_for("the port", || {
+            daemon.assert_running();
+            stream = UnixStream::connect(scratch.path(name)).ok();
+            stream.is_some()
+        });
+        stream.expect("it listens")
+    };
+    let (mut p, mut q) = (connect(&mut daemon, "p"), connect(&mut daemon, "q"));
+    let short = Some(Duration::from_millis(300));
+    q.set_read_timeout(short).expect("a socket");
+    // To all, from one; behind its length.
+    let mut frame = 60_u32.to_be_bytes().to_vec();
+    frame.extend([[0xff_u8; 6], [2, 0, 0, 0, 0, 7], [0x88, 0xb5, 0, 0, 0, 0]].concat());
+    frame.resize(64, 7);
+    let mut got = [0; 64];
+    wait_for("the first frame", || {
+        p.write_all(&frame).expect("it reads");
+        q.read_exact(&mut got).is_ok()
+    });
+    while q.read_exact(&mut got).is_ok() {}
+    let address = SocketAddrUnix::new(between.as_path()).expect("a path");
+    bind(&listener, &address).expect("the name is free");
+    listen(&listener, 1).expect("a socket");
+    let next = start(&["--replace"], &between);
+    let (successor, running) = pass_on(&listener, &socket, b"\"End\"");
+    // To the daemon the successor fails; it has all devices, and waits for the end.
+    send(&running, b"\"Yours\"", &[]);
+    let (said, _) = receive(&running);
+    assert!(text(&said).contains("Refused"), "{}", text(&said));
+    // What was on its way.
+    while q.read_exact(&mut got).is_ok() {}
+    p.write_all(&frame).expect("the socket has space");
+    let early = q.read_exact(&mut got);
+    assert!(early.is_err(), "the daemon has opened its devices");
+    // The successor is told, and ends; then the daemon goes on.
+    send(&successor, &said, &[]);
+    let output = next.finish();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    drop((successor, running));
+    wait_for("the frame", || q.read_exact(&mut got).is_ok());
+    assert_eq!(got, *frame);
+    daemon.signal(Signal::TERM);
+    let output = daemon.finish();
+    let log = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    assert!(log.contains("not replaced: the successor failed"), "{log}");
 }
 
 /// The state's file is still that of the daemon, which may have written it by then.
@@ -130,7 +208,10 @@ fn a_successor_that_is_refused_writes_no_state() {
     bind(&listener, &address).expect("the name is free");
     listen(&listener, 1).expect("a socket");
     let next = start(&["--replace"], &between);
-    refuse_at_the_end(&listener, &socket);
+    // It is refused, as by a daemon that has waited for too long.
+    let (successor, running) = pass_on(&listener, &socket, b"\"Running\"");
+    send(&successor, br#"{"Refused":"too late"}"#, &[]);
+    drop((successor, running));
     let output = next.finish();
     let log = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{log}");

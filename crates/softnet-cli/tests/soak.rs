@@ -1,5 +1,6 @@
-//! An operator's days in a few seconds: ports and policies come and go, metrics are read, the
-//! daemon is replaced, and killed; and no tenant has more than its rate, or another's packets.
+//! An operator's days in a few seconds: ports, policies and captures come and go, metrics are
+//! read, the daemon is replaced, and killed; no tenant has more than its rate, or another's
+//! packets, and at each rest every packet is accounted for.
 //!
 //! `SOFTNET_SOAK_SECONDS` says how long it takes.
 
@@ -8,6 +9,7 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +20,7 @@ use common::{
     NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::Signal;
+use serde_json::Value;
 
 /// Bytes of a datagram, and of the frame around it.
 const DATAGRAM: usize = 1000;
@@ -61,17 +64,20 @@ impl Tenant {
             )
     }
 
-    /// Sends three times what it may, until `stop`; what arrives must be its own.
-    fn start(&mut self, number: usize, stop: &Arc<AtomicBool>) {
+    /// Sends three times what it may until `stop`, and nothing at `rest`; what arrives must be its
+    /// own.
+    fn start(&mut self, number: usize, stop: &Arc<AtomicBool>, rest: &Arc<AtomicBool>) {
         let mark = [number as u8; DATAGRAM];
         let from = self.hosts[0].run(|| UdpSocket::bind("10.9.0.1:7").expect("an address"));
         let to = self.hosts[1].run(|| UdpSocket::bind("10.9.0.2:7").expect("an address"));
         let pause = Duration::from_micros(FRAME * 1_000_000 / (3 * RATES[number]));
-        let stops = stop.clone();
+        let (stops, rests) = (stop.clone(), rest.clone());
         self.threads.push(thread::spawn(move || {
             while !stops.load(Ordering::Relaxed) {
-                // While a daemon is away there may be no device.
-                let _ = from.send_to(&mark, "10.9.0.2:7");
+                if !rests.load(Ordering::Relaxed) {
+                    // While a daemon is away there may be no device.
+                    let _ = from.send_to(&mark, "10.9.0.2:7");
+                }
                 thread::sleep(pause);
             }
         }));
@@ -91,6 +97,37 @@ impl Tenant {
             }
         }));
     }
+}
+
+/// The bytes that tenants had at a moment.
+struct Window {
+    begin: Instant,
+    before: [u64; 2],
+}
+
+impl Window {
+    fn open(tenants: &[Tenant; 2]) -> Window {
+        Window {
+            begin: Instant::now(),
+            before: received(tenants),
+        }
+    }
+
+    /// No tenant has had more than its rate since, but for a burst, and what waited.
+    fn check(&self, tenants: &[Tenant; 2]) {
+        let after = received(tenants);
+        let micros = self.begin.elapsed().as_micros() as u64;
+        for (number, rate) in RATES.into_iter().enumerate() {
+            let had = after[number] - self.before[number];
+            let most = micros * rate / 1_000_000 + 2 * BURST;
+            assert!(had <= most, "tenant {number}: {had} bytes in {micros} us");
+        }
+    }
+}
+
+fn received(tenants: &[Tenant; 2]) -> [u64; 2] {
+    let received = tenants.each_ref();
+    received.map(|tenant| tenant.received.load(Ordering::Relaxed))
 }
 
 /// Numbers that look random.
@@ -128,14 +165,59 @@ impl Place {
         }
     }
 
-    /// Metrics, unless the daemon ends meanwhile.
-    fn scrape(&self) -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(self.scratch.path("metrics"))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+    /// Waits until nothing moves: by then every packet is accounted for.
+    fn rest(&self) {
+        let mut last = Value::Null;
+        wait_for("conservation at rest", || {
+            let Ok(shown) = self.ask("stats --json") else {
+                return false;
+            };
+            let stats: Value = serde_json::from_str(&shown).expect("JSON");
+            let sums = stats["conservation"].clone();
+            let sum = |key: &str| sums[key].as_u64().expect("a number");
+            let holds = sum("rx") + sum("copied") == sum("tx") + sum("dropped");
+            let is_over = sum("queued") == 0 && holds && sums == last;
+            last = sums;
+            is_over
+        });
     }
+
+    /// Starts a capture of a tenant, or ends the one that runs. A daemon that ended has taken it
+    /// along.
+    fn toggle_capture(&self, capture: &mut Option<Running>) {
+        if let Some(running) = capture.take() {
+            running.signal(Signal::INT);
+            running.finish();
+            return;
+        }
+        let mut command = softnet();
+        command.args(["capture", "t0", "udp", "-w"]);
+        command.arg(self.scratch.path("capture")).arg("--socket");
+        *capture = Some(Running::start(command.arg(self.scratch.path("socket"))));
+    }
+}
+
+/// Metrics, unless the daemon ends meanwhile.
+fn scrape(path: &Path) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Scrapes until `stop`, also while a daemon ends or starts. Returns how often metrics came.
+fn scraper(path: PathBuf, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
+    let stop = stop.clone();
+    thread::spawn(move || {
+        let mut came = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let answer = scrape(&path).unwrap_or_default();
+            came += usize::from(answer.contains("softnetd_build_info"));
+            thread::sleep(Duration::from_millis(50));
+        }
+        came
+    })
 }
 
 #[test]
@@ -170,13 +252,14 @@ fn soak_of_commands_replacements_and_deaths() {
         });
     };
     is_up(&mut daemon);
-    let stop = Arc::new(AtomicBool::new(false));
-    let began = Instant::now();
+    let (stop, rest): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
+    let scrapes = scraper(metrics.clone(), &stop);
     for (number, tenant) in tenants.iter_mut().enumerate() {
-        tenant.start(number, &stop);
+        tenant.start(number, &stop, &rest);
     }
     let (mut draws, mut starts, mut steps) = (Draws(7), 1_u64, 0_u64);
-    let end = began + Duration::from_secs(seconds);
+    let (mut window, mut capture) = (Window::open(&tenants), None);
+    let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
         steps += 1;
         let words = match draws.below(8) {
@@ -194,9 +277,13 @@ fn soak_of_commands_replacements_and_deaths() {
         };
         // Some are refused: what they name is not there, or there already.
         let _ = place.ask(&words);
-        if let Ok(answer) = place.scrape() {
+        if let Ok(answer) = scrape(&metrics) {
             assert!(answer.contains("softnetd_build_info"), "{answer}");
         }
+        if draws.below(3) == 0 {
+            place.toggle_capture(&mut capture);
+        }
+        window.check(&tenants);
         if steps % 4 == 0 {
             let mut next = place.start(&["--replace"]);
             let output = daemon.finish();
@@ -208,13 +295,16 @@ fn soak_of_commands_replacements_and_deaths() {
             );
             is_up(&mut next);
             daemon = next;
-            starts += 1;
+            (starts, window) = (starts + 1, Window::open(&tenants));
         } else if steps % 10 == 0 {
+            rest.store(true, Ordering::Relaxed);
+            place.rest();
+            rest.store(false, Ordering::Relaxed);
             daemon.signal(Signal::KILL);
             drop(daemon);
             daemon = place.start(&[]);
             is_up(&mut daemon);
-            starts += 1;
+            (starts, window) = (starts + 1, Window::open(&tenants));
         }
         let shown = place.ask("dump-config").expect("it runs");
         let document: toml::Table = shown.parse().expect("a configuration");
@@ -227,34 +317,28 @@ fn soak_of_commands_replacements_and_deaths() {
         };
         assert_eq!(port("t1")["rate_group"].as_str(), Some("g"), "{shown}");
         assert!(port("t0")["qdisc"].to_string().contains("tbf"), "{shown}");
-        for (number, tenant) in tenants.iter().enumerate() {
-            let received = tenant.received.load(Ordering::Relaxed);
-            let most = began.elapsed().as_micros() as u64 * RATES[number] / 1_000_000;
-            assert!(
-                received <= most + (starts + 1) * BURST,
-                "tenant {number}: {received} bytes"
-            );
-        }
     }
-    let before = tenants
-        .each_ref()
-        .map(|tenant| tenant.received.load(Ordering::Relaxed));
+    let before = received(&tenants);
     wait_for("all tenants", || {
-        let after = tenants
-            .iter()
-            .map(|tenant| tenant.received.load(Ordering::Relaxed));
-        after
-            .zip(before)
-            .all(|(after, before)| after > before + 10 * FRAME)
+        let mut both = received(&tenants).into_iter().zip(before);
+        both.all(|(after, before)| after > before + 10 * FRAME)
     });
+    window.check(&tenants);
+    if capture.is_some() {
+        place.toggle_capture(&mut capture);
+    }
+    rest.store(true, Ordering::Relaxed);
+    place.rest();
     stop.store(true, Ordering::Relaxed);
     for tenant in &mut tenants {
         for thread in tenant.threads.drain(..) {
             thread.join().expect("no packet of another");
         }
     }
+    let scrapes = scrapes.join().expect("its count");
+    assert!(scrapes > 0, "no metrics came");
     daemon.signal(Signal::TERM);
     let output = daemon.finish();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    println!("{steps} steps, {starts} daemons");
+    println!("{steps} steps, {starts} daemons, {scrapes} scrapes");
 }

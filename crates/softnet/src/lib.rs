@@ -55,6 +55,8 @@
 
 pub mod mem;
 pub mod offload;
+#[doc(hidden)]
+pub mod probes;
 pub mod qdisc;
 pub mod stats;
 #[doc(hidden)]

@@ -13,7 +13,9 @@
 //! ```
 //!
 //! Until `Yours` the one that runs can go on: it has copies of all files, and does so if the
-//! successor says nothing, or is gone. If it dies itself, the successor goes on with what came.
+//! successor says nothing, or is gone: it says `Refused`, and waits for the connection's end, with
+//! which the successor's devices are closed, before it opens its own. If it dies itself, the
+//! successor goes on with what came.
 
 mod predecessor;
 mod successor;
@@ -21,7 +23,7 @@ mod successor;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -59,6 +61,23 @@ enum Message {
     Yours,
     /// The other goes on, for this reason.
     Refused(String),
+}
+
+/// Waits for the end of the connection, whatever the other still says; false if that does not come.
+/// `waits` is called every [`STEP`].
+fn ended(channel: &Channel, mut waits: impl FnMut()) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        match channel.receive::<Message>() {
+            Ok(None) => return true,
+            Ok(Some(_)) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits(),
+            // A message that is none.
+            Err(error) if error.get_ref().is_some() => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// A connection of the two, on which a call waits for [`STEP`] at most.

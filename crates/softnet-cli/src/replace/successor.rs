@@ -13,9 +13,9 @@ use softnet_io::{DeviceSpec, HandOff, OpenDevice};
 use softnet_rtnl::First;
 use softnet_rtnl::server::Running;
 
-use super::{Message, channel, memory, receive};
+use super::{Message, channel, ended, memory, receive};
 use crate::failure::{Exit, Failure, chain};
-use crate::log::log;
+use crate::log::{Level, log, log_at};
 use crate::notify::Notify;
 use crate::reload::Loaded;
 use crate::setup::Engine;
@@ -58,13 +58,14 @@ impl Successor {
     pub(crate) fn replace(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
         let gone = || Failure::new(Exit::Failure, "the successor has ended");
         let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
-        let asked = receive(&self.channel, || {}).map_err(failed)?;
+        let asked = receive(&self.channel, || {}).map_err(|error| self.refuse(failed(error)))?;
         let Some((Message::Go { pid }, _)) = asked else {
-            return Err(gone());
+            return Err(self.refuse(gone()));
         };
         if !parts.server.hold() {
             parts.server.go_on();
-            return Err(Failure::new(Exit::Failure, "the control thread is busy"));
+            let busy = Failure::new(Exit::Failure, "the control thread is busy");
+            return Err(self.refuse(busy));
         }
         let tried = self.hand_off(parts, notify);
         match &tried {
@@ -73,8 +74,7 @@ impl Successor {
                 // If it has died now, so be it: it ran.
                 let _ = self.say(&Message::Yours, &[]);
             }
-            Err(why) => {
-                let _ = self.say(&Message::Refused(why.to_string()), &[]);
+            Err(_) => {
                 if let Err(error) = parts.server.own() {
                     log(chain(&error));
                 }
@@ -84,20 +84,29 @@ impl Successor {
         tried
     }
 
-    /// Closes all devices and hands them off. An error: they are open again, and nothing else has
-    /// changed.
+    /// Tells it that this daemon goes on. Without that it would take the connection's end for this
+    /// daemon's death. If it is gone, that is no news.
+    fn refuse(&self, why: Failure) -> Failure {
+        let _ = self.say(&Message::Refused(why.to_string()), &[]);
+        why
+    }
+
+    /// Closes all devices and hands them off. An error: it was refused, they are open again, and
+    /// nothing else has changed.
     fn hand_off(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
         let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
         let loaded = crate::daemon::lock(parts.loaded);
         let engine = parts.first.lock();
-        let text = loaded
-            .state(&engine)?
-            .text()
-            .map_err(|error| failed(error.into()))?;
-        let state = memory(text.as_bytes()).map_err(failed)?;
-        let devices = named(&engine);
-        let closed = engine.suspend(DRAIN);
-        let closed = closed.map_err(|error| Failure::new(Exit::Failure, chain(&error)))?;
+        let close = || {
+            let text = loaded.state(&engine)?.text();
+            let text = text.map_err(|error| failed(error.into()))?;
+            let state = memory(text.as_bytes()).map_err(failed)?;
+            let devices = named(&engine);
+            let closed = engine.suspend(DRAIN);
+            let closed = closed.map_err(|error| Failure::new(Exit::Failure, chain(&error)))?;
+            Ok((state, devices, closed))
+        };
+        let (state, devices, closed) = close().map_err(|why| self.refuse(why))?;
         let sent = self.send(&state, &devices, parts).and_then(|()| {
             match receive(&self.channel, || notify.alive())? {
                 Some((Message::Running, _)) => Ok(()),
@@ -107,6 +116,14 @@ impl Successor {
         let Err(error) = sent else {
             return Ok(());
         };
+        let why = self.refuse(failed(error));
+        // Until then it may have the devices open.
+        if !ended(&self.channel, || notify.alive()) {
+            log_at(
+                Level::Error,
+                "the refused daemon does not end: it may still use devices of this one",
+            );
+        }
         for (_, device) in &devices {
             match device.hand_off() {
                 Ok(handed) => engine.devices().give(device.spec.clone(), handed),
@@ -120,7 +137,7 @@ impl Successor {
             }
         }
         engine.devices().own();
-        Err(failed(error))
+        Err(why)
     }
 
     fn send(

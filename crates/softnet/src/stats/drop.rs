@@ -9,6 +9,7 @@ use arc_swap::ArcSwapOption;
 
 use super::Tap;
 use crate::mem::Packet;
+use crate::probes;
 use crate::sync::PerCpu;
 use crate::wire::WireError;
 
@@ -189,6 +190,7 @@ impl DropCounters {
     }
 
     pub(super) fn count(&self, reason: DropReason, packets: u64) {
+        probes::packet_drop(reason, packets);
         self.counts.add(reason as usize, packets);
     }
 

@@ -13,6 +13,7 @@ use super::queue::{Owner, TxQueue, stamp};
 use super::ring::TxRing;
 use super::state::QueueState;
 use crate::mem::PacketList;
+use crate::probes;
 use crate::qdisc::Qdisc;
 use crate::stats::DropReason;
 use crate::sync::is_owner_here;
@@ -56,6 +57,7 @@ pub(super) struct Control<'a, R: TxRing, Q: Qdisc> {
 
 impl<'a, R: TxRing, Q: Qdisc> Control<'a, R, Q> {
     fn of(queue: &'a TxQueue<R, Q>, owner: Owner<'a, R, Q>) -> Self {
+        probes::queue_run(queue);
         Control {
             queue,
             owner: Some(owner),
@@ -126,7 +128,10 @@ impl<R: TxRing, Q: Qdisc> Drop for Control<'_, R, Q> {
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// Waits for the present owner: control path only.
     pub(super) fn control(&self) -> Control<'_, R, Q> {
-        Control::of(self, self.list.begin_slow())
+        probes::owner_wait(self, self.list.len());
+        let owner = self.list.begin_slow();
+        probes::owner_waited(self);
+        Control::of(self, owner)
     }
 
     /// As [`control`](TxQueue::control), if nobody owns the queue. Waits for nobody.

@@ -28,6 +28,7 @@ use super::status::{QueueStats, Status};
 use super::waker::RingWaker;
 use crate::mem::{PacketList, Pool};
 use crate::offload::Features;
+use crate::probes;
 use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::{DropCounters, DropReason};
 use crate::sync::{
@@ -263,7 +264,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(never)]
     fn retry(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         if self.policy.yields {
-            std::thread::yield_now();
+            self.yield_to_owner();
         }
         match self.list.enter(packets, |packets| self.max_burst(packets)) {
             Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
@@ -289,7 +290,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             // The sender that filled the list may be preempted before it notifies the worker.
             self.waker.notify();
             if self.policy.yields {
-                std::thread::yield_now();
+                self.yield_to_owner();
                 before = self.list.push(packets, limit);
             }
         }
@@ -324,8 +325,15 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         if !self.policy.yields {
             return XmitResult::Congestion;
         }
-        std::thread::yield_now();
+        self.yield_to_owner();
         XmitResult::Success
+    }
+
+    /// Gives the CPU away: the owner, or the worker that is to be it, may need one.
+    fn yield_to_owner(&self) {
+        probes::owner_wait(self, self.list.len());
+        std::thread::yield_now();
+        probes::owner_waited(self);
     }
 
     #[cold]
@@ -350,6 +358,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         mut budget: Budget,
         arm: Option<Time>,
     ) -> (Verdict, Time) {
+        probes::queue_run(self);
         let call = Call {
             queue: self,
             backlog: PacketList::new(),
@@ -417,6 +426,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 budget.charge(u64::from(missed));
             }
             again = true;
+            probes::queue_adopt(self, backlog.len());
             let mut pass = |list: &mut PacketList| {
                 list.is_empty() || owner.pass_backlog(&self.status, list, &mut budget)
             };
@@ -624,6 +634,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// capacity, if there is some.
     #[inline(always)]
     pub(super) fn published(&self) {
+        probes::queue_run_end(self);
         self.cold.capacity.published(|| self.waiting());
     }
 

@@ -33,6 +33,7 @@ use line::{Flow, Line};
 use poll::{has_packets, next_poll};
 use raised::Raised;
 use softnet::mem::Pool;
+use softnet::probes;
 use softnet::time::{Clock, Time};
 use softnet::tx::{RUN_QUOTA, TxRing};
 use token::Token;
@@ -345,7 +346,9 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 own.sleeps += 1;
                 own.sleeps_since = now.nanos().max(1);
                 shared.publish(own);
+                probes::worker_sleep(until);
                 sleeper.sleep(now, until, ready);
+                probes::worker_wake();
                 own.sleeps_since = 0;
             },
         );
