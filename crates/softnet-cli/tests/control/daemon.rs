@@ -67,7 +67,7 @@ impl Daemon<'_> {
         command
     }
 
-    /// What it answers to each command, between marks; lines with `== ` are names of sections.
+    /// Answers to each command, between marks; lines with `== ` are names of sections.
     pub(crate) fn answers<'a>(&self, lines: impl Iterator<Item = &'a str>) -> String {
         let script = self.scratch.file("softnet.sh", &script(lines));
         let mut command = self.exec();

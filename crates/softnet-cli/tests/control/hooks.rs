@@ -15,7 +15,7 @@ use softnet_tests::PATIENCE;
 
 const PORTS: usize = 3;
 
-/// What a recording has after another.
+/// A part of a recording.
 enum Step<'a> {
     /// Lines of commands and their answers.
     Commands(Vec<&'a str>),

@@ -37,7 +37,7 @@ struct Differences {
 }
 
 impl Differences {
-    /// Those of sections that these answers are of.
+    /// The known ones in the sections of these answers.
     fn of(answers: &[Answer]) -> Differences {
         let lines = DIFFERENCES.lines();
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -283,7 +283,7 @@ fn check_average(spec: &ActionSpec) -> Result<(), Error> {
     }
 }
 
-/// What a filter is that actions are for.
+/// A filter that actions are for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binds {
     pub(super) filter: FilterFlags,
