@@ -35,30 +35,32 @@ ip link del dummy0
 """
 
 
-def script():
-    lines = [f"mod {module}" for module in MODULES] + [RUN + "tc -V"]
-    for line in open(f"{HERE}/control.commands"):
-        line = line.rstrip("\n")
+def load(modules):
+    return [f"mod {module}" for module in modules]
+
+
+def script(commands, before):
+    lines = [*before, RUN + "tc -V"]
+    for line in commands:
         lines.append(f"echo '{line}'" if line.startswith("== ") else f"run {shlex.quote(line)}")
     return "\n".join(lines) + "\n"
 
 
-def record(start, files=()):
-    """Runs the commands in the virtual machine after `start`; writes the recording."""
+def record(commands, before, start, files=()):
+    """Runs the commands in the virtual machine after `start`; returns the recording and its version
+    of iproute2."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
-        file.write(start + script())
+        file.write(start + script(commands, before))
         file.flush()
-        environment = os.environ | {"ADD": " ".join(files), "TIMEOUT": "500"}
+        environment = os.environ | {"ADD": " ".join(files), "TIMEOUT": "1800"}
         command = [os.environ["SOFTNET_QEMU_KERNEL"], file.name]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     console = done.stdout.decode(errors="replace")
     kernel, version, text = re.search(
         r"== begin (\S+)\n.*?iproute2-([0-9.]+)[^\n]*\n(.*)== end", console, re.S
     ).groups()
-    path = f"{HERE}/control.iproute2-{version.removesuffix('.0')}.txt"
-    with open(path, "w") as file:
-        file.write(f"# Linux {kernel}, iproute2 {version}\n{text}")
-    print(f"{path}: {text.count(chr(10) + '= ')} commands")
+    version = version.removesuffix(".0")
+    return f"# Linux {kernel}, iproute2 {version}\n{text}", version
 
 
 def own():
@@ -74,13 +76,25 @@ def own():
     return loader, list(files.values())
 
 
-if len(sys.argv) != 1:
-    sys.exit(__doc__)
-record("".join(f'{program}() {{ {program}7 "$@"; }}\n' for program in PROGRAMS))
-loader, files = own()
-record(
-    "".join(
+def recordings(commands, before):
+    """Both recordings, with shell commands before them."""
+    start = "".join(f'{program}() {{ {program}7 "$@"; }}\n' for program in PROGRAMS)
+    yield record(commands, before, start)
+    loader, files = own()
+    start = "".join(
         f'{program}() {{ /{loader} --library-path / /{program} "$@"; }}\n' for program in PROGRAMS
-    ),
-    files,
-)
+    )
+    yield record(commands, before, start, files)
+
+
+def main():
+    if len(sys.argv) != 1:
+        sys.exit(__doc__)
+    commands = [line.rstrip("\n") for line in open(f"{HERE}/control.commands")]
+    for text, version in recordings(commands, load(MODULES)):
+        with open(f"{HERE}/control.iproute2-{version}.txt", "w") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,12 +10,21 @@ pub(crate) struct Answer {
     pub(crate) section: String,
     pub(crate) command: String,
     pub(crate) code: i32,
-    /// Lines or JSON values, sorted, without what is different each time.
+    /// Lines or JSON values without what is different each time.
     pub(crate) said: Vec<String>,
 }
 
-/// The marks of `run` in `RUN`.
+/// Answers between the marks of `RUN`, with the lines of each sorted.
 pub(crate) fn parse(text: &str) -> Vec<Answer> {
+    let mut answers = parse_in_order(text);
+    for answer in &mut answers {
+        answer.said.sort_unstable();
+    }
+    answers
+}
+
+/// Answers between the marks of `RUN`.
+pub(crate) fn parse_in_order(text: &str) -> Vec<Answer> {
     let mut answers: Vec<Answer> = Vec::new();
     let (mut section, mut command, mut said) = (String::new(), None, String::new());
     let mut handles = HashMap::new();
@@ -46,8 +55,8 @@ pub(crate) fn parse(text: &str) -> Vec<Answer> {
     answers
 }
 
-/// The answer's lines or JSON values in order, with names for automatic handles, addresses that
-/// nobody set and numbers of links.
+/// The answer's lines or JSON values, with names for automatic handles, addresses that nobody set,
+/// numbers of links and times.
 fn normal(text: &str, handles: &mut HashMap<String, usize>) -> Vec<String> {
     let mut said: Vec<String> = match serde_json::from_str(text) {
         Ok(Value::Array(values)) => values.iter().map(Value::to_string).collect(),
@@ -55,9 +64,8 @@ fn normal(text: &str, handles: &mut HashMap<String, usize>) -> Vec<String> {
     };
     for line in &mut said {
         *line = without_numbers(line);
-        *line = words(line, handles);
+        *line = without_times(&words(line, handles));
     }
-    said.sort_unstable();
     said
 }
 
@@ -75,6 +83,17 @@ fn without_numbers(line: &str) -> String {
         }
         None => line.to_owned(),
     }
+}
+
+/// Without the seconds since an action was made and used.
+fn without_times(line: &str) -> String {
+    let mut words: Vec<&str> = line.split(' ').collect();
+    for at in 1..words.len() {
+        if ["installed", "used", "firstused"].contains(&words[at - 1]) {
+            words[at] = "N";
+        }
+    }
+    words.join(" ")
 }
 
 fn words(line: &str, handles: &mut HashMap<String, usize>) -> String {

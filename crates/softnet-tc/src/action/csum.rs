@@ -60,7 +60,29 @@ impl Csum {
         let end = headers.network_end as usize;
         let start = network.max(transport);
         edit::make_writable(run.packet, run.cx, start).then_some(())?;
-        if headers.transport != L4::Fragment && headers.transport != L4::None {
+        let field = |at: usize| {
+            let bytes = run.packet.data().get(network + at..)?.first_chunk()?;
+            Some(usize::from(u16::from_be_bytes(*bytes)))
+        };
+        let mut is_whole = headers.transport != L4::Fragment;
+        if headers.network == Network::V4 {
+            // A first fragment counts as a packet.
+            is_whole |= field(6)? & 0x1fff == 0;
+            let flag = match headers.protocol {
+                1 => ICMP,
+                2 => IGMP,
+                6 => TCP,
+                17 => UDP,
+                132 => SCTP,
+                136 => UDPLITE,
+                _ => 0,
+            };
+            // It says that it is longer than it is.
+            if self.flags & flag != 0 && network + field(2)? > run.packet.len() {
+                return None;
+            }
+        }
+        if is_whole && headers.transport != L4::None {
             let len = end.checked_sub(transport)?;
             self.transport(run.packet, &headers, transport, len)?;
         }

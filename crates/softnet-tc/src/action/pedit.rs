@@ -140,14 +140,23 @@ impl PeditKey {
                 return None;
             }
         }
-        let mut places = [0; 4];
-        for (n, at) in places.iter_mut().enumerate() {
-            *at = place(run, base + offset + n as i64)?;
+        let first = base + offset;
+        // A word may begin in the space in front of the frame.
+        if first <= -4 {
+            return None;
+        }
+        let mut places = [None; 4];
+        for (byte, at) in (first..).zip(&mut places) {
+            if byte >= 0 {
+                *at = Some(place(run, byte)?);
+            }
         }
         let data = run.packet.data_mut();
         let mut word = [0; 4];
         for (byte, at) in word.iter_mut().zip(places) {
-            *byte = *data.get(at)?;
+            if let Some(at) = at {
+                *byte = *data.get(at)?;
+            }
         }
         let number = u32::from_be_bytes(word);
         let value = match self.adds {
@@ -161,7 +170,9 @@ impl PeditKey {
         };
         let word = (number & self.mask ^ value).to_be_bytes();
         for (byte, at) in word.into_iter().zip(places) {
-            data[at] = byte;
+            if let Some(at) = at {
+                data[at] = byte;
+            }
         }
         Some(())
     }

@@ -516,11 +516,14 @@ fn words_of_frames_are_edited() {
     assert_eq!(bytes[..6], [2, 2, 2, 2, 0, 0xB]);
     let (bytes, _) = after(&["pedit munge offset -8 set 0x0202/0xffff0000"], udp(&pool));
     assert_eq!(bytes[6..10], [2, 0, 2, 2]);
+    // A word that begins in front of the frame.
+    let (bytes, over) = after(&["pedit munge offset -16 set 0x0606/0"], udp(&pool));
+    assert_eq!((bytes[..2].to_vec(), over), (vec![6, 6], 0));
     // What is not there stays, and is counted.
     for text in [
         "pedit ex munge tcp offset 0 set 1/0",
         "pedit munge offset 400 set 1/0",
-        "pedit munge offset -16 set 1/0",
+        "pedit munge offset -20 set 1/0",
         "pedit munge offset 0 at 400 0xff 0 set 1/0",
         "pedit munge offset 0 at 1 0x1f 1 set 1/0",
         "pedit munge offset 2147483644 set 1/0",

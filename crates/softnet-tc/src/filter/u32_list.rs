@@ -19,9 +19,9 @@ const LAST_TABLE: u32 = 0xFFE;
 /// The table of the priority, whichever it is (`TC_U32_ROOT`).
 const OWN_TABLE: u32 = 0xFFF;
 
-/// The kernel's number for a table: those from `800:` on are numbers from 0 on, too.
-fn id(table: u32) -> u32 {
-    table & !FIRST_TABLE
+/// The number that the kernel chooses for a table from `800:` on; those below have none.
+fn id(table: u32) -> Option<usize> {
+    table.checked_sub(FIRST_TABLE).map(|id| id as usize)
 }
 
 impl FilterList {
@@ -45,11 +45,13 @@ impl FilterList {
         let mut used = [false; FIRST_TABLE as usize];
         let roots = self.walked().map(|list| list.root);
         for table in roots.chain(self.tables.numbers()) {
-            used[id(table) as usize] = true;
+            if let Some(id) = id(table) {
+                used[id] = true;
+            }
         }
         let after = last.max(FIRST_TABLE) + 1..=LAST_TABLE;
         let mut free = after.chain(FIRST_TABLE + 1..=LAST_TABLE);
-        free.find(|&table| table != last && !used[id(table) as usize])
+        free.find(|&table| table != last && id(table).is_some_and(|id| !used[id]))
     }
 
     /// The table that packets start in of a priority, or of one that would be new.
@@ -107,9 +109,7 @@ impl FilterList {
             let new = self.priority(filter.chain, filter.prio).is_none();
             let taken = |table: u32| {
                 let mut roots = self.walked().map(|list| list.root);
-                roots.any(|root| id(root) == id(table))
-                    || self.tables.numbers().any(|other| id(other) == id(table))
-                    || new && id(root) == id(table)
+                roots.any(|root| root == table) || new && root == table
             };
             if table == 0 {
                 let last = if new { root } else { self.last_table };

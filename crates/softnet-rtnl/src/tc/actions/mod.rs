@@ -283,12 +283,19 @@ fn check_average(spec: &ActionSpec) -> Result<(), Error> {
     }
 }
 
+/// A filter that actions are for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Binds {
+    pub(super) filter: FilterFlags,
+    pub(super) at_ingress: bool,
+}
+
 /// The actions of a filter: those that their index names, as they are, and new ones. `rate` is the
 /// `TCA_RATE` of its request.
 pub(super) fn bind<D: Devices>(
     engine: &Engine<D>,
     parsed: &[Parsed],
-    filter: FilterFlags,
+    Binds { filter, at_ingress }: Binds,
     rate: Option<Attr<'_>>,
 ) -> Result<ActionList, Error> {
     let mut actions: Vec<Action> = Vec::new();
@@ -306,6 +313,12 @@ pub(super) fn bind<D: Devices>(
         let (mut spec, link) = one.spec(engine)?;
         if spec.skip_hw && !filter.skip_hw {
             return Err(mismatch());
+        }
+        let queue = matches!(&spec.kind, ActionKind::Skbedit(edit) if edit.queue.is_some());
+        if queue && at_ingress {
+            let text = "act_skbedit: \"queue_mapping\" option on receive side is hardware only, \
+                        use skip_sw";
+            return Err(Error::new(Errno::EOPNOTSUPP).text(text));
         }
         spec.skip_hw = filter.skip_hw;
         spec.estimator = estimator(rate)?;

@@ -99,7 +99,8 @@ pub(super) fn dump(vlan: &Vlan, parms: &Generic, out: &mut Message<'_>) -> u16 {
         Vlan::Push(tag) | Vlan::Modify(tag) => {
             out.put_u16(ID, tag.id);
             out.put_be16(PROTOCOL, tag.protocol);
-            if let Some(priority) = tag.priority {
+            let new = matches!(vlan, Vlan::Push(_)).then_some(0);
+            if let Some(priority) = tag.priority.or(new) {
                 out.put_u8(PRIORITY, priority);
             }
         }

@@ -19,7 +19,7 @@ mod u32;
 use softnet_engine::{Devices, Engine};
 use softnet_tc::{
     ActionList, FilterError, FilterKey, FilterKind, FilterList, FilterOp, FilterSelector,
-    FilterSpec, Handle, QdiscSpec,
+    FilterSpec, Handle, QdiscSpec, Side,
 };
 
 use super::actions::{self, ShownAt};
@@ -179,7 +179,11 @@ fn put<D: Devices>(
         Ok((op, spec, parsed.effect))
     })?;
     let rate = asked.attrs.get(TCA_RATE);
-    spec.actions = actions::bind(engine, &effect.actions, effect.flags, rate)?;
+    let binds = actions::Binds {
+        filter: effect.flags,
+        at_ingress: spec.parent == Side::Ingress.parent(),
+    };
+    spec.actions = actions::bind(engine, &effect.actions, binds, rate)?;
     let is_fw_class = spec.kind == FilterKind::FwClass;
     let key = home.put(engine, op, spec)?;
     let flags = asked.request.flags;

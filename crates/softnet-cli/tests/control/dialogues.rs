@@ -1,0 +1,37 @@
+//! Random commands, valid and not.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::answers::parse;
+use super::common::{Scratch, has_program, skip, text};
+use super::daemon::Daemon;
+use super::{Differences, version};
+
+#[test]
+fn random_commands_get_linux_7_2_s_answers() {
+    let Some(version) = version().filter(|_| has_program("gzip")) else {
+        return;
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
+    let path = format!("{folder}/dialogues.iproute2-{version}.txt.gz");
+    if !Path::new(&path).exists() {
+        return skip(&format!("needs iproute2 6.1, has {version}"));
+    }
+    let output = Command::new("gzip").arg("-dc").arg(&path).output();
+    let recording = text(&output.expect("gzip").stdout);
+    let linux = parse(&recording);
+    assert!(linux.len() > 600, "{path}");
+    let lines = recording.lines().filter_map(|line| {
+        line.strip_prefix("$ ")
+            .or(line.starts_with("== ").then_some(line))
+    });
+    let scratch = Scratch::new("dialogues");
+    let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
+    let ours = parse(&daemon.answers(lines));
+    daemon.stop();
+    let mut differences = Differences::of(&linux);
+    let wrong = differences.compare(&linux, &ours);
+    assert!(wrong.is_empty(), "{wrong}");
+    differences.all_were_seen();
+}
