@@ -11,8 +11,8 @@ mod pages;
 pub use connections::Connection;
 
 use std::cmp::Reverse;
-use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::collections::HashSet;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::net::IpAddr;
 
 use softnet::mem::{Packet, Pool};

@@ -86,7 +86,7 @@ pub struct Sender {
     /// were sent after it.
     last: u64,
     reordered: bool,
-    /// What was lost or marked before this segment is acknowledged reduces the window no further.
+    /// Losses and marks reduce the window no further before this segment is acknowledged.
     recovery: Option<u64>,
     reduction: Option<Reduction>,
     /// The end of what is in flight was probed since something was acknowledged.
@@ -496,7 +496,9 @@ impl Sender {
         let more = if flight > target {
             let due = u64::from(reduction.delivered) * u64::from(target);
             let due = due.div_ceil(u64::from(reduction.from));
-            u32::try_from(due).unwrap_or(u32::MAX).saturating_sub(reduction.sent)
+            u32::try_from(due)
+                .unwrap_or(u32::MAX)
+                .saturating_sub(reduction.sent)
         } else {
             let owed = reduction.delivered.saturating_sub(reduction.sent);
             (owed.max(delivered) + u32::from(goes_well)).min(target - flight)

@@ -93,7 +93,10 @@ fn cubics_window_is_that_of_the_tables() {
         let (sender, before) = run_from(Algorithm::Cubic, times, 1_000_000_000, rtt, lose);
         let rate = (sender.stats.delivered - before) as f64 / (times.1 - times.0) as f64;
         let ratio = rate * millis as f64 / 1e3 / window;
-        assert!((0.85..1.15).contains(&ratio), "{millis} ms, 1/{lose}: {ratio}");
+        assert!(
+            (0.85..1.15).contains(&ratio),
+            "{millis} ms, 1/{lose}: {ratio}"
+        );
     }
 }
 
@@ -166,8 +169,8 @@ fn what_arrives_is_acknowledged_by_twos() {
     assert_eq!(receiver.acknowledge(), told(&[6], 0));
 }
 
-/// Of the last segments of a transfer nobody tells that they are lost: a probe does, long before
-/// the timer that sends all again.
+/// The last segments of a transfer have none behind them that tell of their loss: a probe does,
+/// long before the timer that sends all again.
 #[test]
 fn a_lost_tail_is_probed() {
     let mut sender = Sender::new(Algorithm::Cubic, 10, false);
