@@ -8,6 +8,9 @@
 //! histograms of `softnet stats` know the power of two). Percentiles are a connection's own; of
 //! several they are the mean, weighted by frames, since the simulation gives no others.
 //!
+//! A tenth policy, `tcp` (`tcp.sh` beside this file), compares the simulated TCP with Linux's: Reno
+//! and Cubic alone, beside each other, and in fair queues.
+//!
 //! Left out: `l4s`, for which the host has no sender, and `priority`, whose link has a rate.
 
 mod figures;
@@ -47,7 +50,7 @@ const AT_ONCE: usize = 3;
 const TICK: Duration = Duration::from_millis(1);
 
 /// Each three that are measured together have slow and fast ones.
-const POLICIES: [&str; 9] = [
+const POLICIES: [&str; 10] = [
     "htb-voip",
     "fair-queue",
     "diffserv",
@@ -57,7 +60,10 @@ const POLICIES: [&str; 9] = [
     "per-flow-rate",
     "policing",
     "wifi-like",
+    TCP,
 ];
+/// The policy that is no example.
+const TCP: &str = "tcp";
 /// The kernel's list of congestion controls.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
@@ -70,8 +76,11 @@ struct Policy {
 
 impl Policy {
     fn read(name: &'static str) -> Result<Policy, BenchError> {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies/");
-        let path = format!("{path}{name}.sh");
+        let folder = match name {
+            TCP => "src/sim_check",
+            _ => "../../examples/policies",
+        };
+        let path = format!("{}/{folder}/{name}.sh", env!("CARGO_MANIFEST_DIR"));
         let senders = Senders::of(&files::read(&path)?);
         Ok(Policy {
             name,

@@ -117,7 +117,15 @@ impl Classes {
     }
 
     /// Packets that left a class and frames that were dropped, now.
+    #[inline]
     fn numbers(&self, place: usize, tree: &Instances) -> (u64, u64) {
+        match &self.all[place].counters[..] {
+            [one] => one.left_and_refused(),
+            _ => self.numbers_of_several(place, tree),
+        }
+    }
+
+    fn numbers_of_several(&self, place: usize, tree: &Instances) -> (u64, u64) {
         let class = &self.all[place];
         if class.counters.is_empty() {
             // A class of `mq` is the queue of that number.

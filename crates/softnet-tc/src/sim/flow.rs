@@ -184,7 +184,10 @@ impl Iterator for Arrivals {
     type Item = (Time, u16);
 
     fn next(&mut self) -> Option<(Time, u16)> {
-        let mut nanos = u64::try_from(self.at / u128::from(self.flow.rate)).ok()?;
+        let mut nanos = match u64::try_from(self.at) {
+            Ok(at) => at / self.flow.rate,
+            Err(_) => u64::try_from(self.at / u128::from(self.flow.rate)).ok()?,
+        };
         if let Pattern::OnOff { on, off } = self.flow.pattern {
             nanos = nanos.saturating_add((nanos / on).saturating_mul(off));
         }

@@ -140,6 +140,9 @@ impl Instances {
     /// The CPU that runs next, and when. Of several at the same time the one that ran longest ago.
     #[inline]
     pub(super) fn next(&self) -> Option<(Time, usize)> {
+        if let [only] = &self.cpus[..] {
+            return only.timer.map(|time| (time, 0));
+        }
         let timers = self.cpus.iter().enumerate();
         let timers = timers.filter_map(|(cpu, of)| Some((of.timer?, of.turn, cpu)));
         timers.min().map(|(time, _, cpu)| (time, cpu))

@@ -11,7 +11,8 @@ mod pages;
 pub use connections::Connection;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::net::IpAddr;
 
 use softnet::mem::{Packet, Pool};
@@ -36,6 +37,15 @@ struct Udp {
     /// Length of the frame that is due.
     len: u16,
     seen: usize,
+}
+
+impl Udp {
+    /// Draws the next arrival; returned is when it comes.
+    fn draw(&mut self) -> Option<Time> {
+        let (time, len) = self.arrivals.next()?;
+        self.len = len;
+        Some(time)
+    }
 }
 
 /// A packet of a flow that left.
@@ -125,7 +135,9 @@ impl World {
             len: 0,
             seen,
         });
-        self.draw(index);
+        if let Some(time) = self.udp[index].draw() {
+            self.arrivals.push(Reverse((time, index)));
+        }
         Ok(())
     }
 
@@ -145,15 +157,6 @@ impl World {
     /// The simulator, for what it has to tell.
     pub fn simulator(&mut self) -> &mut Simulator {
         &mut self.simulator
-    }
-
-    /// Draws the next arrival of a flow.
-    fn draw(&mut self, index: usize) {
-        let udp = &mut self.udp[index];
-        if let Some((time, len)) = udp.arrivals.next() {
-            udp.len = len;
-            self.arrivals.push(Reverse((time, index)));
-        }
     }
 
     fn at(&mut self, time: Time, event: Event) {
@@ -180,9 +183,17 @@ impl World {
         &mut self,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(now) = self.due() else {
-            return Ok(());
-        };
+        match self.due() {
+            Some(now) => self.step_at(now, depart),
+            None => Ok(()),
+        }
+    }
+
+    fn step_at<E>(
+        &mut self,
+        now: Time,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.turn(now);
         // What is due at this moment was asked for before.
         if self.simulator.due() == Some(now) {
@@ -199,12 +210,19 @@ impl World {
             }
             return Ok(());
         }
-        let Some(Reverse((now, index))) = self.arrivals.pop() else {
+        let Some(mut first) = self.arrivals.peek_mut() else {
             return Ok(());
         };
-        let udp = &self.udp[index];
+        let Reverse((now, index)) = *first;
+        let udp = &mut self.udp[index];
         let (packet, seen) = (udp.template.packet(udp.len, &self.pool), udp.seen);
-        self.draw(index);
+        match udp.draw() {
+            Some(time) => {
+                *first = Reverse((time, index));
+                drop(first);
+            }
+            None => _ = PeekMut::pop(first),
+        }
         self.seen[seen].now.sent += 1;
         match packet {
             Some(packet) => self.send(packet, seen, now, depart),
@@ -303,8 +321,8 @@ impl World {
         mut self,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(Report, Vec<FlowReport>), E> {
-        while self.due().is_some() {
-            self.step(depart)?;
+        while let Some(now) = self.due() {
+            self.step_at(now, depart)?;
         }
         self.collect();
         let flows = self.seen.iter_mut().map(Seen::in_all).collect();

@@ -35,6 +35,8 @@ impl Algorithm {
 const INITIAL: f64 = 10.0;
 /// Least window.
 const LEAST: f64 = 2.0;
+/// Part of its window that Cubic keeps.
+const KEPT: f64 = 0.7;
 
 /// News of an acknowledgment.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ pub(super) struct Acked {
     pub rate: f64,
     /// True once a round trip.
     pub is_round: bool,
-    /// Loss recovery is in progress.
+    /// Loss recovery is in progress, or a hole is not filled.
     pub in_recovery: bool,
 }
 
@@ -63,8 +65,23 @@ pub(super) struct Congestion {
     window: f64,
     threshold: f64,
     cubic: Cubic,
+    hystart: HyStart,
     dctcp: Dctcp,
     bbr: Bbr,
+}
+
+/// The end of Cubic's slow start before a queue is full: by acknowledgments that come for half of
+/// a round trip, or by a longer round trip (Ha and Rhee, "Taming the elephants", 2011), with
+/// Linux's figures.
+#[derive(Debug)]
+struct HyStart {
+    /// Least round-trip time ever, and of the round, ns.
+    least: u64,
+    of_round: u64,
+    samples: u32,
+    /// Start of the round, and the last acknowledgment that came close to the one before.
+    start: Time,
+    last: Time,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +139,13 @@ impl Congestion {
             window: INITIAL,
             threshold: f64::INFINITY,
             cubic: Cubic::default(),
+            hystart: HyStart {
+                least: u64::MAX,
+                of_round: u64::MAX,
+                samples: 0,
+                start: Time::ZERO,
+                last: Time::ZERO,
+            },
             dctcp: Dctcp {
                 alpha: 1.0,
                 acked: 0,
@@ -175,7 +199,14 @@ impl Congestion {
                 }
                 self.grow(acked);
             }
-            Algorithm::Reno | Algorithm::Cubic => self.grow(acked),
+            Algorithm::Cubic => {
+                let ends = self.hystart.ends(self.window, acked);
+                if ends && self.window < self.threshold {
+                    self.threshold = self.window;
+                }
+                self.grow(acked);
+            }
+            Algorithm::Reno => self.grow(acked),
         }
     }
 
@@ -197,7 +228,7 @@ impl Congestion {
     }
 
     /// A round trip in which segments were lost, or marked where marks count as losses.
-    pub(super) fn congested(&mut self, _now: Time, flight: u32) {
+    pub(super) fn congested(&mut self, flight: u32) {
         match self.algorithm {
             // BBR keeps its model.
             Algorithm::Bbr => {}
@@ -205,11 +236,11 @@ impl Congestion {
                 let cubic = &mut self.cubic;
                 // Fast convergence (RFC 9438, 4.7).
                 cubic.most = match self.window < cubic.most {
-                    true => self.window * (1.0 + 0.7) / 2.0,
+                    true => self.window * (1.0 + KEPT) / 2.0,
                     false => self.window,
                 };
                 cubic.epoch = None;
-                self.window = (self.window * 0.7).max(LEAST);
+                self.window = (self.window * KEPT).max(LEAST);
                 self.threshold = self.window;
             }
             Algorithm::Reno | Algorithm::Dctcp => {
@@ -217,6 +248,11 @@ impl Congestion {
                 self.window = self.threshold;
             }
         }
+    }
+
+    /// It reduces its window for losses.
+    pub(super) fn is_reduced(&self) -> bool {
+        self.algorithm != Algorithm::Bbr
     }
 
     /// Nothing was sent for a while. BBR knows its path still.
@@ -229,9 +265,13 @@ impl Congestion {
 
     /// The retransmission timer fired.
     pub(super) fn timed_out(&mut self, flight: u32) {
-        self.threshold = (f64::from(flight) / 2.0).max(LEAST);
-        self.cubic.most = self.window;
-        self.cubic.epoch = None;
+        let kept = match self.algorithm {
+            Algorithm::Cubic => self.window * KEPT,
+            _ => f64::from(flight) / 2.0,
+        };
+        self.threshold = kept.max(LEAST);
+        // The next window is where Cubic begins (RFC 9438, 4.8).
+        self.cubic = Cubic::default();
         self.window = 1.0;
     }
 
@@ -293,6 +333,32 @@ impl Congestion {
     }
 }
 
+impl HyStart {
+    /// The window is as long as the way.
+    fn ends(&mut self, window: f64, acked: Acked) -> bool {
+        const CLOSE: u64 = 2_000_000;
+        let since = |time: Time| acked.now.since(time).as_nanos() as u64;
+        if acked.is_round {
+            (self.start, self.last) = (acked.now, acked.now);
+            (self.of_round, self.samples) = (u64::MAX, 0);
+        }
+        self.least = self.least.min(acked.rtt);
+        if window < 16.0 {
+            return false;
+        }
+        if since(self.last) <= CLOSE {
+            self.last = acked.now;
+            if since(self.start) > self.least / 2 {
+                return true;
+            }
+        }
+        self.of_round = self.of_round.min(acked.rtt);
+        self.samples += 1;
+        let longer = (self.least / 8).clamp(4_000_000, 16_000_000);
+        self.samples > 8 && self.of_round > self.least + longer
+    }
+}
+
 impl Cubic {
     /// RFC 9438, section 4.
     fn grow(&mut self, window: &mut f64, segments: f64, acked: Acked) {
@@ -314,7 +380,7 @@ impl Cubic {
         let target = target.clamp(*window, 1.5 * *window);
         // Reno's region (4.3): alpha until the window is what it was, then 1.
         let alpha = match self.estimate < self.most {
-            true => 3.0 * (1.0 - 0.7) / (1.0 + 0.7),
+            true => 3.0 * (1.0 - KEPT) / (1.0 + KEPT),
             false => 1.0,
         };
         self.estimate += alpha * segments / *window;
@@ -354,7 +420,7 @@ mod tests {
         let mut reno = Congestion::new(Algorithm::Reno);
         reno.acked(acked(Time(1), 10, 10, true));
         assert_eq!(reno.window(), 20);
-        reno.congested(Time(1), 20);
+        reno.congested(20);
         assert_eq!(reno.window(), 10);
         for _ in 0..10 {
             reno.acked(acked(Time(1), 1, 10, false));
@@ -370,7 +436,7 @@ mod tests {
     fn cubic_is_back_at_its_window_after_k() {
         let mut cubic = Congestion::new(Algorithm::Cubic);
         (cubic.window, cubic.threshold) = (1000.0, 1000.0);
-        cubic.congested(Time::ZERO, 1000);
+        cubic.congested(1000);
         assert!((cubic.window - 700.0).abs() < 1e-9);
         let k = (300.0_f64 / 0.4).cbrt();
         let (mut at, mut at_k) = (0.0, 0.0);

@@ -1,7 +1,7 @@
-//! A TCP sender and its receiver in virtual time: SACK (RFC 6675), loss detection by time (RACK,
-//! RFC 8985), delayed acknowledgments (RFC 5681), a retransmission timer (RFC 6298), ECN (RFC
-//! 3168) with exact counts of marks where the algorithm wants them. The way back loses nothing and
-//! keeps order.
+//! A TCP sender and its receiver in virtual time: SACK (RFC 6675), loss detection by time and
+//! probes of the tail (RACK-TLP, RFC 8985), reductions in proportion (PRR, RFC 6937), delayed
+//! acknowledgments (RFC 5681), a retransmission timer (RFC 6298), ECN (RFC 3168) with exact counts
+//! of marks where the algorithm wants them.
 //!
 //! Segments are numbered and of one size. Whoever drives a sender asks what it sends
 //! ([`Sender::send`]) and tells it what was acknowledged.
@@ -10,7 +10,7 @@ mod congestion;
 
 pub use congestion::Algorithm;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use softnet::time::Time;
 
@@ -25,6 +25,10 @@ const DELAYED: u64 = 40_000_000;
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
 const RTO_MAX: u64 = 120_000_000_000;
+/// Segments that arrived beyond a hole until what was sent before them is lost.
+const DUPLICATES: usize = 3;
+/// Segments that a receiver acknowledges one by one as a connection begins, as in Linux.
+const QUICK: u32 = 16;
 /// Receive window that Linux grows to, bytes: what a sender may have in flight whatever its own
 /// window.
 pub const RECEIVE_WINDOW: u64 = 6 << 20;
@@ -47,6 +51,17 @@ struct Segment {
     delivered: (u64, Time),
 }
 
+/// A reduction on its way (PRR, RFC 6937): segments are sent in proportion to those delivered.
+#[derive(Clone, Copy, Debug)]
+struct Reduction {
+    /// Segments in flight as it began.
+    from: u32,
+    delivered: u32,
+    sent: u32,
+    /// Segments that may be in flight now.
+    window: u32,
+}
+
 /// A sender.
 #[derive(Debug)]
 pub struct Sender {
@@ -63,18 +78,30 @@ pub struct Sender {
     flight: u32,
     /// Segments to send again.
     lost: VecDeque<u64>,
-    /// Recovery lasts until this segment is acknowledged.
+    /// Transmissions in their order; those that are in flight no longer, too, if one before is.
+    order: VecDeque<(Time, u64)>,
+    /// Segments that arrived beyond a hole.
+    beyond: usize,
+    /// Number beyond the last one that arrived, and whether one arrived later than others that
+    /// were sent after it.
+    last: u64,
+    reordered: bool,
+    /// Losses and marks reduce the window no further before this segment is acknowledged.
     recovery: Option<u64>,
-    /// A reduction for marks holds until this one is.
-    marked_until: u64,
+    reduction: Option<Reduction>,
+    /// The end of what is in flight was probed since something was acknowledged.
+    probed: bool,
+    /// When something was acknowledged or sent for the first time.
+    progress: Time,
     /// A round ends when this one is.
     round_until: u64,
     srtt: u64,
     rttvar: u64,
     min_rtt: u64,
     backoff: u32,
-    /// Newest transmission that is known to have arrived.
-    newest: Time,
+    /// Newest transmission that is known to have arrived, its segment and its round-trip time.
+    newest: (Time, u64),
+    newest_rtt: u64,
     delivered: (u64, Time),
     /// Time of the next paced segment.
     paced: Time,
@@ -111,14 +138,21 @@ impl Sender {
             receive_window: RECEIVE_WINDOW,
             flight: 0,
             lost: VecDeque::new(),
+            order: VecDeque::new(),
+            beyond: 0,
+            last: 0,
+            reordered: false,
             recovery: None,
-            marked_until: 0,
+            reduction: None,
+            probed: false,
+            progress: Time::ZERO,
             round_until: 0,
             srtt: 0,
             rttvar: 0,
             min_rtt: u64::MAX,
             backoff: 0,
-            newest: Time::ZERO,
+            newest: (Time::ZERO, 0),
+            newest_rtt: 0,
             delivered: (0, Time::ZERO),
             paced: Time::ZERO,
             stats: SenderStats::default(),
@@ -157,9 +191,15 @@ impl Sender {
         self.all = self.all.min(self.next());
     }
 
+    /// Segments that may be in flight.
+    fn window(&self) -> u32 {
+        let reduced = self.reduction.map(|reduction| reduction.window);
+        reduced.unwrap_or_else(|| self.congestion.window())
+    }
+
     /// The number of a segment to send now; none if window or pacing forbid it.
     pub fn send(&mut self, now: Time) -> Option<u64> {
-        if self.flight >= self.congestion.window() || now < self.paced {
+        if self.flight >= self.window() || now < self.paced {
             return None;
         }
         while let Some(&number) = self.lost.front() {
@@ -201,11 +241,20 @@ impl Sender {
 
     fn sent(&mut self, number: u64, now: Time) -> u64 {
         self.flight += 1;
-        self.stats.sent += 1;
+        self.transmitted(number, now);
+        if let Some(reduction) = &mut self.reduction {
+            reduction.sent += 1;
+        }
         if let Some(gap) = self.congestion.pacing() {
             self.paced = now.plus_nanos(gap);
         }
         number
+    }
+
+    fn transmitted(&mut self, number: u64, now: Time) {
+        self.stats.sent += 1;
+        self.progress = now;
+        self.order.push_back((now, number));
     }
 
     fn segment(&mut self, number: u64) -> Option<&mut Segment> {
@@ -216,14 +265,37 @@ impl Sender {
     /// Time at which it wants to send though nothing is acknowledged.
     pub fn paced_at(&self) -> Option<Time> {
         let more = !self.lost.is_empty() || self.next() < self.all;
-        (more && self.flight < self.congestion.window()).then_some(self.paced)
+        (more && self.flight < self.window()).then_some(self.paced)
     }
 
-    /// Time at which its retransmission timer fires.
+    /// Time at which a timer of its fires: for what seems to be lost, to probe the end of what is
+    /// in flight, or to send all of it again.
     pub fn timeout_at(&self) -> Option<Time> {
-        let oldest = self.segments.iter().filter(|s| s.state == State::InFlight);
-        let oldest = oldest.map(|segment| segment.sent).min()?;
-        Some(oldest.plus_nanos(self.rto()))
+        let &(oldest, number) = self.oldest()?;
+        if (oldest, number) < self.newest {
+            return Some(oldest.plus_nanos(self.newest_rtt + self.tolerance()));
+        }
+        let rto = oldest.plus_nanos(self.rto());
+        Some(self.probe_at().map_or(rto, |at| at.min(rto)))
+    }
+
+    /// Time at which the end of what is in flight is probed (RFC 8985, 7.2).
+    fn probe_at(&self) -> Option<Time> {
+        let is_quiet = self.beyond == 0 && self.recovery.is_none() && !self.probed;
+        // A lone segment may wait for a second one.
+        let wait = if self.flight == 1 { RTO_MIN } else { 2_000_000 };
+        (is_quiet && self.srtt > 0).then(|| self.progress.plus_nanos(2 * self.srtt + wait))
+    }
+
+    /// The oldest transmission in flight.
+    fn oldest(&self) -> Option<&(Time, u64)> {
+        self.order.iter().find(|of| self.is_in_flight(of))
+    }
+
+    fn is_in_flight(&self, &(sent, number): &(Time, u64)) -> bool {
+        let place = number.checked_sub(self.first);
+        let segment = place.and_then(|place| self.segments.get(place as usize));
+        segment.is_some_and(|of| of.state == State::InFlight && of.sent == sent)
     }
 
     fn rto(&self) -> u64 {
@@ -234,12 +306,37 @@ impl Sender {
         rto.saturating_mul(1 << self.backoff.min(16)).min(RTO_MAX)
     }
 
-    /// The retransmission timer fired.
-    pub fn timed_out(&mut self) {
+    /// The timer of [`timeout_at`](Sender::timeout_at) fired. Returned is a segment to send at
+    /// once, to probe the end of what is in flight.
+    pub fn timed_out(&mut self, now: Time) -> Option<u64> {
+        let &oldest = self.oldest()?;
+        if oldest < self.newest {
+            let flight = self.flight;
+            self.detect(now, flight);
+            // As if one had been delivered: one is sent.
+            self.reduce(1, false);
+            return None;
+        }
+        if self.probe_at().is_some_and(|at| at <= now) {
+            self.probed = true;
+            let number = self.next().checked_sub(1)?;
+            let segment = self.segment(number)?;
+            (segment.sent, segment.again) = (now, true);
+            self.stats.again += 1;
+            self.transmitted(number, now);
+            return Some(number);
+        }
+        self.expired();
+        None
+    }
+
+    /// Nothing was acknowledged for so long that all is sent again.
+    fn expired(&mut self) {
         self.stats.timeouts += 1;
         self.backoff += 1;
         self.congestion.timed_out(self.flight);
-        self.recovery = None;
+        (self.recovery, self.reduction) = (Some(self.next()), None);
+        self.order.clear();
         self.lost.clear();
         for (place, segment) in self.segments.iter_mut().enumerate() {
             if segment.state != State::Delivered {
@@ -253,7 +350,7 @@ impl Sender {
 
     /// These segments arrived; of them so many had a mark.
     pub fn acknowledged(&mut self, now: Time, numbers: &[u64], marked: u32) {
-        let flight = self.flight;
+        let (flight, first) = (self.flight, self.first);
         let (mut segments, mut rtt, mut rate) = (0, None, f64::INFINITY);
         for &number in numbers {
             let Some(segment) = self.segment(number) else {
@@ -268,9 +365,15 @@ impl Sender {
             self.flight -= u32::from(was.state == State::InFlight);
             self.delivered = (self.delivered.0 + 1, now);
             self.stats.delivered += 1;
-            self.newest = self.newest.max(was.sent);
+            let waited = now.since(was.sent).as_nanos() as u64;
+            if (was.sent, number) >= self.newest && (!was.again || waited >= self.min_rtt) {
+                (self.newest, self.newest_rtt) = ((was.sent, number), waited);
+            }
+            self.reordered |= !was.again && number + 1 < self.last;
+            self.last = self.last.max(number + 1);
+            self.beyond += 1;
             if !was.again {
-                rtt = Some(now.since(was.sent).as_nanos() as u64);
+                rtt = Some(waited);
             }
             let time = now.since(was.delivered.1).as_secs_f64();
             if time > 0.0 {
@@ -280,7 +383,7 @@ impl Sender {
         if segments == 0 {
             return;
         }
-        self.backoff = 0;
+        (self.backoff, self.probed, self.progress) = (0, false, now);
         self.stats.marked += u64::from(marked);
         if let Some(rtt) = rtt {
             self.measured(rtt);
@@ -292,19 +395,21 @@ impl Sender {
         {
             self.segments.pop_front();
             self.first += 1;
+            self.beyond -= 1;
         }
         if self.recovery.is_some_and(|until| self.first >= until) {
-            self.recovery = None;
+            (self.recovery, self.reduction) = (None, None);
         }
-        self.detect(now, flight);
+        let is_advanced = self.first > first;
+        let lost = self.detect(now, flight);
         let is_round = self.first >= self.round_until;
         if is_round {
             self.round_until = self.next();
         }
-        if marked > 0 && self.classic_ecn && self.first >= self.marked_until {
-            self.marked_until = self.next();
-            self.congestion.congested(now, flight);
+        if marked > 0 && self.classic_ecn {
+            self.congested(flight);
         }
+        self.reduce(segments, is_advanced && lost == 0);
         self.congestion.acked(Acked {
             now,
             segments,
@@ -313,7 +418,7 @@ impl Sender {
             flight: self.flight,
             rate,
             is_round,
-            in_recovery: self.recovery.is_some(),
+            in_recovery: self.reduction.is_some() || !is_advanced,
         });
     }
 
@@ -329,37 +434,107 @@ impl Sender {
         }
     }
 
-    /// Segments sent a quarter of the least round-trip time before one that arrived are lost
-    /// (RFC 8985, 6.2).
-    fn detect(&mut self, now: Time, flight: u32) {
-        let window = self.min_rtt.min(1 << 40) / 4;
+    /// Nanoseconds by which a segment may come later than one that was sent after it (RFC 8985,
+    /// 6.2): none once some came beyond a hole, unless the way is known to change their order.
+    fn tolerance(&self) -> u64 {
+        let is_certain = self.beyond >= DUPLICATES || self.recovery.is_some();
+        match is_certain && !self.reordered {
+            true => 0,
+            false => self.min_rtt.min(self.srtt) / 4,
+        }
+    }
+
+    /// Notes which segments are lost, and returns how many: those that were sent before one that
+    /// arrived, and should have.
+    fn detect(&mut self, now: Time, flight: u32) -> u32 {
+        let patience = self.newest_rtt + self.tolerance();
         let mut lost = 0;
-        for (place, segment) in self.segments.iter_mut().enumerate() {
-            let late = segment.sent.plus_nanos(window) < self.newest;
-            if segment.state == State::InFlight && late {
-                segment.state = State::Lost;
-                self.lost.push_back(self.first + place as u64);
+        while let Some(&of) = self.order.front() {
+            if self.is_in_flight(&of) {
+                let (sent, number) = of;
+                if of >= self.newest || sent.plus_nanos(patience) > now {
+                    break;
+                }
+                if let Some(segment) = self.segment(number) {
+                    segment.state = State::Lost;
+                }
+                self.lost.push_back(number);
                 lost += 1;
             }
+            self.order.pop_front();
         }
         self.flight -= lost;
-        if lost > 0 && self.recovery.is_none() {
-            self.recovery = Some(self.next());
-            self.congestion.congested(now, flight);
+        if lost > 0 {
+            self.congested(flight);
         }
+        lost
+    }
+
+    /// Segments of a round trip were lost or marked: the window is reduced, once.
+    fn congested(&mut self, flight: u32) {
+        if self.recovery.is_some() {
+            return;
+        }
+        self.recovery = Some(self.next());
+        self.congestion.congested(flight);
+        self.reduction = self.congestion.is_reduced().then_some(Reduction {
+            from: flight.max(1),
+            delivered: 0,
+            sent: 0,
+            window: 0,
+        });
+    }
+
+    /// So many segments were delivered while a reduction may be on its way. It `goes_well` if what
+    /// was in order among them ended a hole, and no others were found lost.
+    fn reduce(&mut self, delivered: u32, goes_well: bool) {
+        let (flight, target) = (self.flight, self.congestion.window());
+        let Some(reduction) = &mut self.reduction else {
+            return;
+        };
+        reduction.delivered += delivered;
+        let more = if flight > target {
+            let due = u64::from(reduction.delivered) * u64::from(target);
+            let due = due.div_ceil(u64::from(reduction.from));
+            u32::try_from(due)
+                .unwrap_or(u32::MAX)
+                .saturating_sub(reduction.sent)
+        } else {
+            let owed = reduction.delivered.saturating_sub(reduction.sent);
+            (owed.max(delivered) + u32::from(goes_well)).min(target - flight)
+        };
+        // The first one lost is sent at once.
+        reduction.window = flight + more.max(u32::from(reduction.sent == 0));
     }
 }
 
 /// A receiver: which segments an acknowledgment tells of, and when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Receiver {
     /// Next segment in order.
     next: u64,
+    /// Arrived beyond it.
+    beyond: BTreeSet<u64>,
+    /// Segments to acknowledge one by one.
+    quick: u32,
     /// Arrived, not acknowledged.
     waiting: Vec<u64>,
     marked: u32,
     /// Time until which the oldest of them may wait.
     due: Option<Time>,
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        Receiver {
+            next: 0,
+            beyond: BTreeSet::new(),
+            quick: QUICK,
+            waiting: Vec::new(),
+            marked: 0,
+            due: None,
+        }
+    }
 }
 
 /// An acknowledgment: the segments that it tells of, and how many of them had a mark.
@@ -369,15 +544,20 @@ impl Receiver {
     /// A segment arrives. Returned is the acknowledgment that it causes at once: for every second
     /// segment, what is out of order, and a change of marks.
     pub fn arrived(&mut self, now: Time, number: u64, is_marked: bool) -> Option<Acknowledgment> {
-        let in_order = number == self.next;
-        if in_order {
+        let in_order = number == self.next && self.beyond.is_empty();
+        if number == self.next {
             self.next += 1;
-        } else {
-            self.next = self.next.max(number + 1);
+            while self.beyond.remove(&self.next) {
+                self.next += 1;
+            }
+        } else if number > self.next {
+            self.beyond.insert(number);
         }
         self.waiting.push(number);
         self.marked += u32::from(is_marked);
-        if self.waiting.len() >= 2 || !in_order || is_marked {
+        let is_quick = self.quick > 0;
+        self.quick = self.quick.saturating_sub(1);
+        if self.waiting.len() >= 2 || !in_order || is_marked || is_quick {
             return self.acknowledge();
         }
         self.due = Some(now.plus_nanos(DELAYED));

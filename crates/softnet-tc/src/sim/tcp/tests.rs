@@ -2,6 +2,18 @@ use super::*;
 
 /// A pipe of a rate and a round-trip time that loses every nth segment.
 fn run(algorithm: Algorithm, seconds: u64, rate: u64, rtt: u64, lose: u64) -> Sender {
+    run_from(algorithm, (seconds, seconds), rate, rtt, lose).0
+}
+
+/// The same; the second is what was delivered up to the first of two times, in seconds.
+fn run_from(
+    algorithm: Algorithm,
+    (middle, seconds): (u64, u64),
+    rate: u64,
+    rtt: u64,
+    lose: u64,
+) -> (Sender, u64) {
+    let mut before = 0;
     let mut sender = Sender::new(algorithm, u64::MAX, false);
     let mut receiver = Receiver::default();
     let mut arrivals: VecDeque<(Time, u64)> = VecDeque::new();
@@ -9,6 +21,9 @@ fn run(algorithm: Algorithm, seconds: u64, rate: u64, rtt: u64, lose: u64) -> Se
     let (mut now, mut free, mut count) = (Time::ZERO, Time::ZERO, 0_u64);
     let end = Time(seconds * 1_000_000_000);
     while now < end {
+        if now < Time(middle * 1_000_000_000) {
+            before = sender.stats.delivered;
+        }
         while let Some(number) = sender.send(now) {
             free = free.max(now).plus_nanos(1_000_000_000 / rate);
             count += 1;
@@ -38,10 +53,11 @@ fn run(algorithm: Algorithm, seconds: u64, rate: u64, rtt: u64, lose: u64) -> Se
             let (_, (numbers, marked)) = acks.pop_front().expect("there");
             sender.acknowledged(now, &numbers, marked);
         } else if sender.timeout_at().is_some_and(|at| at <= now) {
-            sender.timed_out();
+            let probe = sender.timed_out(now);
+            arrivals.extend(probe.map(|number| (now.plus_nanos(rtt), number)));
         }
     }
-    sender
+    (sender, before)
 }
 
 /// Mathis and others 1997: a window of sqrt(3/(2bp)) segments a round trip, b segments an
@@ -57,15 +73,31 @@ fn renos_rate_is_the_square_root_of_its_loss() {
     }
 }
 
-/// RFC 9438, section 5.1: with rare losses on a long way Cubic is ahead of Reno.
+/// RFC 9438, section 5.1 and 5.2: Cubic's average window by the share of segments lost, with C =
+/// 0.4, in Reno's region and beyond it; within 15 %.
 #[test]
-fn cubic_is_ahead_on_long_ways() {
-    let rate = |algorithm| {
-        let sender = run(algorithm, 300, 1_000_000_000, 100_000_000, 10_000);
-        sender.stats.delivered as f64 / 300.0
-    };
-    let (cubic, reno) = (rate(Algorithm::Cubic), rate(Algorithm::Reno));
-    assert!(cubic > 1.5 * reno, "{cubic} {reno}");
+fn cubics_window_is_that_of_the_tables() {
+    let rows = [
+        // Round trip, ms; one loss in so many segments; average window; seconds.
+        (100, 100, 12.0, 400),
+        (100, 1_000, 38.0, 400),
+        (100, 10_000, 187.0, 450),
+        (100, 100_000, 1054.0, 100),
+        (10, 1_000, 38.0, 100),
+        (10, 10_000, 120.0, 40),
+        (10, 100_000, 379.0, 40),
+    ];
+    for (millis, lose, window, seconds) in rows {
+        let rtt = millis * 1_000_000;
+        let times = (seconds / 3, seconds);
+        let (sender, before) = run_from(Algorithm::Cubic, times, 1_000_000_000, rtt, lose);
+        let rate = (sender.stats.delivered - before) as f64 / (times.1 - times.0) as f64;
+        let ratio = rate * millis as f64 / 1e3 / window;
+        assert!(
+            (0.85..1.15).contains(&ratio),
+            "{millis} ms, 1/{lose}: {ratio}"
+        );
+    }
 }
 
 #[test]
@@ -106,7 +138,7 @@ fn a_silent_way_is_tried_ever_more_rarely() {
         while sender.send(now).is_some() {}
         now = sender.timeout_at().expect("in flight");
         times.push(now);
-        sender.timed_out();
+        assert_eq!(sender.timed_out(now), None);
     }
     let gaps: Vec<_> = times
         .windows(2)
@@ -119,19 +151,71 @@ fn a_silent_way_is_tried_ever_more_rarely() {
 #[test]
 fn what_arrives_is_acknowledged_by_twos() {
     let mut receiver = Receiver::default();
-    assert_eq!(receiver.arrived(Time(1), 0, false), None);
-    assert_eq!(receiver.due(), Some(Time(1 + DELAYED)));
-    assert_eq!(receiver.arrived(Time(2), 1, false), Some((vec![0, 1], 0)));
-    assert_eq!(
-        receiver.arrived(Time(3), 3, false),
-        Some((vec![3], 0)),
-        "out of order"
-    );
-    assert_eq!(
-        receiver.arrived(Time(4), 4, true),
-        Some((vec![4], 1)),
-        "a mark"
-    );
-    assert_eq!(receiver.arrived(Time(5), 5, false), None);
-    assert_eq!(receiver.acknowledge(), Some((vec![5], 0)));
+    let first = u64::from(QUICK);
+    for number in 0..first {
+        let told = receiver.arrived(Time(1), number, false);
+        assert_eq!(told, Some((vec![number], 0)), "one by one");
+    }
+    let mut arrived = |time, number, is_marked| receiver.arrived(Time(time), number, is_marked);
+    let told = |all: &[u64], marked| Some((all.iter().map(|n| first + n).collect(), marked));
+    assert_eq!(arrived(1, first, false), None);
+    assert_eq!(arrived(2, first + 1, false), told(&[0, 1], 0));
+    assert_eq!(arrived(3, first + 3, false), told(&[3], 0), "out of order");
+    assert_eq!(arrived(4, first + 4, false), told(&[4], 0), "behind a hole");
+    assert_eq!(arrived(4, first + 2, false), told(&[2], 0), "the hole");
+    assert_eq!(arrived(4, first + 5, true), told(&[5], 1), "a mark");
+    assert_eq!(arrived(5, first + 6, false), None);
+    assert_eq!(receiver.due(), Some(Time(5 + DELAYED)));
+    assert_eq!(receiver.acknowledge(), told(&[6], 0));
+}
+
+/// The last segments of a transfer have none behind them that tell of their loss: a probe does,
+/// long before the timer that sends all again.
+#[test]
+fn a_lost_tail_is_probed() {
+    let mut sender = Sender::new(Algorithm::Cubic, 10, false);
+    while sender.send(Time::ZERO).is_some() {}
+    let rtt = 20_000_000;
+    let mut now = Time(rtt);
+    sender.acknowledged(now, &[0, 1, 2, 3, 4, 5], 0);
+    now = sender.timeout_at().expect("four in flight");
+    assert_eq!(now, Time(3 * rtt + 2_000_000));
+    assert_eq!(sender.timed_out(now), Some(9), "the last one again");
+    now = now.plus_nanos(rtt);
+    sender.acknowledged(now, &[9], 0);
+    assert_eq!(sender.send(now), Some(6), "all that was sent long before");
+    assert_eq!(sender.stats.timeouts, 0);
+}
+
+/// While a window is reduced, no more is sent than was delivered.
+#[test]
+fn losses_cause_no_burst() {
+    let mut sender = Sender::new(Algorithm::Reno, u64::MAX, false);
+    while sender.send(Time::ZERO).is_some() {}
+    let mut now = Time(20_000_000);
+    sender.acknowledged(now, &(0..10).collect::<Vec<_>>(), 0);
+    while sender.send(now).is_some() {}
+    // Twenty in flight; twelve of them are lost.
+    now = now.plus_nanos(20_000_000);
+    let mut sent = 0;
+    for number in 22..30 {
+        now = now.plus_nanos(1000);
+        sender.acknowledged(now, &[number], 0);
+        sent += std::iter::from_fn(|| sender.send(now)).count();
+        assert!(sent <= number as usize - 20, "{sent} after {number}");
+    }
+    assert!(sent >= 6, "{sent}");
+}
+
+/// Slow start of Cubic ends as the round trip becomes longer, before anything is lost; Reno goes
+/// on until something is.
+#[test]
+fn cubic_ends_its_slow_start_before_losses() {
+    let most = |algorithm| {
+        let sender = run(algorithm, 2, 1000, 50_000_000, 0);
+        assert_eq!(sender.stats.again, 0);
+        sender.stats.rtts.summary().max
+    };
+    let (cubic, reno) = (most(Algorithm::Cubic), most(Algorithm::Reno));
+    assert!(cubic < 200_000_000 && reno > 400_000_000, "{cubic} {reno}");
 }

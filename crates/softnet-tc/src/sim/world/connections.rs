@@ -188,9 +188,15 @@ impl World {
             }
             Event::Timeout(index) => {
                 let tcp = &mut self.tcp[index];
+                // Another one was set for an earlier time.
+                if tcp.timer != Some(now) {
+                    return Ok(());
+                }
                 tcp.timer = None;
-                if tcp.sender.timeout_at().is_some_and(|at| at <= now) {
-                    tcp.sender.timed_out();
+                let is_due = tcp.sender.timeout_at().is_some_and(|at| at <= now);
+                let probe = is_due.then(|| tcp.sender.timed_out(now)).flatten();
+                if let Some(number) = probe {
+                    self.send_segment(index, number, now, depart)?;
                 }
                 self.transmit(index, now, depart)
             }
@@ -209,14 +215,7 @@ impl World {
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
         while let Some(number) = self.tcp[index].sender.send(now) {
-            let tcp = &self.tcp[index];
-            let packet = tcp.template.segment(number as u32, &self.pool);
-            let seen = tcp.seen;
-            self.seen[seen].now.sent += 1;
-            match packet {
-                Some(packet) => self.send(packet, seen, now, depart)?,
-                None => self.no_buffer += 1,
-            }
+            self.send_segment(index, number, now, depart)?;
         }
         let tcp = &mut self.tcp[index];
         let pace = tcp.sender.paced_at().filter(|&at| at > now);
@@ -225,12 +224,31 @@ impl World {
             self.at(at, Event::Paced(index));
         }
         let tcp = &mut self.tcp[index];
-        if tcp.timer.is_none()
-            && let Some(at) = tcp.sender.timeout_at()
+        if let Some(at) = tcp.sender.timeout_at().map(|at| at.max(now))
+            && tcp.timer.is_none_or(|timer| at < timer)
         {
             tcp.timer = Some(at);
-            self.at(at.max(now), Event::Timeout(index));
+            self.at(at, Event::Timeout(index));
         }
         Ok(())
+    }
+
+    fn send_segment<E>(
+        &mut self,
+        index: usize,
+        number: u64,
+        now: Time,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let tcp = &self.tcp[index];
+        let (packet, seen) = (tcp.template.segment(number as u32, &self.pool), tcp.seen);
+        self.seen[seen].now.sent += 1;
+        match packet {
+            Some(packet) => self.send(packet, seen, now, depart),
+            None => {
+                self.no_buffer += 1;
+                Ok(())
+            }
+        }
     }
 }
