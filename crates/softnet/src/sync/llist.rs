@@ -128,7 +128,7 @@ fn last_link<N>(before: Option<NonNull<N>>) -> Option<NonNull<N>> {
     NonNull::new(before.map_addr(|a| a | END))
 }
 
-/// What a link of a chain in a list leads to.
+/// A link of a chain in a list.
 pub(super) enum Link<N> {
     /// The next node of the chain.
     Next(NonNull<N>),
