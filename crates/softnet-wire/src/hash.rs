@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::parse::read;
 use crate::{Headers, L4, Network, array, dissect};
 
 static KEY: LazyLock<[u64; 4]> = LazyLock::new(|| {
@@ -65,6 +66,16 @@ fn finish(key: &[u64; 4], hash: u64, more: u64) -> u32 {
 pub fn keyed_hash(number: u64) -> u32 {
     let key = key();
     finish(key, number ^ key[0], number.rotate_left(32) ^ key[1])
+}
+
+/// The [hash](Headers::flow_hash) of a frame of `len` bytes, of which `data` is the first segment;
+/// 0 where [`parse`](crate::parse) fails. The headers are not put into memory for it.
+#[inline]
+pub fn flow_hash(data: &[u8], len: usize) -> u32 {
+    match read(data, len) {
+        Ok((headers, true)) => headers.flow_hash(data),
+        _ => 0,
+    }
 }
 
 impl Headers {

@@ -60,7 +60,7 @@ mod vnet;
 pub use address::EthernetAddress;
 pub use checksum::{PartialSum, checksum, fold, pseudo_header, sum_bytes};
 pub use ecn::{clear_dscp, network_offset, set_ce, traffic_class};
-pub use hash::{FIXED_KEY, keyed_hash, use_fixed_key};
+pub use hash::{FIXED_KEY, flow_hash, keyed_hash, use_fixed_key};
 pub use membership::{
     GroupQuery, GroupRecord, GroupRecords, Membership, Multicast, RecordKind, is_unsnooped,
     multicast,

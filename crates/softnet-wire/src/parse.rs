@@ -235,7 +235,7 @@ pub fn dissect(data: &[u8], len: usize) -> Result<Headers, WireError> {
 
 /// The headers as far as they are readable, and whether all are good.
 #[inline(always)]
-fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
+pub(crate) fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
     debug_assert!(data.len() <= len, "a segment is part of its frame");
     let (destination, source) = ethernet(data)?;
     let (ethertype, vlan_tags, at) = link(data)?;

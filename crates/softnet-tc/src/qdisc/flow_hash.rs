@@ -2,6 +2,7 @@
 
 use softnet::mem::Packet;
 use softnet::qdisc::Cx;
+use softnet::wire;
 
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
@@ -41,8 +42,7 @@ pub(crate) fn flow_hash(packet: &mut Packet) -> u32 {
 
 #[inline(never)]
 fn compute(packet: &mut Packet) -> u32 {
-    let headers = packet.parse();
-    let hash = headers.map_or(0, |headers| headers.flow_hash(packet.data()));
+    let hash = wire::flow_hash(packet.data(), packet.len());
     packet.set_flow_hash(hash);
     hash
 }

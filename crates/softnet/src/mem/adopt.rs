@@ -1,6 +1,6 @@
 //! Adoption lists of packets: [`BatchList`] with owned values at its ends.
 
-use super::{Header, Packet, PacketList};
+use super::{Header, PacketList};
 use crate::sync::{BatchList, NodeList};
 
 /// Many threads push lists of packets, one takes them all, in order of the pushes. Nobody waits.
@@ -38,14 +38,14 @@ impl PacketAdoption {
         weight: usize,
         limit: usize,
     ) -> Result<usize, PacketList> {
-        let Some(chain) = packets.newest_first() else {
+        let Some(chain) = packets.take_nodes() else {
             return Ok(self.len());
         };
-        // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
-        let pushed = unsafe { self.list.push(chain.head, chain.tail, weight, limit) };
+        // SAFETY: the chain is ours.
+        let pushed = unsafe { self.list.push(&chain, weight, limit) };
         pushed.ok_or_else(|| {
             // SAFETY: not pushed, so still ours.
-            unsafe { packets.give_back(chain) };
+            unsafe { packets.put_front(chain) };
             packets
         })
     }
@@ -63,9 +63,9 @@ impl PacketAdoption {
     /// Takes everything, oldest first, as the next batch; see [`BatchList::take_batch`].
     pub fn take(&self) -> PacketList {
         let mut packets = PacketList::new();
-        // SAFETY: `take_batch` gives every node to us.
+        // SAFETY: `take_batch` gives every chain to us.
         self.list
-            .take_batch(|node| packets.push_front(unsafe { Packet::from_raw(node) }));
+            .take_batch(|chain| unsafe { packets.put_front(chain) });
         packets
     }
 

@@ -192,16 +192,6 @@ impl PacketList {
         std::mem::take(self)
     }
 
-    /// Reverses the order.
-    #[inline(never)]
-    pub(super) fn reverse(&mut self) {
-        let mut reversed = PacketList::new();
-        while let Some(packet) = self.pop_front() {
-            reversed.push_front(packet);
-        }
-        *self = reversed;
-    }
-
     /// Gives up ownership of the packets.
     #[inline]
     pub(super) fn take_chain(&mut self) -> Option<Chain> {
@@ -268,7 +258,7 @@ impl Drop for Place<'_> {
 /// Packets linked by `next` that are in no list. Whoever has the chain owns them.
 pub(super) type Chain = sync::Chain<Header>;
 
-// SAFETY: both functions use `Header::next`, which only the list that holds the packet touches.
+// SAFETY: the links are `Header::next`, which only the list that holds the packet touches.
 unsafe impl Linked for Header {
     unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
         // SAFETY: valid and owned by the caller's promise.
@@ -277,6 +267,11 @@ unsafe impl Linked for Header {
     unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
         // SAFETY: valid and owned by the caller's promise.
         unsafe { (*node.as_ptr()).next = next }
+    }
+    #[inline(always)]
+    unsafe fn bytes(node: NonNull<Self>) -> u64 {
+        // SAFETY: valid and owned by the caller's promise.
+        u64::from(unsafe { (*node.as_ptr()).total_len })
     }
 }
 
@@ -287,28 +282,20 @@ unsafe impl NodeList for PacketList {
     const IS_OF_PACKETS: bool = true;
 
     #[inline]
-    fn newest_first(&mut self) -> Option<Chain> {
-        if self.len > 1 {
-            self.reverse();
-        }
+    fn take_nodes(&mut self) -> Option<Chain> {
         self.take_chain()
     }
 
     #[inline]
-    unsafe fn give_back(&mut self, chain: Chain) {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            Header::set_next(chain.tail, None);
-            self.append_chain(chain);
+    unsafe fn put_front(&mut self, chain: Chain) {
+        // SAFETY: the list owns the chain, just taken over.
+        unsafe { (*chain.tail.as_ptr()).next = self.head };
+        if self.head.is_none() {
+            self.tail = Some(chain.tail);
         }
-        if chain.len > 1 {
-            self.reverse();
-        }
-    }
-
-    unsafe fn put_front(&mut self, node: NonNull<Header>) {
-        // SAFETY: by the caller's promise.
-        self.push_front(unsafe { Packet::from_raw(node) });
+        self.head = Some(chain.head);
+        self.len += chain.len;
+        self.bytes += chain.bytes;
     }
 }
 

@@ -10,7 +10,7 @@ use super::slow::{self, OwedWake, SlowPath};
 use super::stats::Event;
 use super::thread_cache::ThreadCache;
 use super::{Inner, Pool, thread};
-use crate::sync::{Sleeping, prefetch_for_write};
+use crate::sync::{Chain, Sleeping, prefetch_for_write};
 
 impl Pool {
     /// Buffers that a thread's remote-free list holds at most (`skb_defer_max`); more go to the
@@ -84,12 +84,12 @@ impl SlowPath<'_> {
         let (n, limit) = (magazine.len(), self.pool.defer_max());
         let to = self.pool.threads.get(outgoing.owner()).filter(|thread| {
             prefetch_for_write(&raw const thread.remote);
-            let raw = magazine.as_raw();
+            let chain = Chain::one(magazine.as_raw());
             // SAFETY: ours, a chain of one node that stands for `n` buffers; given up if this is
             // true.
             n <= limit
                 && !thread.remote.vacant.load(Ordering::Relaxed)
-                && unsafe { thread.remote.list.push(raw, raw, n, limit) }.is_some()
+                && unsafe { thread.remote.list.push(&chain, n, limit) }.is_some()
         });
         let Some(thread) = to else {
             self.count(Event::Bypassed, n);
@@ -119,8 +119,8 @@ impl SlowPath<'_> {
     /// Takes what others freed for `thread`.
     pub(super) fn take_remote_free(&self, thread: &ThreadCache) {
         let list = &thread.remote.list;
-        // SAFETY: the nodes of the list are magazines; `take` gives them to us.
-        list.take(|node| self.accept(unsafe { Magazine::from_raw(node) }));
+        // SAFETY: the nodes of the list are magazines, pushed one by one; `take` gives them to us.
+        list.take(|chain| self.accept(unsafe { Magazine::from_raw(chain.head) }));
     }
 
     /// Takes in what others freed for this thread.

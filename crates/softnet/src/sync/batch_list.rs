@@ -27,11 +27,10 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
-use super::llist::{AdoptionList, Linked};
+use super::llist::{AdoptionList, Chain, Linked};
 use super::primitive::{AtomicU64, Ordering};
 
 /// An adoption list that its owner takes batch after batch.
@@ -75,7 +74,7 @@ impl<N: Linked> BatchList<N> {
 
     /// Takes all nodes, as [`AdoptionList::take_now`] does, as the next batch. By one thread at a
     /// time, which has [ended](BatchList::end_batch) the batch before.
-    pub(crate) fn take_batch(&self, visit: impl FnMut(NonNull<N>)) {
+    pub(crate) fn take_batch(&self, visit: impl FnMut(Chain<N>)) {
         let begun = &self.batches.begun;
         let number = begun.load(Ordering::Relaxed).wrapping_add(1);
         // W: published by the take.

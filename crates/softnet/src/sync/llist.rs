@@ -1,18 +1,29 @@
 //! The adoption list: many threads push chains, one takes everything. (The kernel's `llist`, with
 //! the length beside the head.)
 //!
-//! One word holds the address of the newest node of a chain linked by `next` down to the oldest,
-//! the number of nodes (saturating) in its upper 16 bits, so that push and count are one atomic
-//! operation and the limit is exact, and in its lowest bits the flags of an
-//! [`OwnedList`](super::OwnedList); here they are 0. Nodes in the list belong to the list.
+//! One word holds the address of the first node of the chain that was pushed last, the number of
+//! nodes (saturating) in its upper 16 bits, so that push and count are one atomic operation and the
+//! limit is exact, and in its lowest bits the flags of an [`OwnedList`](super::OwnedList); here
+//! they are 0. Nodes in the list belong to the list.
 //!
-//! ABA: nothing takes a single node, so a compare-and-swap that succeeds on a head that was taken
-//! and pushed again in between still links to the true head.
+//! A chain is pushed as it is, linked from its oldest node to its newest, so a sender writes one
+//! link of it: the last, which leads to the first node of the chain pushed before, or to none, and
+//! is [marked](END) by its lowest bit. The taker turns round the order of the chains, and writes
+//! one link of each, too.
+//!
+//! Invariant: while a chain is in the list, its last link is marked, and no other is. For the push
+//! marks the last link before its compare-and-swap, anew in each try, and it is the caller's
+//! promise that no other link of its chain is marked. Who has the chain afterwards, the taker or a
+//! caller whose push was refused, overwrites the last link first.
+//!
+//! ABA: nothing takes a single node, so a compare-and-swap that succeeds on a word that was taken
+//! and pushed again in between still links to the true first node of the last chain.
 //!
 //! Ordering: a push is a SeqCst compare-and-swap (P); taking all is a SeqCst swap (T). T reads
 //! what P wrote, and a chain of pushes is one release sequence, so the taker sees every node's
-//! content and `next`. Acquire and release would do for that; SeqCst is for callers that look at
-//! another location next: a worker's event, a sleeper's state, senders that wait for capacity.
+//! content and `next`, and that each last link is marked: it was written before P. Acquire and
+//! release would do for that; SeqCst is for callers that look at another location next: a worker's
+//! event, a sleeper's state, senders that wait for capacity.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -40,15 +51,23 @@ pub(crate) unsafe trait Linked {
     /// # Safety
     /// `node` is valid and owned by the caller.
     unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>);
+
+    /// The node's bytes, where a list counts them.
+    ///
+    /// # Safety
+    /// `node` is valid and owned by the caller.
+    unsafe fn bytes(_node: NonNull<Self>) -> u64 {
+        0
+    }
 }
 
-/// Nodes linked by `next` from `head` to `tail` that are in no list. Whoever has the chain owns
-/// them.
+/// Nodes linked by `next` from the oldest, `head`, to the newest, `tail`, that are in no list.
+/// Whoever has the chain owns them.
 #[derive(Debug)]
 pub(crate) struct Chain<N> {
     /// The first node.
     pub(crate) head: NonNull<N>,
-    /// The last node.
+    /// The last node. Its link may be anything.
     pub(crate) tail: NonNull<N>,
     /// Number of nodes.
     pub(crate) len: usize,
@@ -64,11 +83,23 @@ impl<N> Clone for Chain<N> {
 
 impl<N> Copy for Chain<N> {}
 
+impl<N> Chain<N> {
+    /// A single node, without bytes.
+    pub(crate) fn one(node: NonNull<N>) -> Self {
+        Chain {
+            head: node,
+            tail: node,
+            len: 1,
+            bytes: 0,
+        }
+    }
+}
+
 /// A FIFO of nodes, as their owner holds them.
 ///
 /// # Safety
-/// A list owns its nodes. What [`newest_first`](NodeList::newest_first) returns is a chain of nodes
-/// that nothing else refers to, with the right number.
+/// A list owns its nodes. What [`take_nodes`](NodeList::take_nodes) returns is a chain of nodes
+/// that nothing else refers to, with the right counts.
 pub(crate) unsafe trait NodeList: Default {
     /// A node.
     type Node: Linked;
@@ -77,21 +108,43 @@ pub(crate) unsafe trait NodeList: Default {
     /// is one.
     const IS_OF_PACKETS: bool = false;
 
-    /// Takes all nodes out, as a chain that runs from the newest to the oldest.
-    fn newest_first(&mut self) -> Option<Chain<Self::Node>>;
+    /// Takes all nodes out.
+    fn take_nodes(&mut self) -> Option<Chain<Self::Node>>;
 
-    /// Undoes [`newest_first`](NodeList::newest_first), in the empty list. The link behind the
-    /// oldest may be anything.
+    /// Puts a chain in front of the others.
     ///
     /// # Safety
     /// The caller owns the chain, and gives it up.
-    unsafe fn give_back(&mut self, chain: Chain<Self::Node>);
+    unsafe fn put_front(&mut self, chain: Chain<Self::Node>);
+}
 
-    /// Puts a node in front of the others.
-    ///
-    /// # Safety
-    /// The caller owns the node, and gives it up.
-    unsafe fn put_front(&mut self, node: NonNull<Self::Node>);
+/// The bit that marks the last link of a chain in a list.
+const END: usize = 1;
+
+/// The last link of a chain in front of `before`.
+#[inline(always)]
+fn last_link<N>(before: Option<NonNull<N>>) -> Option<NonNull<N>> {
+    let before = before.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+    NonNull::new(before.map_addr(|a| a | END))
+}
+
+/// A link of a chain in a list.
+pub(super) enum Link<N> {
+    /// The next node of the chain.
+    Next(NonNull<N>),
+    /// The first node of the chain that was pushed before.
+    End(Option<NonNull<N>>),
+}
+
+impl<N> Link<N> {
+    #[inline(always)]
+    pub(super) fn of(link: Option<NonNull<N>>) -> Link<N> {
+        match link {
+            Some(next) if next.addr().get() & END == 0 => Link::Next(next),
+            // (A link that is not marked and leads nowhere does not occur.)
+            link => Link::End(link.and_then(|link| nodes(link.as_ptr()))),
+        }
+    }
 }
 
 /// The bits below the address.
@@ -162,27 +215,20 @@ impl<N: Linked> AdoptionList<N> {
         }
     }
 
-    /// Pushes a chain of `n` nodes, linked from `newest` to `oldest`. An empty list takes any
-    /// chain; another one only if it then holds at most `limit` nodes. Never waits: a
-    /// compare-and-swap fails only because another push or take succeeded.
+    /// Pushes a chain that counts as `n` nodes. An empty list takes any chain; another one only if
+    /// it then holds at most `limit` nodes. Never waits: a compare-and-swap fails only because
+    /// another push or take succeeded.
     ///
     /// Returns how many nodes it held before (at most 65,535 are told apart), or `None` if the
-    /// limit is reached; the chain then still belongs to the caller.
+    /// limit is reached; the chain, but for its last link, then still belongs to the caller.
     ///
     /// # Safety
-    /// The caller owns the `n` nodes, which are linked as said, and gives them up if this returns
-    /// `Some`.
-    pub(crate) unsafe fn push(
-        &self,
-        newest: NonNull<N>,
-        oldest: NonNull<N>,
-        n: usize,
-        limit: usize,
-    ) -> Option<usize> {
+    /// The caller owns the chain, and gives it up if this returns `Some`.
+    pub(crate) unsafe fn push(&self, chain: &Chain<N>, n: usize, limit: usize) -> Option<usize> {
         // The line is to be written to: fetched once, not to be read and then again.
         prefetch_for_write(&raw const self.word);
         // SAFETY: by the caller's promise.
-        match unsafe { self.push_if(newest, oldest, n, limit, |_| true) } {
+        match unsafe { self.push_if(chain, n, limit, |_| true) } {
             Pushed::Queued(before) => Some(before),
             Pushed::Full | Pushed::Unowned => None,
         }
@@ -195,8 +241,7 @@ impl<N: Linked> AdoptionList<N> {
     #[inline(always)]
     pub(super) unsafe fn push_if(
         &self,
-        newest: NonNull<N>,
-        oldest: NonNull<N>,
+        chain: &Chain<N>,
         n: usize,
         limit: usize,
         may: impl Fn(usize) -> bool,
@@ -212,14 +257,14 @@ impl<N: Linked> AdoptionList<N> {
             if waiting != 0 && waiting + n > limit.min(MOST) {
                 return Pushed::Full;
             }
-            if newest != oldest && noted.is_none() && self.index.is_for(waiting + n) {
+            if chain.len > 1 && noted.is_none() && self.index.is_for(waiting + n) {
                 // SAFETY: the chain is still ours.
-                noted = Some(unsafe { Addresses::of(newest, oldest) });
+                noted = Some(unsafe { Addresses::of(chain) });
             }
             // SAFETY: as before.
-            unsafe { N::set_next(oldest, nodes(word)) };
+            unsafe { N::set_next(chain.tail, last_link(nodes(word))) };
             let tag = (waiting + n).min(MOST) << SHIFT | flags;
-            let next = newest.as_ptr().map_addr(|a| a | tag);
+            let next = chain.head.as_ptr().map_addr(|a| a | tag);
             preempt::point();
             // P: publishes the chain; pairs with T.
             match self
@@ -230,7 +275,7 @@ impl<N: Linked> AdoptionList<N> {
                     // Not before: the swap would wait for the array's lines.
                     match noted {
                         Some(addresses) => self.index.note(&addresses, waiting + n),
-                        None => self.index.note_one(newest, waiting),
+                        None => self.index.note_one(chain.head, waiting),
                     }
                     return Pushed::Queued(waiting);
                 }
@@ -249,9 +294,9 @@ impl<N: Linked> AdoptionList<N> {
         count(self.word.load(Ordering::Relaxed))
     }
 
-    /// Takes all nodes and hands them to `visit`, newest first, each with its link intact until
-    /// `visit` changes it.
-    pub(crate) fn take(&self, visit: impl FnMut(NonNull<N>)) {
+    /// Takes all nodes and hands them to `visit`, which owns them, chain by chain, the one pushed
+    /// last first.
+    pub(crate) fn take(&self, visit: impl FnMut(Chain<N>)) {
         if !self.word.load(Ordering::Relaxed).is_null() {
             self.take_now(visit);
         }
@@ -259,10 +304,10 @@ impl<N: Linked> AdoptionList<N> {
 
     /// As [`take`](AdoptionList::take) without looking whether there is any node: cheaper where
     /// there is one as a rule.
-    pub(crate) fn take_now(&self, visit: impl FnMut(NonNull<N>)) {
-        // T: pairs with every P of the chain.
+    pub(crate) fn take_now(&self, visit: impl FnMut(Chain<N>)) {
+        // T: pairs with every P.
         let word = self.word.swap(std::ptr::null_mut(), Ordering::SeqCst);
-        // SAFETY: the swap made the whole chain ours.
+        // SAFETY: the swap made all nodes ours.
         unsafe { self.index.walk(nodes(word), count(word), visit) };
     }
 }

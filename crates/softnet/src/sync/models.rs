@@ -5,13 +5,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use super::testing::{Node, free, leaked};
+use super::testing::{Node, Values, free, leaked};
 use super::*;
 
 pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
     let node = leaked(value, None);
     // SAFETY: just made, a chain of one.
-    let pushed = unsafe { list.push(node, node, 1, limit) }.is_some();
+    let pushed = unsafe { list.push(&Chain::one(node), 1, limit) }.is_some();
     if !pushed {
         // SAFETY: refused, so still ours.
         unsafe { free(node) };
@@ -21,12 +21,10 @@ pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> boo
 
 /// Values that the list held, oldest first.
 pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
-    let mut values = Vec::new();
-    list.take(|node| {
-        // SAFETY: given to us by `take`, made by `push` from a box.
-        values.insert(0, unsafe { free(node) });
-    });
-    values
+    let mut values = Values::default();
+    // SAFETY: given to us by `take`, made by `push` or by `take_nodes`.
+    list.take(|chain| unsafe { values.put_front(chain) });
+    values.0
 }
 
 /// An event set before `begin_or_miss` is seen by a run that starts or goes round after it.
@@ -103,6 +101,59 @@ fn the_limit_is_exact() {
         assert_eq!((pushed, list.len(), take(&list).len()), (1, 1, 1));
         assert!(push(&list, 4, 0));
         assert_eq!(take(&list), [4]);
+    });
+}
+
+/// INV-TX-1, INV-TX-3: lists of two threads, taken meanwhile by a third one's turns: each stays in
+/// one piece and in its order, and what is taken later was pushed later.
+#[test]
+fn lists_are_pushed_and_taken_as_they_are() {
+    loom::model(|| {
+        let list = Arc::new(AdoptionList::new());
+        let push = |list: &AdoptionList<Node>, values: &[usize]| {
+            let chain = Values(values.to_vec()).take_nodes().expect("some");
+            // SAFETY: just made.
+            assert!(unsafe { list.push(&chain, chain.len, 100) }.is_some());
+        };
+        let other = list.clone();
+        let sender = thread::spawn(move || {
+            push(&other, &[10, 11]);
+            push(&other, &[12]);
+        });
+        push(&list, &[1, 2]);
+        let mut taken = take(&list);
+        push(&list, &[3, 4, 5]);
+        taken.append(&mut take(&list));
+        sender.join().unwrap();
+        taken.append(&mut take(&list));
+        let of = |own: fn(&usize) -> bool| taken.iter().copied().filter(own).collect::<Vec<_>>();
+        assert_eq!(of(|value| *value < 10), [1, 2, 3, 4, 5]);
+        assert_eq!(of(|value| *value >= 10), [10, 11, 12]);
+        for [first, last] in [[1, 2], [3, 5], [10, 11]] {
+            let place = |value| taken.iter().position(|v| *v == value).expect("taken");
+            assert_eq!(place(last) - place(first), last - first, "in one piece");
+        }
+    });
+}
+
+/// A list that is refused is the sender's as it was, also after a try that found others.
+#[test]
+fn a_refused_list_is_as_it_was() {
+    loom::model(|| {
+        let list = Arc::new(OwnedList::<Values, ()>::new((), 0));
+        let push = |list: &OwnedList<Values, ()>, from| {
+            let mut own = Values(vec![from, from + 1]);
+            let pushed = list.push(&mut own, 3).is_some();
+            let left = if pushed { vec![] } else { vec![from, from + 1] };
+            assert_eq!(own, Values(left));
+            usize::from(pushed)
+        };
+        let other = list.clone();
+        let thread = thread::spawn(move || push(&other, 1));
+        let pushed = push(&list, 3) + thread.join().unwrap();
+        let (_owner, left) = list.try_begin().expect("idle");
+        assert_eq!(pushed, 1);
+        assert!(left.0 == [1, 2] || left.0 == [3, 4]);
     });
 }
 

@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use super::models::{push, take};
-use super::testing::Node;
+use super::testing::{Node, free};
 use super::*;
 use crate::tx::{Notifier, Wake};
 
@@ -44,9 +44,9 @@ impl Target {
     /// One poll of the backlog.
     fn process(&self) {
         let mut taken = 0;
-        self.backlog.take_batch(|node| {
-            // SAFETY: given to us by `take_batch`, made by `push` from a box.
-            drop(unsafe { Box::from_raw(node.as_ptr()) });
+        self.backlog.take_batch(|chain| {
+            // SAFETY: given to us by `take_batch`, made by `push`, which pushes one by one.
+            unsafe { free(chain.head) };
             taken += 1;
         });
         self.processed.fetch_add(taken, Ordering::Relaxed);

@@ -70,7 +70,10 @@ impl Queue {
     }
 
     pub(super) fn transmit(&self, value: usize, without: Without) {
-        let mut own = Values::one(value);
+        self.transmit_list(Values::one(value), without);
+    }
+
+    fn transmit_list(&self, mut own: Values, without: Without) {
         if let Some((guard, mut left)) = self.list.begin_within(self.looks) {
             left.0.append(&mut own.0);
             return self.serve(guard, left, without);
@@ -202,6 +205,27 @@ fn a_run_leaves_nothing_behind() {
 #[test]
 fn a_run_of_lists_that_look_leaves_nothing_behind() {
     two_senders(1, WHOLE);
+}
+
+/// INV-TX-1 to INV-TX-3 for lists of several packets: pushed, or refused by a list without an owner
+/// and sent, they stay in one piece.
+#[test]
+fn a_run_keeps_lists_in_one_piece() {
+    loom::model(|| {
+        let queue = Queue::new(false);
+        let other = queue.clone();
+        let send = |queue: &Queue, values: &[usize]| {
+            queue.transmit_list(Values(values.to_vec()), WHOLE);
+        };
+        let thread = thread::spawn(move || send(&other, &[10, 11]));
+        send(&queue, &[1, 2]);
+        send(&queue, &[3, 4]);
+        thread.join().unwrap();
+        let mut sent = queue.sent();
+        let place = sent.iter().position(|&v| v == 10).expect("sent");
+        assert_eq!(sent.drain(place..place + 2).next_back(), Some(11));
+        assert_eq!((place % 2, &sent[..]), (0, &[1, 2, 3, 4][..]));
+    });
 }
 
 #[test]

@@ -275,7 +275,7 @@ fn send(list: &RemoteFree, buffers: usize, limit: usize) -> usize {
         buffers: UnsafeCell::new(buffers),
     })));
     // SAFETY: just made, a chain of one that stands for `buffers`.
-    if buffers <= limit && unsafe { list.push(node, node, buffers, limit) }.is_some() {
+    if buffers <= limit && unsafe { list.push(&Chain::one(node), buffers, limit) }.is_some() {
         return 0;
     }
     // SAFETY: refused, so still ours.
@@ -285,9 +285,9 @@ fn send(list: &RemoteFree, buffers: usize, limit: usize) -> usize {
 
 fn drain(list: &RemoteFree) -> usize {
     let mut buffers = 0;
-    list.take(|node| {
-        // SAFETY: `take` gives each node to us; made from a box by `send`.
-        let magazine = unsafe { Box::from_raw(node.as_ptr()) };
+    list.take(|chain| {
+        // SAFETY: `take` gives each node to us; made from a box by `send`, which pushes one by one.
+        let magazine = unsafe { Box::from_raw(chain.head.as_ptr()) };
         // SAFETY: ours.
         buffers += magazine.buffers.with(|buffers| unsafe { *buffers });
     });

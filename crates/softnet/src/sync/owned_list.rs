@@ -214,7 +214,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
         let mut list = L::default();
         let index = &self.shared.list.index;
         // SAFETY: the change of the word made the nodes ours.
-        unsafe { index.walk(nodes(word), count(word), |node| list.put_front(node)) };
+        unsafe { index.walk(nodes(word), count(word), |chain| list.put_front(chain)) };
         list
     }
 
@@ -309,16 +309,16 @@ impl<L: NodeList, T> OwnedList<L, T> {
 
     #[inline]
     fn push_chain(&self, nodes: &mut L, limit: usize, unowned: bool) -> Pushed {
-        let Some(chain) = nodes.newest_first() else {
+        let Some(chain) = nodes.take_nodes() else {
             return Pushed::Queued(0);
         };
         let may = |flags| unowned || flags & (OWNED | CLAIMED) != 0;
         let list = &self.shared.list;
-        // SAFETY: the chain is ours, linked from the newest (`head`) to the oldest (`tail`).
-        let pushed = unsafe { list.push_if(chain.head, chain.tail, chain.len, limit, may) };
+        // SAFETY: the chain is ours.
+        let pushed = unsafe { list.push_if(&chain, chain.len, limit, may) };
         if !matches!(pushed, Pushed::Queued(_)) {
             // SAFETY: not pushed, so still ours.
-            unsafe { nodes.give_back(chain) };
+            unsafe { nodes.put_front(chain) };
         }
         pushed
     }

@@ -13,7 +13,7 @@
 
 use std::ptr::NonNull;
 
-use super::Linked;
+use super::llist::{Chain, Link, Linked};
 use super::prefetch::prefetch_for_write;
 use super::primitive::{AtomicPtr, Ordering};
 
@@ -26,29 +26,29 @@ const UNNOTED: usize = 8;
 /// Most nodes of a chain that are noted: those of one run.
 const NOTED: usize = 64;
 
-/// Addresses of a chain's nodes, the newest first, as they were while its owner had it.
+/// Addresses of a chain's nodes, the oldest first, as they were while its owner had it.
 pub(super) struct Addresses<N> {
     nodes: [*mut N; NOTED],
     len: usize,
 }
 
 impl<N: Linked> Addresses<N> {
-    /// Reads the chain from `newest` to `oldest`, as far as it is noted.
+    /// Reads the chain, as far as it is noted.
     ///
     /// # Safety
-    /// The caller owns these nodes, which are linked in this order.
+    /// The caller owns it.
     #[inline]
-    pub(super) unsafe fn of(newest: NonNull<N>, oldest: NonNull<N>) -> Self {
+    pub(super) unsafe fn of(chain: &Chain<N>) -> Self {
         let mut addresses = Addresses {
             nodes: [std::ptr::null_mut(); NOTED],
             len: 0,
         };
-        let mut next = Some(newest);
+        let mut next = Some(chain.head);
         for slot in &mut addresses.nodes {
             let Some(node) = next else { break };
             *slot = node.as_ptr();
             addresses.len += 1;
-            if node == oldest {
+            if node == chain.tail {
                 break;
             }
             // SAFETY: the caller owns the chain, in which this is not the last node.
@@ -57,13 +57,14 @@ impl<N: Linked> Addresses<N> {
         addresses
     }
 
-    fn newest_first(&self) -> &[*mut N] {
+    fn as_slice(&self) -> &[*mut N] {
         &self.nodes[..self.len]
     }
 }
 
-/// Addresses of a list's nodes by their place, the oldest first. The array is made when more nodes
-/// wait than are [unnoted](UNNOTED), and then stays: most lists never have so many.
+/// Addresses of a list's nodes by their place: the taker comes to the highest first. The array is
+/// made when more nodes wait than are [unnoted](UNNOTED), and then stays: most lists never have so
+/// many.
 pub(super) struct PrefetchIndex<N> {
     /// `len` places, or null.
     places: AtomicPtr<AtomicPtr<N>>,
@@ -145,7 +146,7 @@ impl<N: Linked> PrefetchIndex<N> {
     #[inline]
     pub(super) fn note(&self, chain: &Addresses<N>, len: usize) {
         let places = self.noted();
-        for (place, node) in (UNNOTED..len).rev().zip(chain.newest_first()) {
+        for (place, node) in (UNNOTED..len).rev().zip(chain.as_slice()) {
             if let Some(slot) = places.get(place) {
                 slot.store(*node, Ordering::Relaxed);
             }
@@ -163,30 +164,49 @@ impl<N: Linked> PrefetchIndex<N> {
         }
     }
 
-    /// Hands `count` nodes, linked from `newest` down to the oldest, to `visit`, each with its
-    /// link intact until `visit` changes it.
+    /// Hands `count` nodes that were in a list to `visit`, chain by chain, `first` being the first
+    /// node of the one pushed last.
     ///
     /// # Safety
-    /// The caller owns the nodes.
+    /// The caller owns the nodes, which are linked as in the list.
     #[inline]
     pub(super) unsafe fn walk(
         &self,
-        newest: Option<NonNull<N>>,
+        first: Option<NonNull<N>>,
         count: usize,
-        mut visit: impl FnMut(NonNull<N>),
+        mut visit: impl FnMut(Chain<N>),
     ) {
         let mut place = count;
         let places = self.places();
         for ahead in 1..AHEAD {
             fetch(places, place.wrapping_sub(ahead));
         }
-        let mut next = newest;
-        while let Some(node) = next {
-            place = place.wrapping_sub(1);
-            fetch(places, place.wrapping_sub(AHEAD));
-            // SAFETY: the nodes are the caller's; the link is read before `visit` may change it.
-            next = unsafe { N::next(node) };
-            visit(node);
+        let mut first = first;
+        while let Some(head) = first {
+            let (mut tail, mut len, mut bytes) = (head, 0, 0);
+            loop {
+                place = place.wrapping_sub(1);
+                fetch(places, place.wrapping_sub(AHEAD));
+                len += 1;
+                // SAFETY: the nodes are the caller's.
+                let link = unsafe {
+                    bytes += N::bytes(tail);
+                    Link::of(N::next(tail))
+                };
+                match link {
+                    Link::Next(next) => tail = next,
+                    Link::End(before) => {
+                        first = before;
+                        break;
+                    }
+                }
+            }
+            visit(Chain {
+                head,
+                tail,
+                len,
+                bytes,
+            });
         }
     }
 }

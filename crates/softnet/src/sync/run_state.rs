@@ -29,11 +29,10 @@ struct NoList;
 // SAFETY: there is no node.
 unsafe impl NodeList for NoList {
     type Node = NoNode;
-    fn newest_first(&mut self) -> Option<Chain<NoNode>> {
+    fn take_nodes(&mut self) -> Option<Chain<NoNode>> {
         None
     }
-    unsafe fn give_back(&mut self, _: Chain<NoNode>) {}
-    unsafe fn put_front(&mut self, _: NonNull<NoNode>) {}
+    unsafe fn put_front(&mut self, _: Chain<NoNode>) {}
 }
 
 /// A value with at most one owner.

@@ -2,10 +2,12 @@
 
 use std::ptr::NonNull;
 
+use super::primitive::UnsafeCell;
 use super::{Chain, Linked, NodeList};
 
+/// loom fails if two threads use the link at once.
 pub(super) struct Node {
-    next: Option<NonNull<Node>>,
+    next: UnsafeCell<Option<NonNull<Node>>>,
     value: usize,
 }
 
@@ -14,16 +16,17 @@ pub(super) struct Node {
 unsafe impl Linked for Node {
     unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
         // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next }
+        unsafe { node.as_ref().next.with_mut(|next| *next) }
     }
     unsafe fn set_next(node: NonNull<Self>, next: Option<NonNull<Self>>) {
         // SAFETY: owned by the caller's promise.
-        unsafe { (*node.as_ptr()).next = next }
+        unsafe { node.as_ref().next.with_mut(|link| *link = next) }
     }
 }
 
 /// A node on the heap, which the caller owns.
 pub(super) fn leaked(value: usize, next: Option<NonNull<Node>>) -> NonNull<Node> {
+    let next = UnsafeCell::new(next);
     NonNull::from(Box::leak(Box::new(Node { next, value })))
 }
 
@@ -54,34 +57,28 @@ impl Values {
 unsafe impl NodeList for Values {
     type Node = Node;
 
-    fn newest_first(&mut self) -> Option<Chain<Node>> {
-        let mut values = std::mem::take(&mut self.0).into_iter();
+    fn take_nodes(&mut self) -> Option<Chain<Node>> {
+        let mut values = std::mem::take(&mut self.0).into_iter().rev();
         let tail = leaked(values.next()?, None);
         let len = values.len() + 1;
         let head = values.fold(tail, |next, value| leaked(value, Some(next)));
-        let bytes = 0;
         Some(Chain {
             head,
             tail,
             len,
-            bytes,
+            bytes: 0,
         })
     }
 
-    unsafe fn give_back(&mut self, chain: Chain<Node>) {
+    unsafe fn put_front(&mut self, chain: Chain<Node>) {
         let mut next = Some(chain.head);
-        for _ in 0..chain.len {
+        for place in 0..chain.len {
             let node = next.expect("as many as it says");
-            // SAFETY: by the caller's promise, as made by `newest_first`.
+            // SAFETY: by the caller's promise, as made by `take_nodes`.
             unsafe {
                 next = Node::next(node);
-                self.put_front(node);
+                self.0.insert(place, free(node));
             }
         }
-    }
-
-    unsafe fn put_front(&mut self, node: NonNull<Node>) {
-        // SAFETY: by the caller's promise.
-        self.0.insert(0, unsafe { free(node) });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::testing::{Node, Values, free};
+use super::testing::{Node, Values};
 use super::*;
 
 const ROUNDS: usize = if cfg!(miri) { 50 } else { 20_000 };
@@ -130,21 +130,19 @@ fn a_limit_above_the_count_still_holds() {
     assert_eq!(left.0.len(), 65_535);
     let adoption = AdoptionList::<Node>::new();
     let push = |mut values: Values| {
-        let chain = values.newest_first().expect("some");
-        // SAFETY: just made, and linked so.
-        let pushed = unsafe { adoption.push(chain.head, chain.tail, chain.len, 70_000) };
+        let chain = values.take_nodes().expect("some");
+        // SAFETY: just made.
+        let pushed = unsafe { adoption.push(&chain, chain.len, 70_000) };
         if pushed.is_none() {
             // SAFETY: still ours.
-            unsafe { values.give_back(chain) };
+            unsafe { values.put_front(chain) };
         }
         pushed.is_some()
     };
     assert!(push(many()));
     assert!(!push(Values::one(0)));
-    adoption.take(|node| {
-        // SAFETY: given to us, made by `newest_first`.
-        unsafe { free(node) };
-    });
+    // SAFETY: given to us, made by `take_nodes`.
+    adoption.take(|chain| unsafe { Values::default().put_front(chain) });
 }
 
 /// A list that is dropped with nodes drops them.

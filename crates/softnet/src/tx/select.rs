@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use super::queue_map::{QueueMap, TcQueues};
 use crate::mem::Packet;
 use crate::sync::{FlowPin, FlowSlot};
+use crate::wire;
 
 /// Flows told apart for each traffic class. Flows that share a slot move together.
 const FLOWS: usize = 1024;
@@ -43,13 +44,7 @@ fn scale(hash: u32, n: usize) -> usize {
 fn flow_hash(packet: &Packet) -> u32 {
     packet
         .flow_hash()
-        .or_else(|| {
-            packet
-                .parse()
-                .ok()
-                .map(|headers| headers.flow_hash(packet.data()))
-        })
-        .unwrap_or(0)
+        .unwrap_or_else(|| wire::flow_hash(packet.data(), packet.len()))
 }
 
 /// The queue of a packet by itself: the one it was received on, where that was recorded, else by
