@@ -38,7 +38,7 @@ use senders::Senders;
 
 const NAME: &str = "sim-check";
 /// Time for which senders send.
-const TIME: Duration = Duration::from_millis(3300);
+const TIME: Duration = Duration::from_millis(3200);
 /// Time that the capture has to start, and connections to be made.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Time for the simulations, to connect the hosts, and to end.

@@ -24,7 +24,7 @@ fn random_commands_get_linux_7_2_s_answers() {
     assert!(linux.len() > 600, "{path}");
     let lines = recording.lines().filter_map(|line| {
         line.strip_prefix("$ ")
-            .or(line.starts_with("== ").then_some(line))
+            .or_else(|| line.starts_with("== ").then_some(line))
     });
     let scratch = Scratch::new("dialogues");
     let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
