@@ -164,7 +164,11 @@ fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
     let output = next.finish();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     drop((successor, running));
-    wait_for("the frame", || q.read_exact(&mut got).is_ok());
+    // The one that waits may be received before there is `q` again.
+    wait_for("the frame", || {
+        p.write_all(&frame).expect("it reads");
+        q.read_exact(&mut got).is_ok()
+    });
     assert_eq!(got, *frame);
     daemon.signal(Signal::TERM);
     let output = daemon.finish();

@@ -108,7 +108,8 @@ impl Link for TapLink {
         let (up, mtu) = match self.events.state(self.index) {
             Seen::Is(state) => (state.up, state.mtu),
             Seen::Renamed => (self.is_up(), None),
-            Seen::Gone => (false, None),
+            // Moved to another namespace, where it is sent to all the same.
+            Seen::Gone => (true, None),
         };
         let state = LinkState {
             up,
