@@ -1,6 +1,7 @@
 //! Static tracepoints (USDT, provider `softnet`), at which a tracer may attach to a running
 //! program: bpftrace, gdb, perf. While none does, each is one `nop`. Arguments are what the caller
-//! has at hand, so that a probe computes nothing; that they are in place costs some instructions. `docs/tracing.md` describes them for users.
+//! has at hand, so that a probe computes nothing; that they are in place costs some instructions.
+//! `docs/tracing.md` describes them for users.
 //!
 //! A queue is told by its address, a thread by what the tracer knows of it.
 
