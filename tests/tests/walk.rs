@@ -98,6 +98,22 @@ fn the_walk_lists_the_files_of_a_frame_s_way() {
         skip("valgrind is not installed");
         return;
     }
+    // On a busy machine hosts say more beside the test's frames; files are missing in every run.
+    let mut found = differences();
+    for _ in 0..2 {
+        if found == Default::default() {
+            break;
+        }
+        found = differences();
+    }
+    let (missing, strangers) = found;
+    assert!(missing.is_empty(), "not in docs/walk.md: {missing:#?}");
+    assert!(strangers.is_empty(), "no frame comes there: {strangers:#?}");
+}
+
+/// Files of a frame's way that the walk does not list, and those that it lists and no frame comes
+/// to.
+fn differences() -> (Vec<String>, Vec<String>) {
     let [few, many] = RUNS.map(instructions);
     let (few, many) = (few.expect("valgrind runs"), many.expect("valgrind runs"));
     let frames = RUNS[1] - RUNS[0];
@@ -125,12 +141,8 @@ fn the_walk_lists_the_files_of_a_frame_s_way() {
         .filter_map(|rest| rest.split_once(')'))
         .filter_map(|(path, _)| source(path))
         .collect();
-    let missing: Vec<_> = walked.difference(&listed).collect();
+    let missing = walked.difference(&listed).cloned().collect();
     let run = many.keys().filter_map(|path| source(path)).collect();
-    let strangers: Vec<_> = listed
-        .difference(&run)
-        .chain(listed.intersection(&idle))
-        .collect();
-    assert!(missing.is_empty(), "not in docs/walk.md: {missing:#?}");
-    assert!(strangers.is_empty(), "no frame comes there: {strangers:#?}");
+    let strangers = listed.difference(&run).chain(listed.intersection(&idle));
+    (missing, strangers.cloned().collect())
 }
