@@ -223,14 +223,7 @@ impl World {
             }
             None => _ = PeekMut::pop(first),
         }
-        self.seen[seen].now.sent += 1;
-        match packet {
-            Some(packet) => self.send(packet, seen, now, depart),
-            None => {
-                self.no_buffer += 1;
-                Ok(())
-            }
-        }
+        self.send(packet, seen, now, depart)
     }
 
     /// A packet of somebody else arrives.
@@ -249,15 +242,21 @@ impl World {
         })
     }
 
-    /// A packet of a flow arrives. There are no ports here: the number of the flow is in the place
-    /// of the port of arrival, where whatever becomes of the packet leaves it.
+    /// A packet of a flow arrives, if there was a buffer for it. There are no ports here: the
+    /// number of the flow is in the place of the port of arrival, where whatever becomes of the
+    /// packet leaves it.
     fn send<E>(
         &mut self,
-        mut packet: Packet,
+        packet: Option<Packet>,
         seen: usize,
         now: Time,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.seen[seen].now.sent += 1;
+        let Some(mut packet) = packet else {
+            self.no_buffer += 1;
+            return Ok(());
+        };
         // As many flows as there are numbers but 0.
         packet.set_port(seen as u16 + 1);
         self.arrive(packet, now, depart)

@@ -242,13 +242,6 @@ impl World {
     ) -> Result<(), E> {
         let tcp = &self.tcp[index];
         let (packet, seen) = (tcp.template.segment(number as u32, &self.pool), tcp.seen);
-        self.seen[seen].now.sent += 1;
-        match packet {
-            Some(packet) => self.send(packet, seen, now, depart),
-            None => {
-                self.no_buffer += 1;
-                Ok(())
-            }
-        }
+        self.send(packet, seen, now, depart)
     }
 }
