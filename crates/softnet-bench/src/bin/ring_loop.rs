@@ -68,6 +68,7 @@ impl Queue {
             device: user + DEVICE,
             packed,
             event_index: true,
+            in_order: true,
             mergeable: true,
             ..RingConfig::default()
         };

@@ -80,6 +80,8 @@ pub struct RingConfig {
     pub indirect: bool,
     /// `VIRTIO_RING_F_EVENT_IDX`.
     pub event_index: bool,
+    /// `VIRTIO_F_IN_ORDER`.
+    pub in_order: bool,
     /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may be spread over several chains.
     pub mergeable: bool,
     /// Offloads that the guest's driver takes; the MTU is not used.
