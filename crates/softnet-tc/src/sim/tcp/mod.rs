@@ -25,6 +25,9 @@ const DELAYED: u64 = 40_000_000;
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
 const RTO_MAX: u64 = 120_000_000_000;
+/// Retransmission timers that fire in turn, with nothing acknowledged, before a connection is given
+/// up, as in Linux: some 20 minutes.
+const RETRIES: u32 = 15;
 /// Segments that arrived beyond a hole until what was sent before them is lost.
 const DUPLICATES: usize = 3;
 /// Segments that a receiver acknowledges one by one as a connection begins, as in Linux.
@@ -330,10 +333,13 @@ impl Sender {
         None
     }
 
-    /// Nothing was acknowledged for so long that all is sent again.
+    /// Nothing was acknowledged for so long that all is sent again, or that there is no hope.
     fn expired(&mut self) {
         self.stats.timeouts += 1;
         self.backoff += 1;
+        if self.backoff > RETRIES {
+            return self.give_up();
+        }
         self.congestion.timed_out(self.flight);
         (self.recovery, self.reduction) = (Some(self.next()), None);
         self.order.clear();
@@ -346,6 +352,16 @@ impl Sender {
         }
         self.flight = 0;
         self.paced = Time::ZERO;
+    }
+
+    /// Nothing is sent any more. What comes of it yet is not told apart from what never was sent.
+    fn give_up(&mut self) {
+        self.all = self.first;
+        self.segments.clear();
+        self.order.clear();
+        self.lost.clear();
+        (self.flight, self.beyond, self.backoff) = (0, 0, 0);
+        (self.recovery, self.reduction) = (None, None);
     }
 
     /// These segments arrived; of them so many had a mark.
