@@ -430,7 +430,7 @@ impl Sender {
             now,
             segments,
             marked,
-            rtt: rtt.unwrap_or(self.srtt),
+            rtt: rtt.or((self.srtt > 0).then_some(self.srtt)),
             flight: self.flight,
             rate,
             is_round,
