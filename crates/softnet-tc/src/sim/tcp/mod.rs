@@ -25,6 +25,8 @@ const DELAYED: u64 = 40_000_000;
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
 const RTO_MAX: u64 = 120_000_000_000;
+/// The longest round trip that is counted with, ns: sums of several fit in 64 bits.
+const RTT_MAX: u64 = 1 << 60;
 /// Retransmission timers that fire in turn, with nothing acknowledged, before a connection is given
 /// up, as in Linux: some 20 minutes.
 const RETRIES: u32 = 15;
@@ -381,7 +383,7 @@ impl Sender {
             self.flight -= u32::from(was.state == State::InFlight);
             self.delivered = (self.delivered.0 + 1, now);
             self.stats.delivered += 1;
-            let waited = now.since(was.sent).as_nanos() as u64;
+            let waited = (now.since(was.sent).as_nanos() as u64).min(RTT_MAX);
             if (was.sent, number) >= self.newest && (!was.again || waited >= self.min_rtt) {
                 (self.newest, self.newest_rtt) = ((was.sent, number), waited);
             }

@@ -174,6 +174,19 @@ fn a_way_without_hope_is_given_up() {
     assert_eq!(sender.send(now.plus_nanos(1)), None);
 }
 
+/// As long as time has numbers: no sum of such round trips overflows.
+#[test]
+fn the_longest_round_trip_has_a_timer() {
+    for algorithm in [Algorithm::Cubic, Algorithm::Bbr] {
+        let mut sender = Sender::new(algorithm, u64::MAX, false);
+        let sent: Vec<u64> = std::iter::from_fn(|| sender.send(Time::ZERO)).collect();
+        let now = Time(u64::MAX / 2);
+        sender.acknowledged(now, &sent, 0);
+        assert!(sender.send(now).is_some(), "{algorithm:?}");
+        assert!(sender.timeout_at() > Some(now), "{algorithm:?}");
+    }
+}
+
 #[test]
 fn what_arrives_is_acknowledged_by_twos() {
     let mut receiver = Receiver::default();
