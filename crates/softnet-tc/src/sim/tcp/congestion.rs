@@ -263,13 +263,16 @@ impl Congestion {
         }
     }
 
-    /// The retransmission timer fired.
-    pub(super) fn timed_out(&mut self, flight: u32) {
-        let kept = match self.algorithm {
-            Algorithm::Cubic => self.window * KEPT,
-            _ => f64::from(flight) / 2.0,
-        };
-        self.threshold = kept.max(LEAST);
+    /// The retransmission timer fired; `again`: for what was sent again by it, of which the
+    /// threshold knows already (RFC 5681, 3.1).
+    pub(super) fn timed_out(&mut self, flight: u32, again: bool) {
+        if !again {
+            let kept = match self.algorithm {
+                Algorithm::Cubic => self.window * KEPT,
+                _ => f64::from(flight) / 2.0,
+            };
+            self.threshold = kept.max(LEAST);
+        }
         // The next window is where Cubic begins (RFC 9438, 4.8).
         self.cubic = Cubic::default();
         self.window = 1.0;
@@ -435,7 +438,9 @@ mod tests {
             reno.acked(acked(Time(1), 1, 10, false));
         }
         assert!((10.9..11.1).contains(&reno.window), "{}", reno.window);
-        reno.timed_out(10);
+        reno.timed_out(10, false);
+        assert_eq!((reno.window(), reno.threshold), (1, 5.0));
+        reno.timed_out(1, true);
         assert_eq!((reno.window(), reno.threshold), (1, 5.0));
     }
 

@@ -342,7 +342,7 @@ impl Sender {
         if self.backoff > RETRIES {
             return self.give_up();
         }
-        self.congestion.timed_out(self.flight);
+        self.congestion.timed_out(self.flight, self.backoff > 1);
         (self.recovery, self.reduction) = (Some(self.next()), None);
         self.order.clear();
         self.lost.clear();
