@@ -48,6 +48,11 @@ const KEYS: &str = "name, rate, for, size, start, pattern, src, dst, sport, dpor
 
 /// The shortest round trip, ns: without one, no time passes between a loss and its repair.
 const LEAST_RTT: u64 = 1_000;
+/// The longest, ns: a sender that hears nothing for 20 minutes gives up.
+const LONGEST_RTT: u64 = 600_000_000_000;
+
+/// The largest receive window, bytes (RFC 7323, 2.3). What is in flight takes memory here.
+const LARGEST_WINDOW: u64 = 1 << 30;
 
 impl Generated {
     /// Their name in results; empty if they have none.
@@ -132,6 +137,9 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             }
             "rwnd" => {
                 let bytes = units::size(value).map_err(|error| format!("rwnd: {error}"))?;
+                if bytes > LARGEST_WINDOW {
+                    return Err(number("a receive window; the largest is 1g"));
+                }
                 tcp.receive_window = Some(bytes);
             }
             "tcp" | "web" => {
@@ -145,8 +153,10 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             }
             "rtt" => {
                 tcp.rtt = units::time(value).map_err(|error| format!("rtt: {error}"))?;
-                if tcp.rtt < LEAST_RTT {
-                    return Err(number("a round trip; the shortest is 1us"));
+                if !(LEAST_RTT..=LONGEST_RTT).contains(&tcp.rtt) {
+                    return Err(number(
+                        "a round trip; the shortest is 1us, the longest 600s",
+                    ));
                 }
             }
             "ecn" => {
@@ -415,6 +425,9 @@ mod tests {
             ("ping=1s,rate=1mbit,for=1s", "ping and rate exclude"),
             ("rate=1mbit,for=1s,rwnd=64k", "rwnd is of connections"),
             ("tcp=1,rtt=0ms,for=1s", "the shortest is 1us"),
+            ("tcp=1,rtt=601s,for=1s", "the longest 600s"),
+            ("tcp=1,rtt=9e9s,for=1s", "the longest 600s"),
+            ("tcp=1,rwnd=1025m,for=1s", "the largest is 1g"),
         ] {
             let error = flow(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

@@ -303,10 +303,9 @@ impl World {
         };
         seen.left(left.at, left.len, left.is_marked, left.sojourn);
         if let Some(index) = self.connections[left.seen] {
-            let half = self.tcp[index].connection.rtt / 2;
-            let arrives = left.at.plus_nanos(half);
-            // Numbers on the wire have 32 bits; no window is near half of that.
-            let number = u64::from(left.number);
+            let tcp = &self.tcp[index];
+            let arrives = left.at.plus_nanos(tcp.connection.rtt / 2);
+            let number = tcp.number(left.number);
             self.at(arrives, Event::Segment(index, number, left.is_marked));
         }
     }

@@ -48,6 +48,19 @@ pub(super) struct Tcp {
     pages: Option<Pages>,
 }
 
+impl Tcp {
+    /// Number of a segment, of which its packet has 32 bits.
+    pub(super) fn number(&self, on_wire: u32) -> u64 {
+        nearest(self.sender.acknowledged_up_to(), on_wire)
+    }
+}
+
+/// The number nearest to `to` that ends with these bits: no window is near half of what they count.
+fn nearest(to: u64, bits: u32) -> u64 {
+    let ahead = bits.wrapping_sub(to as u32).cast_signed();
+    to.wrapping_add_signed(ahead.into())
+}
+
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     Start(usize),
@@ -243,5 +256,21 @@ impl World {
         let tcp = &self.tcp[index];
         let (packet, seen) = (tcp.template.segment(number as u32, &self.pool), tcp.seen);
         self.send(packet, seen, now, depart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection of more than 2^32 segments, which are 6 TB.
+    #[test]
+    fn numbers_go_on_beyond_those_on_the_wire() {
+        assert_eq!([8, 12].map(|bits| nearest(10, bits)), [8, 12]);
+        let turn = 1 << 32;
+        let beside = [u32::MAX, 0, 1].map(|bits| nearest(turn - 1, bits));
+        assert_eq!(beside, [turn - 1, turn, turn + 1]);
+        assert_eq!(nearest(turn, u32::MAX), turn - 1);
+        assert_eq!(nearest(3 * turn + 5, 7), 3 * turn + 7);
     }
 }
