@@ -262,6 +262,22 @@ fn chains_stay_without_filters() {
     assert!(world.chains().is_empty());
 }
 
+/// The parent of a chain is the qdisc, not the hook or class that it is at.
+#[test]
+fn chains_of_hooks_have_their_qdisc_as_parent() {
+    let mut world = World::new();
+    let name = ("ffff:fff1", "ffff:");
+    world.qdisc(ADD, 1, name, "clsact", &none).unwrap();
+    let hook = at(1, "ffff:fff3", "");
+    let chain = in_chain(6, none);
+    world.ask(RTM_NEWCHAIN, 0, hook, &chain).unwrap();
+    let request = message(RTM_GETCHAIN, NLM_F_DUMP, &hook, none);
+    let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
+    let parent = |message: Request<'_>| message.header::<TcMsg>().unwrap().parent;
+    let parents: Vec<u32> = Requests::new(parts[0].as_bytes()).map(parent).collect();
+    assert_eq!(parents, [0xffff_0000]);
+}
+
 /// A chain's template says what its filters may look at, is shown as it was given, and goes with
 /// the chain.
 #[test]
