@@ -229,3 +229,33 @@ fn expressions_are_joined_by_and_and_or() {
         Err(FilterError::Expressions)
     );
 }
+
+/// `pkt_len` is `skb->len`, which begins behind the Ethernet header where a packet arrives.
+#[test]
+fn a_packet_is_shorter_where_it_arrives() {
+    let pool = pool(4);
+    let mut packet = packet(&pool, &[&IP, &ipv4(6, [0, 0]), &tcp(2)]);
+    let length = Test::Meta {
+        id: MetaId::PktLen,
+        shift: 0,
+        mask: 0,
+        compare: Compare::Eq,
+        value: 40,
+    };
+    let length = Ematch {
+        negated: false,
+        or: false,
+        test: length,
+    };
+    let kind = FilterKind::Basic(vec![length]);
+    let class = Handle::new(1, 1);
+    let mut list = FilterList::default();
+    list.put(FilterOp::Add, FilterSpec::new(kind, class))
+        .unwrap();
+    let mut cx = softnet::qdisc::Cx::new(&pool);
+    for (arriving, expected) in [(true, Classified::Class(class)), (false, Classified::None)] {
+        cx.arriving = arriving;
+        let classified = list.filters().classify(&mut packet, &mut cx);
+        assert_eq!(classified, expected);
+    }
+}
