@@ -482,7 +482,7 @@ fn tags_and_headers_come_and_go() {
     assert_eq!(len, 46);
 }
 
-/// What is behind an Ethernet header gets another one; a frame that has one is dropped
+/// An Ethernet header comes in place of one that was taken away; a frame that has one is dropped
 /// (`skb_eth_push`, `skb_eth_pop`).
 #[test]
 fn an_ethernet_header_comes_in_place_of_another() {
@@ -539,7 +539,8 @@ fn what_arrives_counts_without_its_ethernet_header() {
     }
 }
 
-/// A rate is of what counts; `mtu` is of frames with their Ethernet header (`tcf_police_mtu_check`).
+/// A rate is of what counts; `mtu` is of frames with their Ethernet header
+/// (`tcf_police_mtu_check`).
 #[test]
 fn police_counts_what_arrives_without_its_ethernet_header() {
     let pool = pool(4);
