@@ -300,7 +300,7 @@ impl DeviceTree {
     }
 
     /// The classes of a qdisc that are below it or below one of its classes, each before those
-    /// below it. Of each one there are as few searches as can be: there may be ten thousands.
+    /// below it. Of each one there are as few searches as can be: there may be thousands.
     fn classes_below(
         &self,
         of: &Node,
