@@ -21,7 +21,7 @@ mod times;
 mod windows;
 mod world;
 
-pub use flow::{Arrivals, Flow, FlowError, Pattern};
+pub use flow::{Arrivals, Direction, Flow, FlowError, Pattern};
 pub use flows::FlowReport;
 pub use instances::Cpus;
 pub use report::{ClassReport, Report};

@@ -25,6 +25,9 @@ const DELAYED: u64 = 40_000_000;
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
 const RTO_MAX: u64 = 120_000_000_000;
+/// Retransmissions by the timer, one after the other without an answer, after which a sender gives
+/// up, as in Linux.
+const RETRIES: u32 = 15;
 /// Segments that arrived beyond a hole until what was sent before them is lost.
 const DUPLICATES: usize = 3;
 /// Segments that a receiver acknowledges one by one as a connection begins, as in Linux.
@@ -269,8 +272,11 @@ impl Sender {
     }
 
     /// Time at which a timer of its fires: for what seems to be lost, to probe the end of what is
-    /// in flight, or to send all of it again.
+    /// in flight, or to send all of it again. None if it has given up.
     pub fn timeout_at(&self) -> Option<Time> {
+        if self.backoff > RETRIES {
+            return None;
+        }
         let &(oldest, number) = self.oldest()?;
         if (oldest, number) < self.newest {
             return Some(oldest.plus_nanos(self.newest_rtt + self.tolerance()));
@@ -567,6 +573,11 @@ impl Receiver {
     /// Time at which it acknowledges though nothing arrives.
     pub fn due(&self) -> Option<Time> {
         self.due
+    }
+
+    /// Number of the next segment in order: all before it arrived.
+    pub fn arrived_up_to(&self) -> u64 {
+        self.next
     }
 
     /// Acknowledgment of everything that has none yet.
