@@ -448,7 +448,9 @@ fn number_in(packet: &Packet, kind: &Kind, is_answer: bool, tcp: &[Tcp]) -> u64 
         }
         (Kind::Connection(index), true) => {
             let acks = tcp[*index].acks.as_ref();
-            acks.map_or(0, |acks| acks.template.id(data, network_offset(data)).into())
+            acks.map_or(0, |acks| {
+                acks.template.id(data, network_offset(data)).into()
+            })
         }
         (Kind::Pings(replies), true) => replies.template.time(data, network_offset(data)).0,
         _ => 0,

@@ -7,8 +7,8 @@ use super::super::flow::{self, Flow, FlowError, Random};
 use super::super::frame::Template;
 use super::super::tcp::{Acknowledgment, Algorithm, MSS, RECEIVE_WINDOW, Receiver, Sender};
 use super::answers::Acks;
-use super::{Kind, World};
 use super::pages::Pages;
+use super::{Kind, World};
 
 /// A connection to simulate.
 #[derive(Clone, Debug, PartialEq)]
