@@ -483,5 +483,7 @@ pub fn jain(rates: impl IntoIterator<Item = u64>) -> f64 {
 }
 
 #[cfg(all(test, not(miri)))]
+mod reverse_tests;
+#[cfg(all(test, not(miri)))]
 #[path = "world_tests.rs"]
 mod tests;
