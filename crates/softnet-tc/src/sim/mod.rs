@@ -7,6 +7,7 @@
 //! reads no clock and starts no thread.
 
 mod classes;
+mod departures;
 mod flow;
 mod flows;
 mod frame;
