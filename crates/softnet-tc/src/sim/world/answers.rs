@@ -10,7 +10,8 @@ use super::super::flow::Flow;
 use super::super::frame::Template;
 use super::super::tcp::Acknowledgment;
 use super::connections::Event;
-use super::{Departed, Kind, World};
+use super::passing::Departed;
+use super::{Kind, World};
 
 /// Acknowledgments of a connection. Each has a number, and tells all that its receiver knew as it
 /// was sent: what those before it told, and the segments that arrived since. So one that is lost is
