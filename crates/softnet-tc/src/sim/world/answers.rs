@@ -131,11 +131,13 @@ impl World {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use softnet::wire::{fold, pseudo_header, sum_bytes};
+
     use super::super::super::flow::{Direction, Pattern};
     use super::*;
 
-    fn acks() -> Acks {
-        let flow = Flow {
+    fn flow() -> Flow {
+        Flow {
             rate: 1,
             size: 1514..=1514,
             start: Time::ZERO,
@@ -148,8 +150,33 @@ mod tests {
             priority: 0,
             mark: 0,
             direction: Direction::Forward,
-        };
-        Acks::of(&flow).expect("of one family")
+        }
+    }
+
+    /// The checksum of the transport header is right, and the ends are exchanged.
+    fn check(packet: &Packet, protocol: u8) {
+        let data = packet.data();
+        let (source, destination) = (&data[26..30], &data[30..34]);
+        assert_eq!(
+            (source, destination),
+            (&[10, 0, 0, 2][..], &[10, 0, 0, 1][..])
+        );
+        let len = (data.len() - 34) as u32;
+        let sum = pseudo_header(source, destination, protocol, len) + sum_bytes(&data[34..]);
+        assert_eq!(fold(sum), 0xffff);
+    }
+
+    #[test]
+    fn a_reply_carries_a_time() {
+        let pool = softnet::testing::pool(4);
+        let replies = Replies::to(&flow(), 1000).expect("of one family");
+        let time = Time(5 << 40 | 7);
+        for (len, expected) in [(42, 50), (99, 99), (1514, 1514), (9000, 1514)] {
+            let packet = replies.template.reply(len, time, &pool).expect("a buffer");
+            assert_eq!(packet.len(), expected);
+            assert_eq!(replies.template.time(packet.data(), 14), time);
+            check(&packet, 17);
+        }
     }
 
     #[test]
@@ -158,12 +185,13 @@ mod tests {
         // The numbers wrap meanwhile.
         let mut acks = Acks {
             first: u32::MAX,
-            ..acks()
+            ..Acks::of(&flow()).expect("of one family")
         };
         for number in 0..4_u64 {
             let told = (vec![number], 1);
             let packet = acks.send(number + 1, told, &pool).expect("a buffer");
             assert_eq!(packet.len(), 66);
+            check(&packet, 6);
             let id = acks.template.id(packet.data(), 14);
             assert_eq!(id, u32::MAX.wrapping_add(number as u32));
         }
