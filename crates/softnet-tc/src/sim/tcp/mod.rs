@@ -587,6 +587,11 @@ impl Receiver {
         self.due
     }
 
+    /// Number of the next segment in order: all before it arrived.
+    pub fn arrived_up_to(&self) -> u64 {
+        self.next
+    }
+
     /// Acknowledgment of everything that has none yet.
     pub fn acknowledge(&mut self) -> Option<Acknowledgment> {
         self.due = None;
