@@ -96,6 +96,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("daemon_us_per_packet", "Of these of the switch's processes, µs", 1.0),
     field("daemon_s_per_gbit", "Of these of the switch's processes, s", 1.0),
     field("idle_cpu_share", "CPU time of an idle switch, of one CPU", 1.0),
+    field("switch_cpu_share", "CPU time of the switch, of one CPU", 1.0),
     field("running_seconds", "From start until all hosts are up, s", 1.0),
     field("memory_per_port_kb", "Memory by port, KB", 1.0),
     field("cpu_share", "CPU time, of all CPUs", 1.0),
