@@ -68,7 +68,6 @@ pub(super) const FIELDS: &[Field] = &[
     field("connections_per_s", "Finished connections per second", 1.0),
     field("failed", "Failed connections", 1.0),
     field("errors", "Failed requests", 1.0),
-    field("error_percent", "Measured rate from the limit, %", 1.0),
     field("drops", "Packets dropped", 1.0),
     field("lost", "Packets that ports and qdiscs dropped", 1.0),
     field("dumps_per_s", "Dumps a second", 1.0),
