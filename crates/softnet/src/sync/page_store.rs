@@ -15,8 +15,8 @@
 //! was pushed (P and T of [`IndexStack`]): the address in the slot, and all that earlier owners
 //! wrote in the page. Segments are published by their `OnceLock`, and `put` makes one before it
 //! pushes a number of it. `wanted` and `made` carry no data: each number is made by the one whose
-//! `fetch_max` went past it. `lent` is a hint; who reads an older one keeps a page longer, or not as
-//! long.
+//! `fetch_max` went past it. `lent` is a hint: who reads an older one keeps a page longer, or not
+//! as long.
 //!
 //! Nobody waits for another, but two callers of `Pages::new` that make the same segment.
 

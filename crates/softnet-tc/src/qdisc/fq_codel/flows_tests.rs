@@ -95,7 +95,7 @@ fn flows_without_a_page_share_one_until_others_are_idle() {
     assert_eq!(empty(&mut last, &pool), [5]);
 }
 
-/// CoDel's memory of a flow goes with the page, which stays while at least half of the store is free.
+/// CoDel's memory of a flow goes with its page, which stays while half of the store is free.
 #[test]
 fn a_flow_is_remembered_while_there_are_pages() {
     for (pages, remembered) in [(2, 1), (1, 0)] {
