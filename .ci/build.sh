@@ -3,4 +3,3 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo test --workspace --locked --no-run
-cargo build --release --locked -p softnet-cli -p softnet-bench

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=docs/results/instructions.md
-cargo build --release --locked -q -p softnet-bench --bin transmit_loop
+cargo build --release --locked -q -p softnet-instructions
 program="${CARGO_TARGET_DIR:-target}/release/transmit_loop"
 
 # What a run of the program executes, all threads.

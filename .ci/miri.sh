@@ -3,19 +3,20 @@
 # those of the engine, which runs its threads, the shared rates, and pointers into guest memory;
 # modules without unsafe code are left out where they are declared: `not(miri)`. All other unsafe
 # code is for system calls alone. With `core` the core's unit tests alone, with `others` the rest.
-# Tests that take more than a quarter of a minute each are left to `.ci/long miri` (`all`).
+# Tests that take more than a quarter of a minute each, or ten seconds for what others touch as well
+# (positions, bounds), are left to `.ci/long miri` (`all`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation"
 part="${1:-all}"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri-$part"
 run() { cargo +nightly miri test --locked "$@"; }
 long=()
 if [ "$part" != all ]; then
   for test in \
     mem::bug_tests::bug_buf_{1_,2_,7_each,8_} \
     mem::defer_tests::{inv_buf_10,inv_buf_5_and_9,statistics_count,sleeping,two_hundred,balanced} \
-    mem::property_tests::every_buffer mem::range_tests::the_end mem::range_tests::reserve_of \
+    mem::defer_tests::inv_buf_3 mem::property_tests::every_buffer \
+    mem::range_tests::{every_position,extend_by,the_end,reserve_of} \
     basic::{changing_between,senders_keep,a_shaped_device} control::a_tree_is_changed \
     bound::{who_does_not_yield,a_call_adopts,what_is_due} rx::hand_off::tests::overflow; do
     long+=(--skip "$test")

@@ -36,6 +36,11 @@ inside getent passwd softnet >/dev/null
 inside softnet --version
 inside softnet check /etc/softnet/softnet.toml
 [ -z "$(inside dpkg --verify softnet)" ]
+# Stripped, and with all tracepoints, which are notes.
+probes() { readelf --notes --wide "$1" | grep -c 'Provider: softnet'; }
+built=$(probes "${CARGO_TARGET_DIR:-target}/release/softnet")
+[ "$(probes "$chroot/usr/bin/softnet")" = "$built" ]
+[ -z "$(readelf --symbols --wide "$chroot/usr/bin/softnet" | grep "table '.symtab'")" ]
 # As `systemctl enable` does.
 wanted="$chroot/etc/systemd/system/multi-user.target.wants"
 mkdir -p "$wanted"

@@ -163,6 +163,7 @@ fn talk(memory: &GuestMemory, input: &mut Input<'_>) {
         packed,
         indirect: has(1),
         event_index: has(2),
+        in_order: has(6),
         mergeable: has(3),
         takes: Features {
             checksum: has(4),

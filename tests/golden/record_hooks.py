@@ -223,6 +223,17 @@ def police():
     return one.end("actions get action police index 5")
 
 
+def police_at_ingress():
+    one = Scenario("police at ingress")
+    one.add(
+        udp(1, 1, "action police rate 8bit burst 300 conform-exceed drop"),
+        udp(1, 2, "action police rate 1gbit burst 1mb mtu 66 conform-exceed drop"),
+        udp(1, 3, "action police rate 1gbit burst 1mb mtu 65 conform-exceed drop"),
+    )
+    one.send(dports(*[1] * 8, 2, 3))
+    return one.end()
+
+
 def mirred():
     one = Scenario("mirred")
     one.add(
@@ -312,6 +323,16 @@ def vlan():
     one.send([ip4(tags=tag(id, 1)) for id in (10, 11, 12, 13, 14, 15, 16, 30)])
     one.send([ip4(tags=tag(50, 7)), ip6(tags=tag(10)), ip4(tags=tag(10) + tag(11), dport=1)])
     one.send([ip4(tags=tag(id, 1, 0x88A8) + tag(5, 2)) for id in (20, 21, 22, 23, 24)])
+    return one.end()
+
+
+def ethernet_headers():
+    one = Scenario("ethernet headers")
+    push = "action vlan push_eth dst_mac 02:00:00:00:00:31 src_mac 02:00:00:00:00:32"
+    filters = [udp(1, 1, f"action vlan pop_eth pipe {push}"), udp(1, 2, push)]
+    one.add(*filters)
+    one.add(*filters, at="p1 egress")
+    one.send_singly(dports(1, 2, 3) + [ip4(tags=tag(5), dport=1)])
     return one.end()
 
 
@@ -520,7 +541,7 @@ def matchall_fw():
 
 
 SCENARIOS = [gact, police, mirred, skbedit, vlan, pedit, csum, skbmod, flower, u32, basic]
-SCENARIOS += [matchall_fw]
+SCENARIOS += [matchall_fw, police_at_ingress, ethernet_headers]
 
 
 def record(sender, lines, start, files=()):

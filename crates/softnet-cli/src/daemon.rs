@@ -379,8 +379,15 @@ fn sample(engine: &Weak<Mutex<Engine>>, classes: usize) -> Option<Sample> {
             ports.push(link.settings.name.clone());
         }
     }
+    let mut stats = engine.stats();
+    // Filters, of which there may be as many, have no metrics.
+    for port in &mut stats.ports {
+        if let Ok(link) = engine.link_named(&port.name) {
+            port.classes = engine.classes(link.index);
+        }
+    }
     Some(Sample {
-        stats: live_stats(&engine, &Selection::default()),
+        stats,
         groups,
         classes,
         version: env!("CARGO_PKG_VERSION"),

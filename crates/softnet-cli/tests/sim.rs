@@ -282,3 +282,106 @@ fn more_processors_than_there_are() {
         assert!(code == Some(2) && said.contains(part), "{said}");
     }
 }
+
+/// A download of 50 Mbit/s beside uploads over 1 Mbit/s: acknowledgments wait behind the uploads,
+/// or are thinned and have their share.
+#[test]
+fn both_directions_of_a_link() {
+    let scratch = Scratch::new("sim-reverse");
+    let fifo = scratch.file("fifo.toml", "qdisc = { kind = \"pfifo\" }");
+    let cake = scratch.file(
+        "cake.toml",
+        "[[qdisc]]\nkind = \"cake\"\nbandwidth = \"1mbit\"\nack_filter = \"ack-filter\"\n",
+    );
+    let flows = [
+        "--generate",
+        "name=down,tcp=1,cc=reno,rwnd=512k,for=5s",
+        "--generate",
+        "name=up,tcp=4,cc=reno,for=5s,direction=reverse",
+        "--generate",
+        "name=ping,ping=50ms,rtt=20ms,for=5s",
+    ];
+    let both = |reverse: &Path, more: &[&str]| {
+        let reverse = reverse.to_str().expect("a path");
+        let words = ["--link", "50mbit/1mbit", "--reverse", reverse];
+        told(&fifo, &[&words[..], &flows, more].concat())
+    };
+    let slow = [
+        "--expect",
+        "down rate < 15mbit",
+        "--expect",
+        "ping rtt p90 > 300ms",
+        "--expect",
+        "reverse root sojourn p90 > 300ms",
+        "--expect",
+        "reverse root rate 500kbit..1.01mbit",
+    ];
+    let (code, said) = both(&fifo, &slow);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\nthe reverse direction\nclass "), "{said}");
+    assert_eq!(both(&fifo, &slow).1, said, "the same again");
+    let fast = [
+        "--expect",
+        "down rate > 30mbit",
+        "--expect",
+        "ping rtt p90 < 200ms",
+        "--expect",
+        "reverse root drops < 10",
+        "--json",
+    ];
+    let (code, said) = both(&cake, &fast);
+    assert_eq!(code, Some(3), "{said}");
+    let end = said.rfind('}').expect("JSON");
+    let value: serde_json::Value = serde_json::from_str(&said[..=end]).expect("JSON");
+    let holds = [true, true, false].map(serde_json::Value::from);
+    for (outcome, holds) in value["expectations"]
+        .as_array()
+        .expect("all")
+        .iter()
+        .zip(holds)
+    {
+        assert_eq!(outcome["holds"], holds, "{outcome}");
+    }
+    let broken = &value["expectations"][2]["first_broken"];
+    assert!(broken["from_ns"].is_u64(), "{broken}");
+    let filtered = value["reverse"]["dropped"]["ack_filter"].as_u64();
+    assert!(filtered > Some(100), "{said}");
+}
+
+#[test]
+fn mistakes_about_the_reverse_direction() {
+    let scratch = Scratch::new("sim-reverse-mistakes");
+    let fifo = scratch.file("fifo.toml", "qdisc = { kind = \"pfifo\" }");
+    let reverse = ["--reverse", fifo.to_str().expect("a path")];
+    let flow = ["--generate", "rate=1mbit,for=100ms"];
+    for (words, part) in [
+        (&["--reverse", "/no/such.toml"][..], "/no/such.toml: "),
+        (&["--reverse-dev", "eth0"], "--reverse <FILE>"),
+        (
+            &["--link", "1mbit/1mbit"],
+            "--link: the rate behind the slash",
+        ),
+        (&["--link", "1mbit/fast"], "--link"),
+        (
+            &["--generate", "rate=1mbit,for=1s,direction=up"],
+            "column 19: direction: \"up\" is not forward or reverse",
+        ),
+        (
+            &["--generate", "tcp=1,for=1s,direction=reverse"],
+            "--generate, number 2: direction=reverse has no policy; name one by --reverse",
+        ),
+        (
+            &["--expect", "reverse root rate > 1mbit"],
+            "there is no policy for the reverse direction",
+        ),
+        (
+            &[reverse[0], reverse[1], "--expect", "reverse 1:9 rate > 1"],
+            "there is no class \"1:9\" in the reverse direction",
+        ),
+    ] {
+        let (code, said) = told(&fifo, &[&flow[..], words].concat());
+        assert!(code == Some(2) && said.contains(part), "{words:?}: {said}");
+    }
+    let (code, said) = told(&fifo, &[&flow[..], &["--json"]].concat());
+    assert!(code == Some(0) && !said.contains("reverse"), "{said}");
+}

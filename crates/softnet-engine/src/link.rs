@@ -63,6 +63,12 @@ pub trait Link: fmt::Debug + Send + Sync {
         None
     }
 
+    /// False if nothing was reported since [`speed`](Link::speed) was asked and known. Asked by the
+    /// control path, which asks for the speed without a report only now and then.
+    fn may_have_another_speed(&self) -> bool {
+        true
+    }
+
     /// The port's longest IP packet from now on, in bytes: a driver may drop what is longer before
     /// it costs anything. Called by the control path.
     fn set_mtu(&self, _mtu: u32) {}

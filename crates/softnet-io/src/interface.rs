@@ -125,6 +125,9 @@ pub(crate) struct Interface {
     gone: AtomicBool,
     /// The speed that it told last; 0: none. Relaxed, too.
     speed: AtomicU64,
+    /// Something was reported since it was asked for its speed, or it was up and told none then.
+    /// Relaxed: who sees this asks the kernel, which had changed it before it said so.
+    reported: AtomicBool,
     events: LinkEvents,
 }
 
@@ -137,6 +140,7 @@ impl Interface {
             up: AtomicBool::new(true),
             gone: AtomicBool::new(false),
             speed: AtomicU64::new(events.speed(index).unwrap_or(0)),
+            reported: AtomicBool::new(true),
             events,
         }
     }
@@ -152,7 +156,19 @@ impl Interface {
     /// Speed of its medium in bytes per second, if it has told one: the last one, where it tells
     /// none now. Waits for the kernel's lock of all interfaces.
     pub(crate) fn speed(&self) -> Option<u64> {
-        told(&self.speed, self.events.speed(self.index))
+        // In this order: what is reported later is asked for again.
+        self.reported.store(false, Ordering::Relaxed);
+        let now = self.events.speed(self.index);
+        if now.is_none() && self.is_up() {
+            // Some have a carrier before they know their speed.
+            self.reported.store(true, Ordering::Relaxed);
+        }
+        told(&self.speed, now)
+    }
+
+    /// See [`Link::may_have_another_speed`](softnet_engine::Link::may_have_another_speed).
+    pub(crate) fn may_have_another_speed(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
     }
 
     /// Readable when something changed.
@@ -163,7 +179,9 @@ impl Interface {
     /// The state now. Consumes what made the file readable.
     pub(crate) fn state(&self) -> LinkState {
         // In this order: what changes later is reported again.
-        self.events.drain();
+        if self.events.drain() {
+            self.reported.store(true, Ordering::Relaxed);
+        }
         let (up, mtu) = match self.events.state(self.index) {
             Seen::Is(state) => (state.up && state.running, state.mtu),
             Seen::Renamed => (self.is_up(), None),

@@ -492,17 +492,20 @@ impl LinkEvents {
         self.socket.as_fd()
     }
 
-    /// Reads reports, so that the file is readable no longer. After so many it stays readable, for
-    /// the next call: its caller has other work.
-    pub(crate) fn drain(&self) {
+    /// Reads reports, so that the file is readable no longer; true if there were some. After so
+    /// many it stays readable, for the next call: its caller has other work.
+    pub(crate) fn drain(&self) -> bool {
         const REPORTS: usize = 32;
+        let mut reported = false;
         for _ in 0..REPORTS {
             match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::empty()) {
                 // The rest of the report is thrown away. `NOBUFS`: some were lost, others wait.
-                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
-                Err(_) => return,
+                Ok(_) | Err(Errno::NOBUFS) => reported = true,
+                Err(Errno::INTR) => {}
+                Err(_) => break,
             }
         }
+        reported
     }
 
     /// An interface's state now. Does not wait for the kernel's lock of all interfaces, as a

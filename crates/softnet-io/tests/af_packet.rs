@@ -320,7 +320,19 @@ fn the_speed_is_the_interfaces() {
     let Some(netns) = veth(1500) else { return };
     let device = open(&netns, "va", 1, &buffers());
     // Each veth says 10 Gb/s.
-    assert_eq!(device.link.speed(), Some(1_250_000_000));
+    let speed = Some(1_250_000_000);
+    assert_eq!(device.link.speed(), speed);
+    assert!(!device.link.may_have_another_speed());
+    let run = || {
+        let mut ip = Command::new("ip");
+        ip.args(["link", "set", "va", "mtu", "1400"]).status()
+    };
+    assert!(netns.run(run).unwrap().unwrap().success());
+    // The report is there; a worker reads it.
+    assert_eq!(device.link.state().mtu, Some(1400));
+    assert!(device.link.may_have_another_speed());
+    assert_eq!(device.link.speed(), speed);
+    assert!(!device.link.may_have_another_speed());
 }
 
 #[test]

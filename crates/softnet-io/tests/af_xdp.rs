@@ -8,6 +8,8 @@ mod common;
 use std::process::Command;
 
 use common::{buffers, bytes, namespace, pool, skip};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
@@ -307,6 +309,39 @@ fn errors_name_the_interface() {
     let long = open("va", 2, &all).to_string();
     assert!(long.contains("MTU of 9000"), "{long}");
     assert_eq!(all.small.stats().free, 256);
+}
+
+/// Memory is locked up to a limit, for a thread that may not lock any.
+#[test]
+fn a_pool_that_may_not_be_locked_is_refused() {
+    /// More than the pools of the other tests here have together, whose limit it is, too.
+    const BYTES: u64 = 64 << 20;
+    let Some(netns) = veth(1, 1500) else { return };
+    let limit = getrlimit(Resource::Memlock);
+    let bytes = limit.current.unwrap_or(BYTES).min(BYTES);
+    let lower = Rlimit {
+        current: Some(bytes),
+        ..limit
+    };
+    setrlimit(Resource::Memlock, lower).unwrap();
+    let buffers = Buffers {
+        small: pool(bytes as usize / 2048 + 512, 2048),
+        large: None,
+    };
+    // On a thread of its own.
+    let open = || {
+        let mut held = capabilities(None).unwrap();
+        held.effective.remove(CapabilitySet::IPC_LOCK);
+        set_capabilities(None, held).unwrap();
+        AfXdp::open(&AfXdpSpec::new("va"), 1, 1500, &buffers)
+    };
+    let refused = netns.run(open).unwrap().unwrap_err();
+    assert!(
+        matches!(refused, AskError::Own(AfXdpError::Locked { .. })),
+        "{refused}"
+    );
+    let text = refused.to_string();
+    assert!(text.contains("limit of locked memory"), "{text}");
 }
 
 /// Both halves, every call held against the contract.

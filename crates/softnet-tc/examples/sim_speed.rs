@@ -9,7 +9,7 @@ use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
 use softnet::qdisc::{Cx, Qdisc};
 use softnet::stats::DropCounters;
 use softnet::time::Time;
-use softnet_tc::sim::{Flow, Pattern, SimLink, Simulator, World};
+use softnet_tc::sim::{Direction, Flow, Pattern, SimLink, Simulator, World};
 use softnet_tc::{ClassSpec, Handle, HtbClassSpec, HtbSpec, QdiscEnv, QdiscSpec, Tree, TreeSpec};
 
 const LEAVES: u16 = 90;
@@ -58,6 +58,7 @@ fn flow(leaf: u16) -> Flow {
         dscp: 0,
         priority: Handle::new(1, 100 + leaf).raw(),
         mark: 0,
+        direction: Direction::Forward,
     }
 }
 

@@ -74,8 +74,8 @@ pub use handle::{BadHandle, Handle};
 pub use qdisc::{
     Absent, AckFilter, AnyQdisc, AqmSpec, Attribute, Blackhole, Cake, CakeSpec, ClassOption,
     ClassSpec, Classes, Codel, CodelSpec, CustomSpec, DefaultQdisc, Diffserv, Distribution, Drr,
-    DrrClassSpec, DualPi2, DualPi2Spec, Ets, EtsSpec, Field, FlowStats, Form, Fq, FqCodel,
-    FqCodelSpec, FqPie, FqPieSpec, FqSpec, Framing, Hfsc, HfscClassSpec, HfscSpec, Htb,
+    DrrClassSpec, DualPi2, DualPi2Spec, Ets, EtsSpec, Field, FlowStats, FlowStore, Form, Fq,
+    FqCodel, FqCodelSpec, FqPie, FqPieSpec, FqSpec, Framing, Hfsc, HfscClassSpec, HfscSpec, Htb,
     HtbClassSpec, HtbSpec, Isolation, LinkDefaults, LossModel, MAX_BANDS, Multiq, Netem,
     NetemSpec, PfifoHeadDrop, Pie, PieLawSpec, PieSpec, Prio, PrioSpec, QDISC_KINDS, QdiscEnv,
     QdiscKind, QdiscOption, QdiscSpec, Qfq, QfqClassSpec, Red, RedCurve, RedSpec, ServiceCurve,

@@ -36,7 +36,7 @@ pub mod request {
 const HEADER: usize = 12;
 const VERSION: u32 = 1;
 const NEED_REPLY: u32 = 1 << 3;
-/// `MQ`, `REPLY_ACK`, `MTU`, `RESET_DEVICE` and `CONFIGURE_MEM_SLOTS`.
+/// `MQ`, `REPLY_ACK`, `MTU`, `RESET_DEVICE` and `CONFIGURE_MEM_SLOTS`, where they are offered.
 const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 4 | 1 << 13 | 1 << 15;
 
 /// A connection to a port.
@@ -75,8 +75,10 @@ impl FrontEnd {
 
     fn start(socket: UnixStream) -> io::Result<FrontEnd> {
         let mut front_end = FrontEnd::silent(socket)?;
-        let features = PROTOCOL_FEATURES.to_ne_bytes();
-        front_end.send(request::SET_PROTOCOL_FEATURES, &features, &[])?;
+        let offered = front_end.ask(request::GET_PROTOCOL_FEATURES, &[])?;
+        let offered = offered.try_into().expect("eight bytes");
+        let features = PROTOCOL_FEATURES & u64::from_ne_bytes(offered);
+        front_end.send(request::SET_PROTOCOL_FEATURES, &features.to_ne_bytes(), &[])?;
         front_end.request(request::SET_OWNER, &[], &[])?;
         Ok(front_end)
     }

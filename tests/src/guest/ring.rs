@@ -268,6 +268,12 @@ impl Ring {
         self.buffer(self.next)
     }
 
+    /// Asks the device not to notify it of what it gives back; not with event index.
+    pub fn silence(&self) {
+        let at = if self.config.packed { 2 } else { 0 };
+        self.driver.store_u16(at, 1);
+    }
+
     /// True if the device wants to be notified of what was offered since the ring was at `before`.
     pub fn must_kick(&self, before: u64) -> bool {
         fence(Ordering::SeqCst);

@@ -124,7 +124,7 @@ impl Owner for OursOwner {
             start,
             &self.clock,
             || !backlog.is_empty() || !notifier.is_quiet(),
-            || {
+            |_| {
                 self.poller.yield_cpu();
                 false
             },
@@ -136,7 +136,8 @@ impl Owner for OursOwner {
             || backlog.is_empty(),
             || poller.sleep(start, None, &mut Vec::new()),
         );
-        self.halt_poll.was_idle(self.clock.now().since(start));
+        let woke = self.clock.now();
+        self.halt_poll.was_idle(woke.since(start), woke);
     }
 }
 
@@ -217,7 +218,7 @@ impl Owner for OlderOwner {
                 start,
                 &self.clock,
                 || !backlog.is_empty(),
-                || {
+                |_| {
                     self.poller.yield_cpu();
                     false
                 },
@@ -227,7 +228,8 @@ impl Owner for OlderOwner {
             }
         }
         self.poller.sleep(start, None, &mut Vec::new());
-        self.halt_poll.was_idle(self.clock.now().since(start));
+        let woke = self.clock.now();
+        self.halt_poll.was_idle(woke.since(start), woke);
     }
 }
 

@@ -6,7 +6,7 @@
 //! driver's part (a descriptor of a packed ring, the index of a split one), reception and
 //! transmission.
 //!
-//! A binary and no example, as `transmit_loop`.
+//! A binary and no example, as `transmit_loop` in `softnet-instructions`.
 
 use std::sync::Arc;
 
@@ -68,6 +68,7 @@ impl Queue {
             device: user + DEVICE,
             packed,
             event_index: true,
+            in_order: true,
             mergeable: true,
             ..RingConfig::default()
         };

@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn every_cell_that_goals_of_vhost_user_are_about_is_measured() {
-        every_cell_is_measured("vhost-user", &vhost_user::measured(), &["mpps"]);
+        let fields = ["mpps", "p50_ns"];
+        every_cell_is_measured("vhost-user", &vhost_user::measured(), &fields);
     }
 
     #[test]

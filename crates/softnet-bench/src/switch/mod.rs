@@ -6,10 +6,11 @@
 //! (`sendmmsg`), pings on the idle path; anew, 200 TCP senders with small
 //! segments over ports of four queues, and (case `churn`) 1,200 that send little.
 //!
-//! [Many hosts](many_ports); hosts behind [veths](veth), whose other ends are the ports; the switch
-//! beside [programs](busy_host) that want all CPUs; an equal [load] offered to all; the kernel's
-//! own [policies](policy); [restarts](restart); [constants] that are not the default ones. CPU time
-//! is what the whole machine spent, traffic generators included.
+//! [Many hosts](many_ports); hosts behind [veths](veth), whose other ends are the ports; a host
+//! whose [uplink] is user-mode networking; the switch beside [programs](busy_host) that want all
+//! CPUs; an equal [load] offered to all; the kernel's own [policies](policy); [restarts](restart);
+//! [constants] that are not the default ones. CPU time is what the whole machine spent, traffic
+//! generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -34,6 +35,7 @@ mod load;
 mod many_ports;
 mod policy;
 mod restart;
+mod uplink;
 mod veth;
 
 /// Value of the parameter `case` of the rows with 200 connections.
@@ -70,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     known.extend(switches::names(&busy_host::switches()));
     known.extend(switches::names(&many_ports::switches()));
     known.extend(switches::names(&veth::switches()));
+    known.extend(switches::names(&uplink::switches()));
     known.extend(switches::names(&load::switches()));
     options.check_variants("switch", &known)?;
     let (rounds, slice) = options.program_turns();
@@ -82,6 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     if options.includes("case", veth::NAME)? {
         veth::rows(options, &mut results)?;
+    }
+    if options.includes("case", uplink::NAME)? {
+        uplink::rows(options, &mut results)?;
     }
     if options.includes("case", load::NAME)? {
         load::rows(options, &mut results)?;

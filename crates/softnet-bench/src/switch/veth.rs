@@ -25,6 +25,11 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
             driver: "af_packet",
             daemon: Softnet::default(),
         }),
+        Box::new(VethSoftnet {
+            name: "af-xdp",
+            driver: "af_xdp",
+            daemon: Softnet::default(),
+        }),
         Box::new(VethLoop),
         Box::new(KernelBridge),
         Box::new(VethOpenVswitch(OpenVswitch::Stock)),

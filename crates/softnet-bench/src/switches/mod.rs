@@ -15,6 +15,7 @@ mod embedded;
 mod ovs;
 mod softnet;
 mod threads;
+mod uplink;
 mod veth;
 
 pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge};
@@ -23,6 +24,7 @@ pub(crate) use embedded::{EmbeddedSoftnet, buffers};
 pub(crate) use ovs::{OpenVswitch, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;
 pub(crate) use threads::PortThreads;
+pub(crate) use uplink::{Passt, Pasta, open as open_uplink};
 pub(crate) use veth::{VethLoop, VethOpenVswitch, VethSoftnet};
 
 /// The settings of the ports.

@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::ovs::OpenVswitch;
 use super::softnet::Softnet;
 use super::{Switch, Wiring, bridge_port};
@@ -41,6 +43,48 @@ pub(super) fn connect_with(
     topology.configure_hosts()
 }
 
+/// Has hosts make frames with checksums, none larger than the MTU.
+fn make_whole_frames(topology: &Topology) -> Result<(), BenchError> {
+    if process::find("ethtool").is_none() {
+        return Err(BenchError::Unavailable("`ethtool` is not installed".into()));
+    }
+    for host in &topology.hosts {
+        let mut ethtool = host.netns.command("ethtool");
+        process::output(ethtool.args(["-K", &host.interface, "tx", "off"]))?;
+    }
+    Ok(())
+}
+
+/// Buffers of a pool that the daemon can lock twice, for each of two ports, with a quarter of the
+/// limit to spare for what other programs of root lock: the default number, or fewer where it may
+/// not raise the limit.
+fn lockable() -> Result<u64, BenchError> {
+    /// Default of `buffers`, bytes of a buffer, and the least that has some for each ring.
+    const BUFFERS: u64 = 65_536;
+    const BYTES: u64 = 2048;
+    const LEAST: u64 = 512;
+    let limit = getrlimit(Resource::Memlock);
+    let bytes = limit.maximum;
+    let all = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    // The daemon raises the limit by itself if it may. Here it stays as it was, for other switches.
+    if setrlimit(Resource::Memlock, all).is_ok() {
+        let lowered = setrlimit(Resource::Memlock, limit);
+        lowered.map_err(|e| BenchError::io("putting a limit back", e))?;
+        return Ok(BUFFERS);
+    }
+    let buffers = bytes.map_or(BUFFERS, |bytes| (bytes / 8 * 3 / BYTES).min(BUFFERS));
+    if buffers < LEAST {
+        return Err(BenchError::Unavailable(format!(
+            "locked memory is limited to {} bytes, a pool of {buffers} buffers (`ulimit -l`)",
+            bytes.unwrap_or(0)
+        )));
+    }
+    Ok(buffers)
+}
+
 /// Softnet with ports of this driver.
 #[derive(Debug)]
 pub(crate) struct VethSoftnet {
@@ -62,17 +106,17 @@ impl Switch for VethSoftnet {
         connect(topology, wiring.queues)?;
         let (driver, queues) = (self.driver, wiring.queues);
         let mut text = String::new();
-        for host in &topology.hosts {
-            let port = bridge_port(&host.interface);
+        if driver == "af_xdp" {
+            make_whole_frames(topology)?;
+            text = format!("[engine]\nbuffers = {}\n", lockable()?);
+        }
+        let ports = topology.hosts.iter();
+        let ports: Vec<_> = ports.map(|host| bridge_port(&host.interface)).collect();
+        for port in &ports {
             text += &format!(
                 "[[port]]\nname = \"{port}\"\ndriver = \"{driver}\"\nqueues = {queues}\n"
             );
         }
-        let ports: Vec<_> = topology
-            .hosts
-            .iter()
-            .map(|host| bridge_port(&host.interface))
-            .collect();
         text += &format!("[[bridge]]\nname = \"br0\"\nports = {ports:?}\n");
         self.daemon.run(topology, &text)
     }
@@ -127,13 +171,7 @@ impl Switch for VethOpenVswitch {
     fn connect(&self, topology: &mut Topology, wiring: Wiring) -> Result<(), BenchError> {
         connect(topology, wiring.queues)?;
         if matches!(self.0, OpenVswitch::Stock) {
-            if process::find("ethtool").is_none() {
-                return Err(BenchError::Unavailable("`ethtool` is not installed".into()));
-            }
-            for host in &topology.hosts {
-                let mut ethtool = host.netns.command("ethtool");
-                process::output(ethtool.args(["-K", &host.interface, "tx", "off"]))?;
-            }
+            make_whole_frames(topology)?;
         }
         let add = |host: &crate::hosts::Host| {
             let port = bridge_port(&host.interface);

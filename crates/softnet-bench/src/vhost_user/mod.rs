@@ -3,12 +3,14 @@
 //!
 //! - [Paths](paths) `reflect`, `switch` and `two-vms`: packets per second of one CPU, split and
 //!   packed rings, against DPDK's own back end and Open vSwitch.
+//! - [Path](kick) `kick`: the time from a guest's kick to its peer's call; the guests sleep.
 //! - [Attacks](hostile): what machines get beside a hostile one, against an honest load.
 //! - Case `senders`: [threads](senders) that send into one virtual queue.
 //! - Case `vms`: many [machines](vms) with several queues, whose buffers return to their owner or
 //!   not.
 
 mod hostile;
+mod kick;
 mod ovs;
 mod paths;
 mod senders;
@@ -42,6 +44,11 @@ const START: Duration = Duration::from_millis(1300);
 trait BackEnd: std::fmt::Debug {
     /// Packets that it has dropped, if it tells.
     fn drops(&self) -> Option<u64> {
+        None
+    }
+
+    /// CPU time that it has used, in seconds, if it tells.
+    fn cpu_s(&self) -> Option<f64> {
         None
     }
 
@@ -86,6 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;
+    kick::rows(options, &mut results)?;
     senders::rows(options, &mut results)?;
     vms::rows(options, &mut results)?;
     hostile::rows(options, &mut results)?;
@@ -95,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 /// The parameters of all rows.
 #[cfg(test)]
 pub(crate) fn measured() -> Vec<Vec<crate::report::Param>> {
-    let paths = paths::measured();
+    let paths = [paths::measured(), kick::measured()].concat();
     let (senders, vms) = (senders::measured(), vms::measured());
     [paths, senders, vms, hostile::measured()].concat()
 }

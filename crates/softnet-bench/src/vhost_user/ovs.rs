@@ -14,7 +14,8 @@ const MEGABYTES: usize = 1024;
 /// The running switch, with one thread that polls.
 #[derive(Debug)]
 pub(super) struct Ovs {
-    _daemons: [Process; 2],
+    /// The switch and its database.
+    daemons: [Process; 2],
     _memory: Memory,
 }
 
@@ -28,10 +29,14 @@ impl Ovs {
         let memory = Memory::new(MEGABYTES);
         let arguments = memory.arguments();
         Ok(Ovs {
-            _daemons: ovs_vhost_user(directory.path(), sockets, cpu, &arguments)?,
+            daemons: ovs_vhost_user(directory.path(), sockets, cpu, &arguments)?,
             _memory: memory,
         })
     }
 }
 
-impl BackEnd for Ovs {}
+impl BackEnd for Ovs {
+    fn cpu_s(&self) -> Option<f64> {
+        self.daemons[0].cpu_s().ok()
+    }
+}

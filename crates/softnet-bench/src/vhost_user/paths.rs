@@ -79,15 +79,7 @@ impl Path {
     ) -> Result<Box<dyn BackEnd>, BenchError> {
         Ok(match (variant, self) {
             (OURS, Path::Reflect) => Box::new(Reflector::start(&sockets[0], cpu)?),
-            (OURS, _) => {
-                let setup = Setup {
-                    queues: 1,
-                    cpus: vec![cpu],
-                    defer: true,
-                    steer: false,
-                };
-                Box::new(Switch::start(sockets, &setup)?)
-            }
+            (OURS, _) => Box::new(Switch::start(sockets, &Setup::on(cpu))?),
             (OVS, _) => Box::new(Ovs::start(directory, sockets, cpu)?),
             (_, Path::Reflect | Path::Switch) => Box::new(forwarder(
                 sockets,

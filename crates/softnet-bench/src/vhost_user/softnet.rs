@@ -17,6 +17,7 @@ use softnet_io::{Buffers, Poller, VhostUserRx, VhostUserTx};
 
 use super::BackEnd;
 use crate::buffers::pinned;
+use crate::cpu;
 use crate::error::{BenchError, failed};
 use crate::in_process::conserved;
 use crate::switches::buffers;
@@ -128,6 +129,18 @@ pub(super) struct Setup {
     pub(super) steer: bool,
 }
 
+impl Setup {
+    /// One worker, on `cpu`, and one queue pair a port.
+    pub(super) fn on(cpu: usize) -> Setup {
+        Setup {
+            queues: 1,
+            cpus: vec![cpu],
+            defer: true,
+            steer: false,
+        }
+    }
+}
+
 /// The engine with a port for each socket, all on one bridge.
 pub(super) struct Switch {
     engine: Engine<OwnQueues<VhostUserRx, VhostUserTx>>,
@@ -184,6 +197,10 @@ impl Switch {
 impl BackEnd for Switch {
     fn drops(&self) -> Option<u64> {
         Some(self.engine.stats().conservation().dropped)
+    }
+
+    fn cpu_s(&self) -> Option<f64> {
+        cpu::of_threads("softnet/").ok()
     }
 
     fn stop(self: Box<Self>) -> Result<(), BenchError> {

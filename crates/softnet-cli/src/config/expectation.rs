@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! EXPECTATION = SUBJECT FIGURE BOUND
-//! SUBJECT     = `root`, a class as 1:20, the name of a flow (name=), or of the port
+//! SUBJECT     = `root`, a class as 1:20, the name of a flow (name=), or of the port;
+//!               `reverse root` or `reverse 1:20` of the policy of the reverse direction
 //! FIGURE      = rate | loss | drops | marks | fair
 //!             | (sojourn | rtt) [mean | p50 | p90 | p99 | p999 | max]
 //! BOUND       = (< | <= | > | >= | =) VALUE, or VALUE..VALUE, both included
@@ -43,6 +44,8 @@ pub(crate) enum Rank {
 pub(crate) struct Expectation {
     pub text: String,
     pub subject: String,
+    /// The subject is one of the policy of the reverse direction.
+    pub reverse: bool,
     pub figure: Figure,
     /// Least and most; `false`: the end itself is out of bounds.
     pub least: (f64, bool),
@@ -51,11 +54,27 @@ pub(crate) struct Expectation {
 
 const FIGURES: &str = "rate, loss, drops, marks, fair, sojourn or rtt";
 
+fn is_figure(word: &str) -> bool {
+    matches!(
+        word,
+        "rate" | "loss" | "drops" | "marks" | "fair" | "sojourn" | "rtt"
+    )
+}
+
 impl FromStr for Expectation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Expectation, String> {
-        let mut words = words(text).into_iter();
+        let mut words = words(text);
+        // A flow may have that name, too.
+        let reverse = matches!(
+            &words[..],
+            [(_, first), (_, second), ..] if first == "reverse" && !is_figure(second)
+        );
+        if reverse {
+            words.remove(0);
+        }
+        let mut words = words.into_iter();
         let mut next = |what: &str| {
             let end = text.chars().count() + 1;
             words
@@ -128,6 +147,7 @@ impl FromStr for Expectation {
         Ok(Expectation {
             text: text.to_owned(),
             subject,
+            reverse,
             figure,
             least,
             most,
@@ -229,6 +249,25 @@ mod tests {
         assert_eq!(read("voip loss = 0").least, (0.0, true));
         assert_eq!(read("bulk fair > 0.95").least, (0.95, false));
         assert_eq!(read("a rtt max 1ms..2s").most, (2e9, true));
+    }
+
+    #[test]
+    fn subjects_of_the_reverse_direction() {
+        for (text, reverse, subject) in [
+            ("reverse root rate > 1mbit", true, "root"),
+            ("reverse 1:20 sojourn p50<10ms", true, "1:20"),
+            ("root rate > 1mbit", false, "root"),
+            // A flow of that name.
+            ("reverse rate > 1mbit", false, "reverse"),
+        ] {
+            let read = read(text);
+            assert_eq!((read.reverse, read.subject.as_str()), (reverse, subject));
+            assert_eq!(read.text, text);
+        }
+        let error = "reverse root"
+            .parse::<Expectation>()
+            .expect_err("no figure");
+        assert!(error.starts_with("column 13: rate, loss"), "{error}");
     }
 
     #[test]

@@ -135,13 +135,15 @@ fn remove_dead(path: &Path) -> io::Result<()> {
 /// Answers one request. A client that is slow or gone is left.
 fn serve(mut stream: impl Stream, metrics: &impl Fn(Format) -> String) {
     if let Ok(Some(head)) = read_head(&mut stream) {
-        let _ = send(&mut stream, answer(&head, metrics).as_bytes());
+        let (head, body) = answer(&head, metrics);
+        let until = Instant::now() + READING;
+        let _ = send(&mut stream, head.as_bytes(), until)
+            .and_then(|()| send(&mut stream, body.as_bytes(), until));
     }
 }
 
 /// Writes within a bound of time, however slowly the client reads.
-fn send(stream: &mut impl Stream, mut rest: &[u8]) -> io::Result<()> {
-    let until = Instant::now() + READING;
+fn send(stream: &mut impl Stream, mut rest: &[u8], until: Instant) -> io::Result<()> {
     while !rest.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -179,8 +181,8 @@ fn read_head(stream: &mut impl Stream) -> io::Result<Option<String>> {
     }
 }
 
-/// The answer to a request (RFC 9112).
-fn answer(head: &str, metrics: &impl Fn(Format) -> String) -> String {
+/// The answer to a request (RFC 9112): its head, and the body, which may have megabytes.
+fn answer(head: &str, metrics: &impl Fn(Format) -> String) -> (String, String) {
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (method, target) = (words.next(), words.next().unwrap_or_default());
@@ -206,8 +208,8 @@ fn answer(head: &str, metrics: &impl Fn(Format) -> String) -> String {
          Connection: close\r\n\r\n"
     );
     match method {
-        Some("HEAD") => head,
-        _ => head + &body,
+        Some("HEAD") => (head, String::new()),
+        _ => (head, body),
     }
 }
 
@@ -221,7 +223,11 @@ mod tests {
 
     #[test]
     fn requests_are_answered_as_they_ask() {
-        let status = |head: &str| answer(head, &metrics).lines().next().map(str::to_owned);
+        let answer = |head: &str| {
+            let (head, body) = answer(head, &metrics);
+            head + &body
+        };
+        let status = |head: &str| answer(head).lines().next().map(str::to_owned);
         for (head, expected) in [
             ("GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
             ("GET /metrics?x=1 HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK"),
@@ -234,11 +240,11 @@ mod tests {
         ] {
             assert_eq!(status(head).as_deref(), Some(expected), "{head:?}");
         }
-        let plain = answer("GET /metrics HTTP/1.1\r\nAccept: */*\r\n\r\n", &metrics);
+        let plain = answer("GET /metrics HTTP/1.1\r\nAccept: */*\r\n\r\n");
         assert!(plain.ends_with("\r\n\r\nText\n"), "{plain}");
         let head = "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text\r\n\r\n";
-        assert!(answer(head, &metrics).ends_with("\r\n\r\nOpenMetrics\n"));
-        assert!(answer("HEAD /metrics HTTP/1.1\r\n\r\n", &metrics).ends_with("\r\n\r\n"));
+        assert!(answer(head).ends_with("\r\n\r\nOpenMetrics\n"));
+        assert!(answer("HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
     }
 
     #[test]

@@ -29,10 +29,16 @@ pub(crate) struct Sample {
     pub version: &'static str,
 }
 
-/// Text in the making.
+/// Bytes of a line beside its labels, about.
+const LINE: usize = 48;
+
+/// Text in the making. There may be tens of thousands of lines: nothing but the value is formatted
+/// anew for each.
 struct Text {
     text: String,
     format: Format,
+    /// Name of the metric that was started last.
+    name: String,
 }
 
 impl Text {
@@ -50,28 +56,55 @@ impl Text {
         // A String takes whatever is written.
         let _ = writeln!(self.text, "# HELP softnetd_{family} {help}");
         let _ = writeln!(self.text, "# TYPE softnetd_{family} {of}");
+        self.name.clear();
+        let _ = write!(self.name, "softnetd_{name}");
     }
 
-    /// A line with a number, most of which are whole.
-    fn number(&mut self, name: &str, labels: &str, value: f64) {
+    /// A line of the metric with a number, most of which are whole.
+    fn number(&mut self, labels: &str, value: f64) {
         let whole = value as u64;
-        match whole as f64 == value {
-            true => self.line(name, labels, whole),
-            false => self.line(name, labels, value),
+        if whole as f64 == value {
+            self.line(labels, whole);
+        } else {
+            self.start("", labels, "");
+            let _ = writeln!(self.text, "{value}");
         }
     }
 
-    /// A line of a metric; labels are written by [`labels`].
-    fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        // Ten thousands of lines: only the value is formatted.
-        self.text.push_str("softnetd_");
-        self.text.push_str(name);
+    /// A line of the metric; labels are written by [`labels`].
+    fn line(&mut self, labels: &str, value: u64) {
+        self.start("", labels, "");
+        self.end(value);
+    }
+
+    /// The start of a line, with an end of the metric's name and of the labels.
+    fn start(&mut self, suffix: &str, labels: &str, more: &str) {
+        self.text.push_str(&self.name);
+        self.text.push_str(suffix);
         if !labels.is_empty() {
             self.text.push('{');
             self.text.push_str(labels);
+            self.text.push_str(more);
             self.text.push('}');
         }
-        let _ = writeln!(self.text, " {value}");
+        self.text.push(' ');
+    }
+
+    /// The value of a line that was started: digits by hand, as they are all that is computed.
+    fn end(&mut self, mut value: u64) {
+        // 2^64 has 20 digits.
+        let mut line = [b'\n'; 21];
+        let mut at = line.len() - 1;
+        loop {
+            at -= 1;
+            line[at] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        let line = std::str::from_utf8(&line[at..]);
+        self.text.push_str(line.expect("digits"));
     }
 }
 
@@ -96,10 +129,12 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 
 /// The lines of a table: of each column all rows, as the format wants it.
 fn table<'a, T: 'a>(text: &mut Text, columns: &[Column<T>], rows: &[(String, &'a T)]) {
+    let lines: usize = rows.iter().map(|(labels, _)| LINE + labels.len()).sum();
+    text.text.reserve(columns.len() * lines);
     for (name, of, help, value) in columns {
         text.metric(name, *of, help);
         for (labels, row) in rows {
-            text.number(name, labels, value(row));
+            text.number(labels, value(row));
         }
     }
 }
@@ -115,15 +150,16 @@ pub(crate) fn render(sample: &Sample, format: Format) -> String {
     let mut text = Text {
         text: String::new(),
         format,
+        name: String::new(),
     };
     text.metric("build_info", Type::Gauge, "Release of the program.");
-    text.line("build_info", &labels(&[("version", version)]), 1);
+    text.line(&labels(&[("version", version)]), 1);
     text.metric(
         "copied_packets_total",
         Type::Counter,
         "Wire packets added by copying.",
     );
-    text.line("copied_packets_total", "", stats.copied);
+    text.line("", stats.copied);
     let ports = &stats.ports;
     let of_port: Vec<_> = ports
         .iter()
@@ -175,27 +211,27 @@ pub(crate) fn render(sample: &Sample, format: Format) -> String {
 }
 
 fn drops(text: &mut Text, ports: &[PortStats]) {
-    let name = "port_drops_total";
-    text.metric(name, Type::Counter, "Wire packets dropped, by reason.");
+    text.metric(
+        "port_drops_total",
+        Type::Counter,
+        "Wire packets dropped, by reason.",
+    );
     for port in ports {
-        for (reason, n) in &port.device.drops {
+        for &(reason, n) in &port.device.drops {
             text.line(
-                name,
                 &labels(&[("port", &port.name), ("reason", reason.name())]),
                 n,
             );
         }
     }
-    let name = "port_device_drops_total";
     text.metric(
-        name,
+        "port_device_drops_total",
         Type::Counter,
         "Packets that the device behind a port dropped.",
     );
     for port in ports {
         for (direction, n) in [("rx", port.device_drops.rx), ("tx", port.device_drops.tx)] {
             text.line(
-                name,
                 &labels(&[("port", &port.name), ("direction", direction)]),
                 n,
             );
@@ -241,27 +277,33 @@ fn uses(
 /// Sums over the classes of each port that no class is below, whichever have metrics of their own.
 fn class_sums(text: &mut Text, ports: &[PortStats]) {
     let ports = ports.iter().filter(|port| !port.classes.is_empty());
-    let leaves = ports.map(|port| {
+    let sums = ports.map(|port| {
         let parents: BTreeSet<_> = port.classes.iter().map(|class| class.parent).collect();
-        let classes = port.classes.iter();
-        let leaves = classes.filter(|class| !parents.contains(&class.class));
-        let leaves: Vec<_> = leaves.collect();
-        (labels(&[("port", &port.name)]), leaves)
+        let (mut leaves, mut sums) = (0, [0.0_f64; CLASS.len()]);
+        for class in &port.classes {
+            if !parents.contains(&class.class) {
+                leaves += 1;
+                for (sum, (.., value)) in sums.iter_mut().zip(CLASS) {
+                    *sum += value(class);
+                }
+            }
+        }
+        (labels(&[("port", &port.name)]), leaves, sums)
     });
-    let leaves: Vec<_> = leaves.collect();
+    let sums: Vec<_> = sums.collect();
     text.metric(
         "port_leaf_classes",
         Type::Gauge,
         "Classes without others below.",
     );
-    for (labels, leaves) in &leaves {
-        text.line("port_leaf_classes", labels, leaves.len());
+    for (labels, leaves, _) in &sums {
+        text.line(labels, *leaves);
     }
-    for (name, of, help, value) in CLASS {
+    for (at, (name, of, help, _)) in CLASS.iter().enumerate() {
         let name = format!("port_leaf_{name}");
         text.metric(&name, *of, &format!("All leaf classes of a port: {help}"));
-        for (labels, leaves) in &leaves {
-            text.number(&name, labels, leaves.iter().map(|class| value(class)).sum());
+        for (labels, _, sums) in &sums {
+            text.number(labels, sums[at]);
         }
     }
 }
@@ -275,9 +317,11 @@ fn classes(ports: &[PortStats], most: usize) -> Vec<(String, &ClassStats)> {
             busiest.select_nth_unstable_by_key(most, |c| std::cmp::Reverse(c.stats.bytes));
             busiest.truncate(most);
         }
+        let of_port = labels(&[("port", &port.name)]);
         rows.extend(busiest.into_iter().map(|class| {
-            let name = class.class.to_string();
-            let labels = labels(&[("port", &port.name), ("class", &name), ("kind", class.kind)]);
+            let (name, kind) = (class.class, class.kind);
+            let mut labels = String::with_capacity(of_port.len() + LINE);
+            let _ = write!(labels, "{of_port},class=\"{name}\",kind=\"{kind}\"");
             (labels, class)
         }));
     }
@@ -293,33 +337,30 @@ fn histogram(
     of: fn(&PortStats) -> &Counts,
 ) {
     text.metric(name, Type::Histogram, help);
+    let bounds = BOUNDS.map(|power| (1_u64 << power) - 1);
+    let bounds = bounds.map(|bound| (bound, format!(",le=\"{}\"", bound as f64 / 1e9)));
+    let bounds: Vec<_> = bounds.collect();
     for (labels, port) in ports {
         let counts = of(port);
         let (mut below, mut sum) = (0, 0.0);
         let mut rows = counts.rows().peekable();
-        for power in BOUNDS {
-            let bound = (1_u64 << power) - 1;
-            while let Some((.., count)) = rows.next_if(|(from, ..)| *from <= bound) {
+        for (bound, label) in &bounds {
+            while let Some((.., count)) = rows.next_if(|(from, ..)| from <= bound) {
                 below += count;
             }
-            let bound = bound as f64 / 1e9;
-            text.line(
-                &format!("{name}_bucket"),
-                &format!("{labels},le=\"{bound}\""),
-                below,
-            );
+            text.start("_bucket", labels, label);
+            text.end(below);
         }
         for (from, width, count) in counts.rows() {
             sum += count as f64 * (from as f64 + (width - 1) as f64 / 2.0);
         }
         let all = counts.total();
-        text.line(
-            &format!("{name}_bucket"),
-            &format!("{labels},le=\"+Inf\""),
-            all,
-        );
-        text.line(&format!("{name}_sum"), labels, sum / 1e9);
-        text.line(&format!("{name}_count"), labels, all);
+        text.start("_bucket", labels, ",le=\"+Inf\"");
+        text.end(all);
+        text.start("_sum", labels, "");
+        let _ = writeln!(text.text, "{}", sum / 1e9);
+        text.start("_count", labels, "");
+        text.end(all);
     }
 }
 
@@ -364,6 +405,7 @@ mod tests {
             stats: EngineStats {
                 ports: vec![port],
                 workers: vec![WorkerStats::default()],
+                copied: u64::MAX,
                 ..EngineStats::default()
             },
             groups: BTreeMap::from([(
@@ -409,6 +451,8 @@ mod tests {
             "softnetd_port_transmit_packets_total{port=\"we\\\"b\"} 7",
             "softnetd_port_drops_total{port=\"we\\\"b\",reason=\"qdisc_limit\"} 3",
             "softnetd_port_sojourn_seconds_bucket{port=\"we\\\"b\",le=\"+Inf\"} 3",
+            "softnetd_port_sojourn_seconds_sum{port=\"we\\\"b\"} 0.0000063345",
+            "softnetd_copied_packets_total 18446744073709551615",
             "softnetd_port_sojourn_seconds_count{port=\"we\\\"b\"} 3",
             "softnetd_class_bytes_total{port=\"we\\\"b\",class=\"1:2711\",kind=\"fq\"} 10001",
             "softnetd_port_sojourn_seconds_bucket{port=\"we\\\"b\",le=\"0.000001023\"} 2",

@@ -69,7 +69,11 @@ impl Expectation {
         port: Option<&str>,
         broken: Option<Broken>,
     ) -> Outcome<'_> {
-        let measured = self.measure(&report.classes, flows, port);
+        let measured = match (self.reverse, &report.reverse) {
+            (false, _) => self.measure(&report.classes, flows, port),
+            (true, Some(reverse)) => self.measure(&reverse.classes, &[], None),
+            (true, None) => Err("there is no policy for the reverse direction".to_owned()),
+        };
         Outcome {
             expected: self,
             measured: measured.as_ref().ok().copied(),
@@ -120,13 +124,19 @@ impl Expectation {
     ) -> Option<Broken> {
         let is_rate = matches!(self.figure, Figure::Rate | Figure::Fair);
         let sends = |flow: &&FlowReport| !is_rate || flow.nanos >= LEAST_WINDOW;
-        let flows: Vec<FlowReport> = window.flows.iter().filter(sends).cloned().collect();
-        let is_flow = (window.flows.iter()).any(|flow| flow.name == self.subject);
+        // Flows have no direction in expectations.
+        let none: &[FlowReport] = &[];
+        let (classes, all, port) = match self.reverse {
+            true => (&window.reverse, none, None),
+            false => (&window.classes, &window.flows[..], port),
+        };
+        let flows: Vec<FlowReport> = all.iter().filter(sends).cloned().collect();
+        let is_flow = all.iter().any(|flow| flow.name == self.subject);
         let is_short = window.until.since(window.from).as_nanos() < LEAST_WINDOW.into();
         if is_rate && (is_short || (is_flow && flows.is_empty())) {
             return None;
         }
-        let mut measured = self.measure(&window.classes, &flows, port).ok()?;
+        let mut measured = self.measure(classes, &flows, port).ok()?;
         let holds = match self.figure {
             Figure::Drops | Figure::Marks => {
                 *count += measured;

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use softnet::time::Time;
 use softnet_tc::sim::tcp::Algorithm;
-use softnet_tc::sim::{Flow, FlowError, Pattern};
+use softnet_tc::sim::{Direction, Flow, FlowError, Pattern};
 
 use crate::config::units;
 
@@ -43,11 +43,16 @@ pub(super) struct Tcp {
 const PING: u16 = 98;
 
 const KEYS: &str = "name, rate, for, size, start, pattern, src, dst, sport, dport, dscp, prio, \
-                    mark, seed, on, off, ping; of connections tcp, web, cc, rtt, ecn, bytes, \
-                    rwnd";
+                    mark, seed, on, off, ping, direction; of connections tcp, web, cc, rtt, ecn, \
+                    bytes, rwnd";
 
 /// The shortest round trip, ns: without one, no time passes between a loss and its repair.
 const LEAST_RTT: u64 = 1_000;
+/// The longest, ns: a sender that hears nothing for 20 minutes gives up.
+const LONGEST_RTT: u64 = 600_000_000_000;
+
+/// The largest receive window, bytes (RFC 7323, 2.3). What is in flight takes memory here.
+const LARGEST_WINDOW: u64 = 1 << 30;
 
 impl Generated {
     /// Their name in results; empty if they have none.
@@ -90,6 +95,7 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
         dscp: 0,
         priority: 0,
         mark: 0,
+        direction: Direction::Forward,
     };
     let mut seen = Vec::new();
     let mut columns = Vec::new();
@@ -132,6 +138,9 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             }
             "rwnd" => {
                 let bytes = units::size(value).map_err(|error| format!("rwnd: {error}"))?;
+                if bytes > LARGEST_WINDOW {
+                    return Err(number("a receive window; the largest is 1g"));
+                }
                 tcp.receive_window = Some(bytes);
             }
             "tcp" | "web" => {
@@ -145,8 +154,10 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             }
             "rtt" => {
                 tcp.rtt = units::time(value).map_err(|error| format!("rtt: {error}"))?;
-                if tcp.rtt < LEAST_RTT {
-                    return Err(number("a round trip; the shortest is 1us"));
+                if !(LEAST_RTT..=LONGEST_RTT).contains(&tcp.rtt) {
+                    return Err(number(
+                        "a round trip; the shortest is 1us, the longest 600s",
+                    ));
                 }
             }
             "ecn" => {
@@ -159,6 +170,13 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             "bytes" => {
                 let bytes = units::size(value).map_err(|error| format!("bytes: {error}"))?;
                 tcp.bytes = Some(bytes);
+            }
+            "direction" => {
+                flow.direction = match value {
+                    "forward" => Direction::Forward,
+                    "reverse" => Direction::Reverse,
+                    _ => return Err(number("forward or reverse")),
+                }
             }
             "seed" => flow.seed = value.parse().map_err(|_| number("a number"))?,
             "src" => flow.source.0 = value.parse::<IpAddr>().map_err(|_| number("an address"))?,
@@ -180,6 +198,15 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
         }
         place.is_some()
     };
+    if flow.direction == Direction::Reverse {
+        // It comes from where the others go.
+        if !has("src") {
+            flow.source.0 = Ipv4Addr::new(10, 0, 0, 2).into();
+        }
+        if !has("dst") {
+            flow.destination.0 = Ipv4Addr::new(10, 0, 0, 1).into();
+        }
+    }
     let is_tcp = has("tcp") || has("web");
     for key in ["cc", "rtt", "ecn", "bytes", "rwnd"] {
         let is_of_pings = key == "rtt" && has("ping");
@@ -368,6 +395,13 @@ mod tests {
 
     #[test]
     fn flows_in_words() {
+        let back = flow("rate=8mbit,for=10s,direction=reverse");
+        let back = back.expect("a flow").flow;
+        assert_eq!(back.direction, Direction::Reverse);
+        assert_eq!(
+            (back.source.0, back.destination.0),
+            (IpAddr::from([10, 0, 0, 2]), IpAddr::from([10, 0, 0, 1]))
+        );
         let plain = flow("rate=8mbit,for=10s").expect("a flow").flow;
         assert_eq!((plain.rate, plain.duration), (1_000_000, 10_000_000_000));
         let all = flow(
@@ -415,6 +449,13 @@ mod tests {
             ("ping=1s,rate=1mbit,for=1s", "ping and rate exclude"),
             ("rate=1mbit,for=1s,rwnd=64k", "rwnd is of connections"),
             ("tcp=1,rtt=0ms,for=1s", "the shortest is 1us"),
+            ("tcp=1,rtt=601s,for=1s", "the longest 600s"),
+            ("tcp=1,rtt=9e9s,for=1s", "the longest 600s"),
+            ("tcp=1,rwnd=1025m,for=1s", "the largest is 1g"),
+            (
+                "rate=1mbit,for=1s,direction=back",
+                "direction: \"back\" is not forward or reverse",
+            ),
         ] {
             let error = flow(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
@@ -433,6 +474,7 @@ mod tests {
             ("rate=1mbit,for=1s,dst=::1", "column 19: source and"),
             ("rate=1mbit,for=1s,colour=red", "column 19: \"colour\" is"),
             ("cc=reno,rate=1mbit,for=1s", "column 1: cc is of"),
+            ("tcp=1,direction=up,for=1s", "column 7: direction: "),
             ("tcp=2,for=1s,rate=1mbit", "column 14: rate is not"),
             (
                 "name=\u{fc}ber,tcp=1,cc=x,for=1s",

@@ -45,7 +45,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut expected = options.expect.clone();
     let first = policy::first(options, &mut expected)?;
     let other = options.compare.as_ref();
-    let other = other.map(|path| policy::other(options, path)).transpose()?;
+    let other = other.map(|path| policy::other(options, None, path));
+    let other = other.transpose()?;
+    let reverse = options.reverse.as_ref();
+    let reverse = reverse.map(|path| policy::other(options, options.reverse_dev.as_deref(), path));
+    let reverse = reverse.transpose()?;
+    let reverse = reverse.as_ref();
+    if reverse.is_none() && options.link.is_some_and(|link| link.reverse.is_some()) {
+        let text = "--link: the rate behind the slash is that of --reverse, which is missing";
+        return Err(Failure::new(Exit::Config, text));
+    }
     // What is piped in can be read once.
     let piped = match &options.pcap {
         Some(path) if other.is_some() && path.as_os_str() == "-" => {
@@ -56,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         _ => None,
     };
-    subjects::check(&expected, options, &first)?;
+    subjects::check(&expected, options, &first, reverse)?;
     let port = options.port.as_deref().or(options.dev.as_deref());
     let watch = || Watch::new(&expected, port, options.svg.is_some(), options.explain);
     let mut watches = vec![watch()];
@@ -64,6 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut results = vec![world::simulate(
         options,
         first,
+        reverse,
         &piped,
         out,
         &mut watches[0],
@@ -73,6 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         results.push(world::simulate(
             options,
             other,
+            reverse,
             &piped,
             None,
             &mut watches[1],

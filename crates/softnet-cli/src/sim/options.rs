@@ -38,6 +38,8 @@ A flow to generate is a list of KEY=VALUE with tc's units:
   dscp, prio, mark       of its packets
   seed                   of what is random in it
   name                   what results and expectations call it
+  direction              forward (the default) or reverse, through the policy of --reverse; what
+                         answers it comes back through the other one
   on, off                it sends at the rate for a while, then not for another
   ping                   how far apart packets are that are answered, without a rate; with rtt
 
@@ -55,7 +57,7 @@ TCP connections, which react to loss, marks and delay, are a list, too:
 
 An expectation is a subject, a figure and a bound:
 
-  root | CLASS | PORT | a flow's name
+  root | CLASS | PORT | a flow's name | reverse root | reverse CLASS
   rate | loss | drops | marks | fair | sojourn [p99] | rtt [p99]
   < VALUE, <= VALUE, > VALUE, >= VALUE, = VALUE or VALUE..VALUE
   (of times mean, p50, p90, p99, p999 or max; p99 where none is named;
@@ -78,8 +80,8 @@ Exit codes:
 #[command(
     group = clap::ArgGroup::new("input").args(["pcap", "generate"]).required(true).multiple(true),
     group = clap::ArgGroup::new("policy").args(["tree", "config", "script"]).required(true),
-    group = clap::ArgGroup::new("of_port").args(["config", "compare"]).multiple(true),
-    group = clap::ArgGroup::new("of_dev").args(["script", "compare"]).multiple(true)
+    group = clap::ArgGroup::new("of_port").args(["config", "compare", "reverse"]).multiple(true),
+    group = clap::ArgGroup::new("of_dev").args(["script", "compare", "reverse"]).multiple(true)
 )]
 pub(crate) struct Options {
     /// The tree of qdiscs (TOML)
@@ -102,6 +104,13 @@ pub(crate) struct Options {
     /// results are printed, and expectations decide by the first
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Option<PathBuf>,
+    /// The policy of the reverse direction, read like that of --compare: acknowledgments and replies
+    /// to pings pass it; without one they come back at once
+    #[arg(long, value_name = "FILE")]
+    pub(super) reverse: Option<PathBuf>,
+    /// The device or port of --reverse, if it is not that of the first policy
+    #[arg(long, value_name = "NAME", requires = "reverse")]
+    pub(super) reverse_dev: Option<String>,
     /// A bound that the results must keep, such as 'root rate > 45mbit'; may be given several times
     #[arg(long, value_name = "EXPR")]
     pub(super) expect: Vec<Expectation>,
@@ -140,9 +149,10 @@ pub(crate) struct Options {
     /// A flow to generate; may be given several times
     #[arg(long, value_name = "FLOW", value_parser = generate::flow)]
     pub(super) generate: Vec<Generated>,
-    /// Rate of the link behind the tree; without it, the link takes all that the tree lets pass
-    #[arg(long, value_name = "RATE", value_parser = link_rate)]
-    pub(super) link: Option<u64>,
+    /// Rate of the link behind the tree; without it, the link takes all that the tree lets pass.
+    /// With --reverse it is that of both directions, unless there are two: 50mbit/1mbit
+    #[arg(long, value_name = "RATE[/RATE]", value_parser = link_rates)]
+    pub(super) link: Option<LinkRates>,
     /// Give the capture's packets the priority that Linux gives packets it routes, by their type
     /// of service
     #[arg(long)]
@@ -156,6 +166,25 @@ pub(crate) struct Options {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Rates of the link in bytes per second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkRates {
+    pub forward: u64,
+    /// That of the reverse direction, if it has one of its own.
+    pub reverse: Option<u64>,
+}
+
+fn link_rates(text: &str) -> Result<LinkRates, String> {
+    let (forward, reverse) = match text.split_once('/') {
+        Some((forward, reverse)) => (forward, Some(reverse)),
+        None => (text, None),
+    };
+    Ok(LinkRates {
+        forward: link_rate(forward)?,
+        reverse: reverse.map(link_rate).transpose()?,
+    })
 }
 
 fn stall(text: &str) -> Result<u64, String> {

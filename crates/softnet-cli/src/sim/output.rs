@@ -31,7 +31,7 @@ fn arrived(report: &Report, outside: Outside) -> u64 {
     report.offered.0 + outside.too_long + outside.no_buffer
 }
 
-/// A table with a line for each class.
+/// A table with a line for each class, and another one of the reverse direction.
 pub(super) fn table(report: &Report, flows: &[FlowReport], outside: Outside) -> String {
     let head = [
         "class",
@@ -82,14 +82,19 @@ pub(super) fn table(report: &Report, flows: &[FlowReport], outside: Outside) -> 
     text += &flow_table(flows);
     let root = report.root();
     let drops = all_drops(report, outside);
-    text + &format!(
+    text += &format!(
         "{} simulated: arrived {} = sent {} + dropped {} + queued {}\n",
         time(report.span),
         arrived(report, outside),
         root.packets,
         report::drops(&drops),
         root.queued,
-    )
+    );
+    if let Some(reverse) = &report.reverse {
+        text += "\nthe reverse direction\n";
+        text += &table(reverse, &[], outside.in_reverse());
+    }
+    text
 }
 
 /// A line for each flow that has a name.
@@ -148,6 +153,31 @@ fn reasons(drops: &[(DropReason, u64)]) -> Value {
 
 /// One JSON object.
 pub(super) fn json(report: &Report, flows: &[FlowReport], outside: Outside) -> Value {
+    let mut object = tree_json(report, outside);
+    object["flows"] = flows.iter().map(flow_json).collect();
+    if let Some(reverse) = &report.reverse {
+        object["reverse"] = tree_json(reverse, outside.in_reverse());
+    }
+    object
+}
+
+fn flow_json(flow: &FlowReport) -> Value {
+    json!({
+        "name": flow.name,
+        "sent": flow.sent,
+        "delivered": flow.delivered,
+        "dropped": flow.dropped,
+        "bytes": flow.bytes,
+        "rate_bps": flow.rate,
+        "marked": flow.marked,
+        "sent_again": flow.again,
+        "sojourn_ns": times(&flow.sojourn),
+        "rtt_ns": times(&flow.rtt),
+    })
+}
+
+/// What happened in a tree.
+fn tree_json(report: &Report, outside: Outside) -> Value {
     let classes: Vec<Value> = report
         .classes
         .iter()
@@ -167,23 +197,6 @@ pub(super) fn json(report: &Report, flows: &[FlowReport], outside: Outside) -> V
             classes::with_stats(class_json, &class.stats)
         })
         .collect();
-    let flows: Vec<Value> = flows
-        .iter()
-        .map(|flow| {
-            json!({
-                "name": flow.name,
-                "sent": flow.sent,
-                "delivered": flow.delivered,
-                "dropped": flow.dropped,
-                "bytes": flow.bytes,
-                "rate_bps": flow.rate,
-                "marked": flow.marked,
-                "sent_again": flow.again,
-                "sojourn_ns": times(&flow.sojourn),
-                "rtt_ns": times(&flow.rtt),
-            })
-        })
-        .collect();
     let root = report.root();
     json!({
         "span_ns": report.span,
@@ -192,7 +205,6 @@ pub(super) fn json(report: &Report, flows: &[FlowReport], outside: Outside) -> V
         "queued": root.queued,
         "dropped": reasons(&all_drops(report, outside)),
         "classes": classes,
-        "flows": flows,
     })
 }
 

@@ -7,4 +7,16 @@ pub(super) struct Outside {
     pub(super) too_long: u64,
     /// No buffer was left.
     pub(super) no_buffer: u64,
+    /// The same in the reverse direction.
+    pub(super) reverse_no_buffer: u64,
+}
+
+impl Outside {
+    /// Those of the reverse direction.
+    pub(super) fn in_reverse(self) -> Outside {
+        Outside {
+            no_buffer: self.reverse_no_buffer,
+            ..Outside::default()
+        }
+    }
 }

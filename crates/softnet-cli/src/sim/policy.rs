@@ -23,7 +23,7 @@ pub(super) struct Policy {
 }
 
 /// Seed of what is random in qdiscs, where none is given.
-const SEED: u64 = 1;
+pub(super) const SEED: u64 = 1;
 
 impl Policy {
     /// The environment of its qdiscs.
@@ -46,8 +46,8 @@ pub(super) fn first(
 ) -> Result<Policy, Failure> {
     let named = match (&options.tree, &options.config, &options.script) {
         (Some(tree), ..) => (tree, of_tree(tree)),
-        (_, Some(config), _) => (config, of_port(options, config, expected)),
-        (.., Some(script)) => (script, of_script(options, script)),
+        (_, Some(config), _) => (config, of_port(options, None, config, expected)),
+        (.., Some(script)) => (script, of_script(options, None, script)),
         _ => {
             let text = "name a policy: --tree, --config and --port, or --script";
             return Err(Failure::new(Exit::Config, text));
@@ -57,21 +57,26 @@ pub(super) fn first(
     one_queue(path, policy?)
 }
 
-/// The policy that it is compared with, by its file: a script, a configuration or a tree.
-pub(super) fn other(options: &Options, path: &Path) -> Result<Policy, Failure> {
+/// Another policy, by its file: a script, a configuration or a tree. `name` is the device or port
+/// if it is not that of the first.
+pub(super) fn other(
+    options: &Options,
+    name: Option<&str>,
+    path: &Path,
+) -> Result<Policy, Failure> {
     let unread =
         |error: std::io::Error| Failure::because(Exit::Config, path.display().to_string(), &error);
     let text = fs::read(path).map_err(unread)?;
     let is_toml = path.extension().is_some_and(|end| end == "toml");
     let policy = match is_toml {
-        true if has_ports(&text) => of_port(options, path, &mut Vec::new()),
+        true if has_ports(&text) => of_port(options, name, path, &mut Vec::new()),
         true => of_tree(path),
         false if text.starts_with(b"#!") || path.extension().is_some_and(|end| end == "sh") => {
-            of_script(options, path)
+            of_script(options, name, path)
         }
         false if options.tree.is_some() => of_tree(path),
-        false if options.config.is_some() => of_port(options, path, &mut Vec::new()),
-        false => of_script(options, path),
+        false if options.config.is_some() => of_port(options, name, path, &mut Vec::new()),
+        false => of_script(options, name, path),
     };
     one_queue(path, policy?)
 }
@@ -99,19 +104,22 @@ fn of_tree(path: &Path) -> Result<Policy, Failure> {
     })
 }
 
-fn of_script(options: &Options, path: &Path) -> Result<Policy, Failure> {
-    let dev = options.dev.as_deref().or(options.port.as_deref());
+fn of_script(options: &Options, name: Option<&str>, path: &Path) -> Result<Policy, Failure> {
+    let dev = name.or(options.dev.as_deref());
+    let dev = dev.or(options.port.as_deref());
     let dev = dev.ok_or_else(|| missing("--dev", path))?;
     script::policy(path, dev)
 }
 
 fn of_port(
     options: &Options,
+    name: Option<&str>,
     path: &Path,
     expected: &mut Vec<Expectation>,
 ) -> Result<Policy, Failure> {
     let config = |text: String| Failure::new(Exit::Config, text);
-    let name = options.port.as_deref().or(options.dev.as_deref());
+    let name = name.or(options.port.as_deref());
+    let name = name.or(options.dev.as_deref());
     let name = name.ok_or_else(|| missing("--port", path))?;
     let (file, warnings) = config::load(path, None).map_err(|error| config(error.to_string()))?;
     warnings.iter().for_each(note);

@@ -13,24 +13,40 @@ pub(super) fn check(
     expected: &[Expectation],
     options: &Options,
     policy: &Policy,
+    reverse: Option<&Policy>,
 ) -> Result<(), Failure> {
-    let pool = Pool::new(PoolConfig {
-        buffers: 256,
-        buffer_size: 2048,
-    });
-    let env = pool.map(|pool| policy.env(None, &pool));
-    let Some(Ok(tree)) = env.ok().map(|env| Tree::build(policy.tree.clone(), &env)) else {
+    let of_reverse = reverse.map(handles_of);
+    let (Some(handles), None | Some(Some(_))) = (handles_of(policy), &of_reverse) else {
         // The run says what is wrong with it.
         return Ok(());
     };
-    let classes = tree.classes();
-    let handles = classes.iter().flat_map(|class| [class.class, class.qdisc]);
-    let handles: Vec<Handle> = handles.filter(|handle| *handle != Handle::NONE).collect();
+    let of_reverse = of_reverse.flatten();
     let port = options.port.as_ref().or(options.dev.as_ref());
-    let mut names = vec!["root".to_owned()];
+    let root = ["root".to_owned()];
+    let mut names = root.to_vec();
     names.extend(port.cloned());
     names.extend(options.generate.iter().map(|of| of.shown_name().to_owned()));
-    for subject in expected.iter().map(|of| of.subject.as_str()) {
+    for of in expected {
+        let subject = of.subject.as_str();
+        let (handles, names, missing) = match (of.reverse, &of_reverse) {
+            (false, _) => (
+                &handles,
+                &names[..],
+                format!("there is no class and no flow {subject:?}; flows have names by name="),
+            ),
+            (true, Some(handles)) => (
+                handles,
+                &root[..],
+                format!("there is no class {subject:?} in the reverse direction"),
+            ),
+            (true, None) => {
+                let text = format!(
+                    "expectation of \"reverse {subject}\": column 1: there is no policy for the \
+                     reverse direction; name one by --reverse"
+                );
+                return Err(Failure::new(Exit::Config, text));
+            }
+        };
         let handle = subject.parse::<Handle>().ok();
         let is_known = handle.is_some_and(|handle| handles.contains(&handle));
         if is_known || names.iter().any(|name| name == subject) {
@@ -42,11 +58,21 @@ pub(super) fn check(
         let near = near.map_or(String::new(), |near| format!("; is {near:?} meant?"));
         return Err(Failure::new(
             Exit::Config,
-            format!(
-                "expectation of {subject:?}: column 1: there is no class and no flow {subject:?}; \
-                 flows have names by name={near}"
-            ),
+            format!("expectation of {subject:?}: column 1: {missing}{near}"),
         ));
     }
     Ok(())
+}
+
+/// The handles of a policy's classes and qdiscs; none if it is wrong.
+fn handles_of(policy: &Policy) -> Option<Vec<Handle>> {
+    let pool = Pool::new(PoolConfig {
+        buffers: 256,
+        buffer_size: 2048,
+    });
+    let env = pool.map(|pool| policy.env(None, &pool));
+    let tree = Tree::build(policy.tree.clone(), &env.ok()?).ok()?;
+    let classes = tree.classes();
+    let handles = classes.iter().flat_map(|class| [class.class, class.qdisc]);
+    Some(handles.filter(|handle| *handle != Handle::NONE).collect())
 }

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use softnet::mem::{Packet, Pool, PoolConfig};
 use softnet::time::Time;
 use softnet::wire::Network;
-use softnet_tc::sim::{Connection, Cpus, Flow, FlowReport, Report, SimLink, Simulator, World};
+use softnet_tc::sim::{
+    Connection, Cpus, Direction, Flow, FlowReport, Report, SimLink, Simulator, World,
+};
 use softnet_tc::{QdiscEnv, SpecError, Tree, TreeSpec};
 
 use super::Options;
 use super::capture::{CaptureReader, CaptureWriter};
 use super::generate::{Generated, Senders};
 use super::outside::Outside;
-use super::policy::Policy;
+use super::policy::{self, Policy};
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 use crate::report::note;
@@ -73,10 +75,12 @@ fn leaves(out: &mut Option<CaptureWriter>, time: Time, packet: &Packet) -> Resul
     Ok(())
 }
 
-/// Simulates a policy. What leaves is written to `out`.
+/// Simulates a policy, with that of the reverse direction if there is one. What leaves the former
+/// is written to `out`.
 pub(super) fn simulate(
     options: &Options,
     policy: Policy,
+    reverse: Option<&Policy>,
     piped: &Option<Arc<[u8]>>,
     out: Option<&Path>,
     watch: &mut Watch<'_>,
@@ -89,12 +93,22 @@ pub(super) fn simulate(
     })
     .map_err(|error| failed("cannot have so many buffers", &error))?;
     let env = policy.env(options.seed, &pool);
-    let link = SimLink {
-        rate: options.link,
-        ..SimLink::default()
-    };
-    let simulator = simulator(options, policy.tree, &env, link)
+    let rate = options.link.map(|link| link.forward);
+    let forward = simulator(options, policy.tree, &env, rate)
         .map_err(|error| Failure::because(Exit::Config, "cannot build the tree", &error))?;
+    let mut world = World::new(forward, &pool);
+    if let Some(reverse) = reverse {
+        // Other packets are lost than in the first tree.
+        let seed = options.seed.unwrap_or(policy::SEED).wrapping_add(1);
+        let env = reverse.env(Some(seed), &pool);
+        let rate = options
+            .link
+            .map(|link| link.reverse.unwrap_or(link.forward));
+        let reverse = simulator(options, reverse.tree.clone(), &env, rate).map_err(|error| {
+            Failure::because(Exit::Config, "cannot build the tree of --reverse", &error)
+        })?;
+        world = world.with_reverse(reverse);
+    }
     let mut capture = match &options.pcap {
         Some(path) => Some(CaptureReader::open(path, piped.clone())?),
         None => None,
@@ -105,7 +119,6 @@ pub(super) fn simulate(
         Some(path) => Some(CaptureWriter::create(path, base, snaplen)?),
         None => None,
     };
-    let mut world = World::new(simulator, &pool);
     senders(options, &mut world)?;
     watch.begin(&mut world);
     if out.is_some() {
@@ -135,6 +148,7 @@ pub(super) fn simulate(
     }
     watch.end(&mut run.world);
     outside.no_buffer += run.world.no_buffer;
+    outside.reverse_no_buffer = run.world.reverse_no_buffer;
     let (report, flows) = run.finish()?;
     Ok((report, flows, outside))
 }
@@ -144,8 +158,12 @@ fn simulator(
     options: &Options,
     spec: TreeSpec,
     env: &QdiscEnv,
-    link: SimLink,
+    rate: Option<u64>,
 ) -> Result<Simulator, SpecError> {
+    let link = SimLink {
+        rate,
+        ..SimLink::default()
+    };
     let Some(count) = options.cpus else {
         return Ok(Simulator::new(Tree::build(spec, env)?, link));
     };
@@ -187,6 +205,10 @@ fn senders(options: &Options, world: &mut World) -> Result<(), Failure> {
             let text = format!("--generate, number {}: {why}", place + 1);
             Failure::new(Exit::Config, text)
         };
+        if flow.direction == Direction::Reverse && options.reverse.is_none() {
+            let why = "direction=reverse has no policy; name one by --reverse";
+            return Err(alike(why.to_owned()));
+        }
         let Some(tcp) = tcp else {
             let free = match name.is_empty() && !has_port {
                 true => taken.take_nameless(&mut flow),

@@ -1,5 +1,7 @@
 //! Changes that watchers are told of, and what happens to ports by themselves.
 
+use std::time::Duration;
+
 use softnet::tx::Features;
 
 use super::change::{Change, Changes, PortEvent};
@@ -7,6 +9,11 @@ use super::devices::Devices;
 use super::life::Engine;
 use super::state::State;
 use crate::rx::Event;
+
+/// Time after which a link's speed is asked for without a report. The kernel reports none where the
+/// speed changes and the carrier does not: `ethtool -s` of a TAP or virtio interface, another speed
+/// that the hypervisor gives to one, members that come to a bond or leave it.
+const SPEEDS: Duration = Duration::from_secs(10);
 
 impl<D: Devices> Engine<D> {
     /// Changes since the last call, in order, and whether there were changes before these that are
@@ -66,9 +73,15 @@ impl<D: Devices> Engine<D> {
                 state.changes.note(Change::Link(index));
             }
         }
-        // Not every change of a speed is an event.
+        let now = state.clock.now();
+        let all = state.speeds_due <= now;
+        if all {
+            state.speeds_due = now + SPEEDS;
+        }
         let ports = state.ports.iter().flatten();
-        let shares = ports.filter(|port| port.tree.spec().has_shares());
+        let shares = ports.filter(|port| {
+            port.tree.spec().has_shares() && (all || port.losses.may_have_another_speed())
+        });
         for index in shares.map(|port| port.index).collect::<Vec<_>>() {
             state.follow_speed(index);
         }

@@ -56,6 +56,12 @@ impl Losses {
         self.link.as_ref().and_then(|link| link.speed())
     }
 
+    /// See [`Link::may_have_another_speed`].
+    pub(super) fn may_have_another_speed(&self) -> bool {
+        let link = self.link.as_ref();
+        link.is_some_and(|link| link.may_have_another_speed())
+    }
+
     /// See [`Link::set_mtu`].
     pub(super) fn set_mtu(&self, mtu: u32) {
         if let Some(link) = &self.link {

@@ -58,6 +58,8 @@ mod flood_tests;
 #[cfg(all(test, not(miri)))]
 mod hook_tests;
 #[cfg(all(test, not(miri)))]
+mod idle_tests;
+#[cfg(all(test, not(miri)))]
 mod life_tests;
 #[cfg(all(test, not(miri)))]
 mod link_tests;

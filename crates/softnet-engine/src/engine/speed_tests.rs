@@ -1,7 +1,7 @@
 //! Rates that are shares of a link's speed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::link_tests::{engine, port};
@@ -9,17 +9,21 @@ use super::*;
 use crate::link::{DeviceDrops, Link};
 use crate::testing::{CondSleeper, FedQueue, Setup, setup, with_qdisc};
 use softnet::testing::{ScriptedRing, pool};
-use softnet::time::Clock;
+use softnet::time::{Clock, Time};
 use softnet_tc::units::NOMINAL_SPEED;
 use softnet_tc::{Handle, QdiscSpec, SpecError, TbfSpec, TreeError, TreeSpec};
 
 /// A medium of a speed in bytes per second; 0: it is not known.
 #[derive(Debug, Default)]
-struct Medium(AtomicU64);
+struct Medium {
+    speed: AtomicU64,
+    /// Nobody reports other speeds.
+    silent: AtomicBool,
+}
 
 impl Medium {
     fn set(&self, speed: u64) {
-        self.0.store(speed, Ordering::Relaxed);
+        self.speed.store(speed, Ordering::Relaxed);
     }
 }
 
@@ -29,7 +33,11 @@ impl Link for Medium {
     }
 
     fn speed(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|&speed| speed > 0)
+        Some(self.speed.load(Ordering::Relaxed)).filter(|&speed| speed > 0)
+    }
+
+    fn may_have_another_speed(&self) -> bool {
+        !self.silent.load(Ordering::Relaxed)
     }
 }
 
@@ -63,10 +71,11 @@ fn is_without_speed<T>(result: Result<T, EngineError>) -> bool {
 
 #[test]
 fn rates_follow_the_speed_while_it_is_known() {
+    let clock = Clock::virtual_at(Time(1));
     let engine: Engine<OwnQueues<FedQueue, ScriptedRing>> = Engine::start(
         vec![CondSleeper::default()],
         pool(64),
-        Clock::monotonic(),
+        clock.clone(),
         OwnQueues::default(),
     )
     .unwrap();
@@ -90,6 +99,14 @@ fn rates_follow_the_speed_while_it_is_known() {
     medium.set(0);
     engine.take_events();
     assert_eq!(shown(), 1500, "as long as nothing else is known");
+    // Without a report it is asked for all the same, though later.
+    medium.silent.store(true, Ordering::Relaxed);
+    medium.set(5000);
+    engine.take_events();
+    assert_eq!(shown(), 1500);
+    clock.advance(Duration::from_secs(10));
+    engine.take_events();
+    assert_eq!(shown(), 2500);
     // A reload finds the shares as they were, of the speed by then.
     medium.set(4000);
     engine.set_tree(port, &TreeSpec::from(half())).unwrap();

@@ -27,7 +27,7 @@ use softnet::mem::Pool;
 use softnet::qdisc::QdiscStats;
 use softnet::stats::DropCounters;
 use softnet::sync::PerCpu;
-use softnet::time::Clock;
+use softnet::time::{Clock, Time};
 use softnet::tx::{ControlError, DeviceStats, Features, RingFile, TxRing};
 use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateGroup};
@@ -201,6 +201,8 @@ pub(super) struct State<D: Devices> {
     serial: u32,
     /// Reports of the workers.
     pub(super) reports: Receiver<Event>,
+    /// The time at which links are asked for their speeds without a report.
+    pub(super) speeds_due: Time,
     /// Numbers of ports that were removed while an `ifb` may have held packets of theirs.
     pub(super) held_numbers: BTreeSet<u16>,
     /// Counted by ports that were removed.
@@ -255,6 +257,7 @@ impl<D: Devices> State<D> {
             next_worker: 0,
             serial: 0,
             reports,
+            speeds_due: Time::ZERO,
             held_numbers: BTreeSet::new(),
             removed: DeviceStats::default(),
             held: Held::default(),

@@ -35,7 +35,7 @@ const DROPS: usize = 2;
 pub struct HookCounts {
     /// Wire packets.
     pub packets: u64,
-    /// Their wire bytes.
+    /// Their wire bytes; of those that arrive, without Ethernet headers, as the kernel counts.
     pub bytes: u64,
     /// Wire packets that filters dropped.
     pub drops: u64,
@@ -146,6 +146,7 @@ impl<R: TxRing> Hooks<R> {
         let known = CONTEXT.take().filter(|cx| cx.pool.is_same(device.pool()));
         let mut cx = known.unwrap_or_else(|| Box::new(Cx::new(device.pool())));
         cx.now = now;
+        cx.arriving = side == Side::Ingress;
         let (links, number) = WORKER.get();
         let is_own = links == Arc::as_ptr(&self.links).addr();
         match copies.workers.get(number).filter(|_| is_own) {
@@ -175,12 +176,12 @@ impl<R: TxRing> Hooks<R> {
         let (mut sum, mut bytes, mut drops) = (0, 0, 0);
         let mut on = PacketList::new();
         for mut packet in packets.take() {
-            let (len, wire_packets) = packet.wire();
-            (sum, bytes) = (sum + wire_packets, bytes + len);
+            let size = cx.size(&packet);
+            (sum, bytes) = (sum + size.packets, bytes + size.bytes);
             match filters.classify(&mut packet, cx) {
                 Classified::Class(_) | Classified::None => on.push_back(packet),
                 Classified::Drop(reason) => {
-                    drops += wire_packets;
+                    drops += size.packets;
                     cx.dropped.push(packet, reason);
                 }
                 Classified::Redirect(target) => {

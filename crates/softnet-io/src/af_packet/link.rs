@@ -68,6 +68,10 @@ impl Link for AfPacketLink {
         self.interface.speed()
     }
 
+    fn may_have_another_speed(&self) -> bool {
+        self.interface.may_have_another_speed()
+    }
+
     fn state(&self) -> LinkState {
         self.interface.state()
     }

@@ -91,6 +91,10 @@ impl Link for AfXdpLink {
         self.interface.speed()
     }
 
+    fn may_have_another_speed(&self) -> bool {
+        self.interface.may_have_another_speed()
+    }
+
     fn state(&self) -> LinkState {
         let was_up = self.is_up();
         let mut state = self.interface.state();

@@ -112,8 +112,12 @@ fn serve(
     };
     match connected {
         Ok(()) => attend(port, place, stop)?,
-        // Another one may come.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(()),
+        // Who came has gone; another one may come. (Elsewhere there is no such wait.)
+        Err(error)
+            if error.kind() == io::ErrorKind::WouldBlock && matches!(place, Place::Listen(_)) =>
+        {
+            return Some(());
+        }
         Err(error) => port.fail_to_connect(format!("not connected: {error}")),
     }
     wait(&[stop], Some(&AGAIN))

@@ -17,6 +17,8 @@ mod life;
 mod port;
 mod rx;
 mod spec;
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;
 mod tx;
 mod uplink;
 

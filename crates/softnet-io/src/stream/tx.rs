@@ -43,12 +43,17 @@ impl StreamTx {
         }
     }
 
-    /// The connection, if there is one.
-    fn connection(&mut self) -> Option<Arc<OwnedFd>> {
+    /// Looks whether the connection is another one, of which a frame's end may have come along.
+    fn follow(&mut self) {
         if self.life.port.follow(&mut self.seen) {
             self.forget();
             self.rest = std::mem::take(&mut self.life.port.parts().unsent);
         }
+    }
+
+    /// The connection, if there is one.
+    fn connection(&mut self) -> Option<Arc<OwnedFd>> {
+        self.follow();
         self.seen.connection.clone()
     }
 
@@ -187,12 +192,13 @@ impl TxRing for StreamTx {
         }
     }
 
-    /// None while the end of a frame waits.
+    /// Nothing while the end of a frame waits, which is sent from here where no other comes.
     fn available(&mut self, _: Time) -> Option<u64> {
+        self.follow();
         if self.rest.is_empty() {
             return None;
         }
-        let connection = self.connection()?;
+        let connection = self.seen.connection.clone()?;
         match self.flush(&connection) {
             Ok(()) => Some(u64::MAX),
             Err(Errno::AGAIN) => Some(0),

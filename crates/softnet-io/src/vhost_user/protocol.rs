@@ -315,6 +315,7 @@ impl Protocol {
                 packed: has(virtio::RING_PACKED),
                 indirect: has(virtio::INDIRECT_DESC),
                 event_index: has(virtio::EVENT_IDX),
+                in_order: has(virtio::IN_ORDER),
                 mergeable: has(virtio::MRG_RXBUF),
                 takes: taken(features),
             },

@@ -53,6 +53,7 @@ xstats! {
     DropOverMemory "drop_overmemory" Sum,
     NewFlowsLen "new_flows_len" Sum,
     OldFlowsLen "old_flows_len" Sum,
+    SharedPackets "shared_pkts" Sum,
     Flows "flows" Sum,
     InactiveFlows "inactive_flows" Sum,
     ThrottledFlows "throttled_flows" Sum,

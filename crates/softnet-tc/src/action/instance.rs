@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use softnet::qdisc::WireSize;
 use softnet::stats::Published;
 use softnet::time::Time;
 
@@ -73,7 +74,8 @@ impl Shared {
 /// Counts of an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActionStats {
-    /// Wire bytes that it has seen.
+    /// Wire bytes that it has seen, as they counted when the filters saw the packets first; where
+    /// packets arrive, without Ethernet headers.
     pub bytes: u64,
     /// Wire packets.
     pub packets: u64,
@@ -146,9 +148,9 @@ impl Tally {
     }
 
     #[inline]
-    pub(super) fn count(&self, (bytes, packets): (u64, u64), now: Time) {
-        self.counts.add(Tally::BYTES, bytes);
-        self.counts.add(Tally::PACKETS, packets);
+    pub(super) fn count(&self, size: WireSize, now: Time) {
+        self.counts.add(Tally::BYTES, size.bytes);
+        self.counts.add(Tally::PACKETS, size.packets);
         // Time 0 says that there was none.
         let now = now.nanos().max(1);
         if self.counts.get_one(Tally::FIRST) == 0 {

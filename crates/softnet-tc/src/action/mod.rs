@@ -14,8 +14,9 @@
 //! `softnet-rtnl`.
 //!
 //! Differences from the kernel: `simple` logs nothing; `ptype` of `skbedit` means nothing; what
-//! `trap` takes out is dropped with a reason; a large frame counts as its wire packets; `pedit`
-//! and `csum` change what is in a frame's first segment.
+//! `trap` takes out is dropped with a reason; a large frame counts as its wire packets, and what is
+//! sent with its first VLAN tag; `pedit` and `csum` change what is in a frame's first segment; what
+//! `vlan pop_eth` leaves has no headers for others.
 
 mod control;
 mod csum;
@@ -52,7 +53,7 @@ pub use words::WordsError;
 use std::fmt;
 
 use softnet::mem::Packet;
-use softnet::qdisc::{Cx, Target};
+use softnet::qdisc::{Cx, Target, WireSize};
 use softnet::wire::{self, Headers, Network};
 
 use self::words::Words;
@@ -277,9 +278,30 @@ impl FromIterator<Action> for ActionList {
     }
 }
 
+/// A packet's way through filters and their actions, whatever these make of it.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    /// The size that it counts as, from when it came on (`qdisc_skb_cb(skb)->pkt_len`).
+    pub(crate) size: WireSize,
+    /// EtherType of the Ethernet header that `vlan pop_eth` took away.
+    bare: Option<[u8; 2]>,
+}
+
+impl Passage {
+    /// That of a packet that comes to the filters.
+    #[inline]
+    pub(crate) fn new(packet: &Packet, cx: &Cx) -> Passage {
+        Passage {
+            size: cx.size(packet),
+            bare: None,
+        }
+    }
+}
+
 /// An action on a packet.
 struct Run<'a> {
     packet: &'a mut Packet,
+    passage: &'a mut Passage,
     cx: &'a mut Cx,
     action: &'a Action,
     tally: &'a Tally,
@@ -338,12 +360,13 @@ pub(crate) fn exec(
     actions: &ActionList,
     tallies: &[Tally],
     packet: &mut Packet,
+    passage: &mut Passage,
     cx: &mut Cx,
 ) -> (Control, Option<Target>) {
     let actions = actions.as_slice();
     let (mut at, mut jumps) = (0, 0);
     while let (Some(action), Some(tally)) = (actions.get(at), tallies.get(at)) {
-        let (control, moved) = once(action, tally, packet, cx);
+        let (control, moved) = once(action, tally, packet, passage, cx);
         match control {
             Control::Pipe => at += 1,
             Control::Jump(to) => {
@@ -365,13 +388,15 @@ fn once(
     action: &Action,
     tally: &Tally,
     packet: &mut Packet,
+    passage: &mut Passage,
     cx: &mut Cx,
 ) -> (Control, Option<Target>) {
     for _ in 0..MAX_JUMPS {
-        tally.count(packet.wire(), cx.now);
+        tally.count(passage.size, cx.now);
         let control = action.spec().control;
         let mut run = Run {
             packet,
+            passage,
             cx,
             action,
             tally,

@@ -7,12 +7,10 @@
 
 use std::fmt;
 
-use softnet::mem::Packet;
-use softnet::qdisc::WireSize;
 use softnet::time::Time;
 
 use super::words::{Words, WordsError, number};
-use super::{Control, Run, Tally};
+use super::{Control, Run, Tally, edit};
 use crate::account::{LinkCost, LinkLayer};
 use crate::rate::{Gate, RateSpec};
 use crate::units;
@@ -24,7 +22,7 @@ pub struct Police {
     pub rate: u64,
     /// Bytes that may pass at once.
     pub burst: u64,
-    /// The longest packet that conforms; 0: any.
+    /// The longest packet that conforms, with its Ethernet header wherever it is; 0: any.
     pub mtu: u32,
     /// Bytes per second above which nothing conforms, with bursts of `mtu` only; 0: none.
     pub peakrate: u64,
@@ -95,17 +93,20 @@ impl Police {
     }
 
     pub(super) fn run(&self, exceed: Control, run: &mut Run<'_>) -> Control {
-        let conforms = self.conforms(run.packet, run);
-        if !conforms {
+        if !self.conforms(run) {
             run.tally.add(Tally::OVERLIMITS, 1);
             return exceed;
         }
         self.conform
     }
 
-    fn conforms(&self, packet: &Packet, run: &Run<'_>) -> bool {
-        let size = WireSize::from(packet);
-        if self.mtu != 0 && size.each > self.mtu.into() {
+    fn conforms(&self, run: &Run<'_>) -> bool {
+        let size = run.passage.size;
+        let header = match run.cx.arriving {
+            true => edit::ETHERNET as u64,
+            false => 0,
+        };
+        if self.mtu != 0 && size.each + header > self.mtu.into() {
             return false;
         }
         if self.avrate != 0 && run.average() >= self.avrate.into() {

@@ -478,11 +478,111 @@ fn tags_and_headers_come_and_go() {
         classified,
         Classified::Drop(softnet::stats::DropReason::FilterDrop)
     );
+    let (_, _, len) = after(&["vlan pop_eth"], plain());
+    assert_eq!(len, 46);
+}
+
+/// An Ethernet header comes in place of one that was taken away; a frame that has one is dropped
+/// (`skb_eth_push`, `skb_eth_pop`).
+#[test]
+fn an_ethernet_header_comes_in_place_of_another() {
+    let pool = pool(4);
     let eth = "vlan push_eth dst_mac 2:0:0:0:0:1 src_mac 2:0:0:0:0:2";
-    let (_, bytes, len) = after(&[eth], plain());
-    assert_eq!((bytes, len), (vec![8, 0, 2, 0, 0, 0, 0, 0xB], 74));
-    let (_, bytes, len) = after(&[eth, "vlan pop_eth"], plain());
-    assert_eq!((bytes, len), (vec![8, 0, 9, 9, 9, 9, 9, 9], 60));
+    let pop = "vlan pop_eth";
+    // Bytes of the payload are as those of a tag, if it were a header.
+    let mut payload = [9; 46];
+    payload[12..14].copy_from_slice(&[0x81, 0]);
+    let plain = || packet(&pool, 0x0800, &payload);
+    let dropped = Classified::Drop(softnet::stats::DropReason::FilterDrop);
+    for actions in [
+        &[eth][..],
+        &[pop, pop],
+        &[pop, eth, eth],
+        &[pop, "vlan push id 5", eth],
+    ] {
+        let list = filters(list(actions));
+        let (classified, ..) = run(&pool, &list, plain());
+        assert_eq!(classified, dropped, "{actions:?}");
+        assert_eq!(counts(&list, actions.len() - 1).2, 1, "{actions:?}");
+    }
+    let list = filters(list(&[pop, "vlan pop", eth]));
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    bytes.extend(payload);
+    let (classified, packet, _) = run(&pool, &list, plain());
+    assert_eq!((classified, packet.data()), (CLASS, &bytes[..]));
+}
+
+/// Where packets arrive, neither the Ethernet header nor the first tag counts, and it is counted
+/// once for all actions (`sch_handle_ingress`; the recording has it in its part `vlan`).
+#[test]
+fn what_arrives_counts_without_its_ethernet_header() {
+    let pool = pool(4);
+    let bytes = |arriving, mut packet: Packet| {
+        let list = filters(list(&["vlan pop", "vlan push id 5", "pass"]));
+        let mut cx = Cx::new(&pool);
+        cx.arriving = arriving;
+        let classified = list.filters().classify(&mut packet, &mut cx);
+        assert_eq!(classified, CLASS);
+        let (_, filter) = list.shown().next().unwrap();
+        let actions = [0, 1, 2].map(|at| counts(&list, at).1);
+        assert_eq!(actions, [filter.bytes; 3]);
+        filter.bytes
+    };
+    for (ethertype, tags, arrives, leaves) in [
+        (0x0800, &[][..], 46, 60),
+        (0x8100, &[0, 5, 8, 0], 46, 64),
+        (0x88a8, &[0, 7, 0x81, 0, 0, 5, 8, 0], 50, 68),
+    ] {
+        let frame = || packet(&pool, ethertype, &[tags, &[9; 46]].concat());
+        assert_eq!(bytes(true, frame()), arrives, "{ethertype:x}");
+        assert_eq!(bytes(false, frame()), leaves, "{ethertype:x}");
+    }
+}
+
+/// A rate is of what counts; `mtu` is of frames with their Ethernet header
+/// (`tcf_police_mtu_check`).
+#[test]
+fn police_counts_what_arrives_without_its_ethernet_header() {
+    let pool = pool(4);
+    let passed = |arriving, text: &str, gso| {
+        let list = filters(list(&[text]));
+        let filters = list.filters();
+        let mut cx = Cx::new(&pool);
+        (cx.now, cx.arriving) = (Time(1_000_000_000), arriving);
+        let one = |_: &usize| {
+            let mut packet = frame(&pool, 1, 2, 1014, 0);
+            packet.set_gso(gso);
+            filters.classify(&mut packet, &mut cx) == CLASS
+        };
+        (0..3).filter(one).count()
+    };
+    let rate = "police rate 8mbit burst 2010 conform-exceed drop/pass";
+    assert_eq!(
+        (passed(true, rate, None), passed(false, rate, None)),
+        (2, 1)
+    );
+    // Three packets of 320 bytes, with 54 bytes of headers.
+    let large = wire::Gso {
+        kind: wire::GsoKind::TcpV4,
+        ecn: false,
+        size: 320,
+        segments: 3,
+        header_len: 54,
+    };
+    for (gso, longest) in [(None, 1014), (Some(large), 374)] {
+        for arriving in [true, false] {
+            let mtu = |mtu| format!("police mtu {mtu} conform-exceed drop/pass");
+            assert_eq!(passed(arriving, &mtu(longest), gso), 3);
+            assert_eq!(passed(arriving, &mtu(longest - 1), gso), 0);
+        }
+    }
+    let rate = "police rate 8mbit burst 3250 conform-exceed drop/pass";
+    // 3 * (54 + 320 - 14) bytes, and 3 * (54 + 320).
+    let large = Some(large);
+    assert_eq!(
+        (passed(true, rate, large), passed(false, rate, large)),
+        (3, 2)
+    );
 }
 
 #[test]

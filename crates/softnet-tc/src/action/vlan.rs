@@ -15,10 +15,12 @@ pub enum Vlan {
     Push(Tag),
     /// The outermost tag changes, if there is one.
     Modify(Tag),
-    /// The Ethernet header goes. A frame with a tag, or with nothing behind the header that could
-    /// be another one, is dropped.
+    /// The Ethernet header goes (`skb_eth_pop`). A frame with a tag, without such a header, or with
+    /// nothing behind it that could be another one, is dropped.
     PopEth,
-    /// An Ethernet header comes in front. A frame with a tag is dropped.
+    /// An Ethernet header comes in front of a packet that [`PopEth`](Vlan::PopEth) has left
+    /// without one, with the EtherType of that one (`skb_eth_push`). A frame with a header is
+    /// dropped.
     PushEth {
         /// Destination address.
         destination: [u8; 6],
@@ -58,7 +60,8 @@ impl Vlan {
     }
 
     fn edit(&self, run: &mut Run<'_>) -> Option<()> {
-        let tag = edit::tag(run.packet);
+        // Behind its header a packet has bytes of its own where a tag would be.
+        let tag = edit::tag(run.packet).filter(|_| run.passage.bare.is_none());
         if tag.is_none() && matches!(self, Vlan::Pop | Vlan::Modify(_)) {
             return Some(());
         }
@@ -68,7 +71,9 @@ impl Vlan {
             Vlan::Pop => edit::remove(run.packet, edit::ADDRESSES, edit::TAG),
             Vlan::Push(tag) => {
                 let bytes = tag.bytes(priority(tag) | tag.id);
-                edit::insert(run.packet, edit::ADDRESSES, &bytes)
+                edit::insert(run.packet, edit::ADDRESSES, &bytes)?;
+                run.passage.bare = None;
+                Some(())
             }
             Vlan::Modify(to) => {
                 let mut tci = tag? & 0xf000 | to.id;
@@ -82,19 +87,25 @@ impl Vlan {
             }
             Vlan::PopEth => {
                 let longer = run.packet.data().len() >= 2 * edit::ETHERNET;
-                (tag.is_none() && longer).then_some(())?;
-                edit::remove(run.packet, 0, edit::ETHERNET)
+                let has_header = tag.is_none() && run.passage.bare.is_none();
+                (has_header && longer).then_some(())?;
+                let ethertype = edit::ethertype(run.packet);
+                edit::remove(run.packet, 0, edit::ETHERNET)?;
+                run.passage.bare = ethertype;
+                Some(())
             }
             Vlan::PushEth {
                 destination,
                 source,
             } => {
-                tag.is_none().then_some(())?;
+                let ethertype = run.passage.bare?;
                 let mut header = [0; edit::ETHERNET];
                 header[..6].copy_from_slice(destination);
                 header[6..12].copy_from_slice(source);
-                header[12..].copy_from_slice(&edit::ethertype(run.packet)?);
-                edit::insert(run.packet, 0, &header)
+                header[12..].copy_from_slice(&ethertype);
+                edit::insert(run.packet, 0, &header)?;
+                run.passage.bare = None;
+                Some(())
             }
         }
     }

@@ -10,7 +10,7 @@ use super::FilterKind;
 use super::entry::Filter;
 use super::frame::{Frame, Read};
 use super::priority::Priority;
-use crate::action::{Control, exec};
+use crate::action::{Control, Passage, exec};
 use crate::handle::Handle;
 
 /// Times that a packet may be sent back or to another chain (`max_reclassify_loop`).
@@ -123,13 +123,14 @@ impl Filters {
 
 #[inline(never)]
 fn run(chains: &[Chain], packet: &mut Packet, cx: &mut Cx) -> Classified {
-    let mut read = Read::default();
+    let mut read = Read::new(cx.arriving);
+    let mut passage = Passage::new(packet, cx);
     let mut number = 0;
     for _ in 0..=MAX_RESTARTS {
         let Ok(at) = chains.binary_search_by_key(&number, |chain| chain.number) else {
             return Classified::None;
         };
-        match chains[at].run(packet, &mut read, cx) {
+        match chains[at].run(packet, &mut read, &mut passage, cx) {
             Outcome::Decided(classified) => return classified,
             Outcome::Restart(next) => number = next,
         }
@@ -138,17 +139,23 @@ fn run(chains: &[Chain], packet: &mut Packet, cx: &mut Cx) -> Classified {
 }
 
 impl Chain {
-    fn run(&self, packet: &mut Packet, read: &mut Read, cx: &mut Cx) -> Outcome {
+    fn run(
+        &self,
+        packet: &mut Packet,
+        read: &mut Read,
+        passage: &mut Passage,
+        cx: &mut Cx,
+    ) -> Outcome {
         for priority in &self.priorities {
             if priority.is_walked() {
-                match walk(priority, packet, read, cx) {
+                match walk(priority, packet, read, passage, cx) {
                     Some(outcome) => return outcome,
                     None => continue,
                 }
             }
             let mut from = 0;
             while let Some(filter) = priority.find(&Frame::new(packet, read), &mut from) {
-                if let Some(outcome) = decide(filter, packet, read, cx) {
+                if let Some(outcome) = decide(filter, packet, read, passage, cx) {
                     return outcome;
                 }
             }
@@ -163,11 +170,12 @@ fn walk(
     priority: &Priority,
     packet: &mut Packet,
     read: &mut Read,
+    passage: &mut Passage,
     cx: &mut Cx,
 ) -> Option<Outcome> {
     let mut walk = priority.walk(&Frame::new(packet, read))?;
     while let Some(filter) = walk.next(&Frame::new(packet, read)) {
-        if let Some(outcome) = decide(filter, packet, read, cx) {
+        if let Some(outcome) = decide(filter, packet, read, passage, cx) {
             return Some(outcome);
         }
     }
@@ -176,15 +184,21 @@ fn walk(
 
 /// The outcome of a filter that matches; `None`: the next one is tried.
 #[inline]
-fn decide(filter: &Filter, packet: &mut Packet, read: &mut Read, cx: &mut Cx) -> Option<Outcome> {
-    filter.count(packet);
+fn decide(
+    filter: &Filter,
+    packet: &mut Packet,
+    read: &mut Read,
+    passage: &mut Passage,
+    cx: &mut Cx,
+) -> Option<Outcome> {
+    filter.count(passage.size);
     let actions = &filter.spec.actions;
     let mut control = Control::Pass;
     let mut moved = None;
     if !actions.is_empty() {
-        (control, moved) = exec(actions, filter.tallies(), packet, cx);
+        (control, moved) = exec(actions, filter.tallies(), packet, passage, cx);
         // What it says may be of a packet that was changed.
-        *read = Read::default();
+        *read = Read::new(cx.arriving);
     }
     Some(Outcome::Decided(match control {
         Control::Pass | Control::Pipe | Control::Jump(_) | Control::Repeat => {

@@ -84,7 +84,8 @@ pub enum Test {
 pub enum MetaId {
     /// The EtherType behind the first VLAN tag, as the machine reads its bytes (`protocol`).
     Protocol,
-    /// Bytes of the frame without its first VLAN tag (`pkt_len`).
+    /// Bytes of the frame without its first VLAN tag, and without its Ethernet header where it
+    /// arrives (`pkt_len`).
     PktLen,
     /// Bytes of the Ethernet header without its first VLAN tag (`mac_len`).
     MacLen,
@@ -110,10 +111,7 @@ impl MetaId {
                     .or_else(|| frame.ethertype())?;
                 u16::from_ne_bytes(ethertype.to_be_bytes()).into()
             }
-            MetaId::PktLen => {
-                let tag = if tag.is_some() { 4 } else { 0 };
-                u32::try_from(frame.packet.len()).ok()?.checked_sub(tag)?
-            }
+            MetaId::PktLen => frame.len()?,
             MetaId::MacLen => ETHERNET as u32,
             MetaId::VlanTag => tag?.0.into(),
         })

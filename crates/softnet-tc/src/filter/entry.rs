@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use softnet::mem::Packet;
+use softnet::qdisc::WireSize;
 use softnet::stats::Published;
 
 use super::ematch;
@@ -27,7 +27,7 @@ pub struct FilterStats {
     pub matched: u64,
     /// Wire packets that matched.
     pub packets: u64,
-    /// Their wire bytes.
+    /// Their wire bytes; where packets arrive, without Ethernet headers, as the kernel counts.
     pub bytes: u64,
     /// For `u32`, frames for which the mark held, and then those for which each key and all before
     /// it held.
@@ -129,12 +129,11 @@ impl Filter {
 
     /// Counts a frame that matches.
     #[inline]
-    pub(super) fn count(&self, packet: &Packet) {
-        let (bytes, packets) = packet.wire();
+    pub(super) fn count(&self, size: WireSize) {
         let counts = &self.counts.all;
         counts.add(MATCHED, 1);
-        counts.add(PACKETS, packets);
-        counts.add(BYTES, bytes);
+        counts.add(PACKETS, size.packets);
+        counts.add(BYTES, size.bytes);
     }
 
     /// As [`tries`](Filter::tries), for `u32`, whose offsets count from byte `from` on.

@@ -57,7 +57,7 @@ pub enum FlowerField {
 pub struct FieldMatch {
     /// The field.
     pub field: FlowerField,
-    /// The number, with no bit that the mask has not.
+    /// The number. Bits that the mask has not do not count; they are shown as they were given.
     pub value: u64,
     /// Which bits count.
     pub mask: u64,
@@ -149,11 +149,22 @@ impl FieldMatch {
     /// The field's number under the mask is that of `value`.
     pub fn new(field: FlowerField, value: u64, mask: u64) -> FieldMatch {
         let mask = mask & field.ones();
+        let kept = match field {
+            // Made of parts, each of which counts or not.
+            FlowerField::IpFlags | FlowerField::Mpls(_) => mask,
+            _ => field.ones(),
+        };
         FieldMatch {
             field,
-            value: value & mask,
+            value: value & kept,
             mask,
         }
+    }
+
+    /// True if it is the same match.
+    pub(super) fn is_same(&self, other: &FieldMatch) -> bool {
+        let same_bits = (self.field, self.mask) == (other.field, other.mask);
+        same_bits && (self.value ^ other.value) & self.mask == 0
     }
 }
 

@@ -141,6 +141,28 @@ fn fields_are_compared_under_masks() {
     }
 }
 
+/// Bits that a mask leaves out are shown as they were given, and make no other match
+/// (`fl_set_key_val`, `fl_set_masked_key`).
+#[test]
+fn bits_that_do_not_count_are_kept() {
+    let of = |text: &str| Flower {
+        fields: vec![FlowerField::SrcMac.parse(text).unwrap()],
+        ..Flower::default()
+    };
+    let text = "02:00:00:00:00:02/ff:ff:ff:00:00:00";
+    let one = of(text);
+    assert_eq!(one.fields[0].to_string(), "0x20000000002/0xffffff000000");
+    assert!(one.is_same(&of("02:00:00:00:00:03/ff:ff:ff:00:00:00")));
+    assert!(!one.is_same(&of("02:00:01:00:00:02/ff:ff:ff:00:00:00")));
+    assert!(!one.is_same(&of("02:00:00:00:00:02")));
+    let pool = pool(4);
+    let other = packet(&pool, &[&IP, &ipv4(6, [0, 0]), &tcp(2)]);
+    assert!(matches(&[(FlowerField::SrcMac, text)], &other));
+    // Parts of what has several are there or not.
+    let flags = FieldMatch::new(FlowerField::IpFlags, 3, 1);
+    assert_eq!((flags.value, flags.mask), (1, 1));
+}
+
 /// As the kernel, which goes from left to right: what decides ends the list.
 #[test]
 fn expressions_are_joined_by_and_and_or() {
@@ -228,4 +250,34 @@ fn expressions_are_joined_by_and_and_or() {
         filters.put(FilterOp::Add, deep),
         Err(FilterError::Expressions)
     );
+}
+
+/// `pkt_len` is `skb->len`, which begins behind the Ethernet header where a packet arrives.
+#[test]
+fn a_packet_is_shorter_where_it_arrives() {
+    let pool = pool(4);
+    let mut packet = packet(&pool, &[&IP, &ipv4(6, [0, 0]), &tcp(2)]);
+    let length = Test::Meta {
+        id: MetaId::PktLen,
+        shift: 0,
+        mask: 0,
+        compare: Compare::Eq,
+        value: 40,
+    };
+    let length = Ematch {
+        negated: false,
+        or: false,
+        test: length,
+    };
+    let kind = FilterKind::Basic(vec![length]);
+    let class = Handle::new(1, 1);
+    let mut list = FilterList::default();
+    list.put(FilterOp::Add, FilterSpec::new(kind, class))
+        .unwrap();
+    let mut cx = softnet::qdisc::Cx::new(&pool);
+    for (arriving, expected) in [(true, Classified::Class(class)), (false, Classified::None)] {
+        cx.arriving = arriving;
+        let classified = list.filters().classify(&mut packet, &mut cx);
+        assert_eq!(classified, expected);
+    }
 }

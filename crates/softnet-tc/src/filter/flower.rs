@@ -130,6 +130,11 @@ impl Flower {
             && same(self.dst_ip, other.dst_ip)
             && (&self.src_port, &self.dst_port) == (&other.src_port, &other.dst_port)
             && fields(self) == fields(other)
-            && self.fields == other.fields
+            && self.fields.len() == other.fields.len()
+            && self
+                .fields
+                .iter()
+                .zip(&other.fields)
+                .all(|(a, b)| a.is_same(b))
     }
 }

@@ -29,6 +29,19 @@ pub(super) struct Frame<'a> {
 #[derive(Default)]
 pub(super) struct Read {
     headers: OnceCell<Option<Headers>>,
+    /// True if the packet arrives: its length begins behind the Ethernet header.
+    arriving: bool,
+}
+
+impl Read {
+    /// Nothing yet.
+    #[inline]
+    pub(super) fn new(arriving: bool) -> Read {
+        Read {
+            headers: OnceCell::new(),
+            arriving,
+        }
+    }
 }
 
 impl<'a> Frame<'a> {
@@ -109,6 +122,15 @@ impl<'a> Frame<'a> {
     pub(super) fn reaches(&self, at: i64) -> bool {
         let tag = if self.tag().is_some() { TAG } else { 0 };
         i64::try_from(self.packet.len() - tag).is_ok_and(|len| at < len)
+    }
+
+    /// Bytes of the packet as the kernel has it (`skb->len`): without the first tag, and without
+    /// the Ethernet header where it arrives.
+    pub(super) fn len(&self) -> Option<u32> {
+        let tag = if self.tag().is_some() { TAG } else { 0 };
+        let header = if self.read.arriving { ETHERNET } else { 0 };
+        let len = self.packet.len().checked_sub(tag + header as usize)?;
+        u32::try_from(len).ok()
     }
 
     /// So many bytes of the frame; `None` if it is shorter.

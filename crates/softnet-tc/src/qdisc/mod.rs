@@ -48,7 +48,7 @@ pub use default::DefaultQdisc;
 pub use dualpi2::{DualPi2, DualPi2Spec, dualpi2_shown_gain};
 pub(crate) use flow_hash::flow_hash;
 pub use fq::{Fq, FqSpec};
-pub use fq_codel::{FlowStats, FqCodel, FqCodelSpec};
+pub use fq_codel::{FlowStats, FlowStore, FqCodel, FqCodelSpec};
 pub use fq_pie::{FqPie, FqPieSpec};
 pub use head_drop::PfifoHeadDrop;
 pub use hfsc::{Hfsc, HfscClassSpec, HfscSpec, ServiceCurve};

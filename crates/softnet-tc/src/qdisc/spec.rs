@@ -10,6 +10,7 @@ use softnet::qdisc::{PfifoFast, Qdisc};
 use softnet::tx::QueueMapError;
 
 use super::default::DefaultQdisc;
+use super::fq_codel::FlowStore;
 use super::kind::{Kind, QdiscSpec, of_kind};
 use crate::filter::FilterError;
 use crate::rate::{Instance, RateGroup};
@@ -136,6 +137,9 @@ pub struct QdiscEnv {
     /// Copies that are made of the filters at a device's hooks, beside the first: one for each
     /// thread more that runs them.
     pub hook_copies: usize,
+    /// Flows that the device's `fq_codel`s borrow. Devices whose environments are copies of one
+    /// another share them.
+    pub flows: FlowStore,
 }
 
 impl QdiscEnv {
@@ -153,6 +157,7 @@ impl QdiscEnv {
             group: None,
             instance: None,
             hook_copies: 0,
+            flows: FlowStore::new(),
         }
     }
 }

@@ -181,6 +181,7 @@ impl Case {
                 false => Handle::new(1, 10 + leaf).raw(),
             },
             mark: u32::from(leaf),
+            direction: Direction::Forward,
         }
     }
 

@@ -39,6 +39,26 @@ pub enum Pattern {
     },
 }
 
+/// Direction of packets on the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Through the tree.
+    #[default]
+    Forward,
+    /// Through the tree of what comes back.
+    Reverse,
+}
+
+impl Direction {
+    /// The other one.
+    pub fn other(self) -> Direction {
+        match self {
+            Direction::Forward => Direction::Reverse,
+            Direction::Reverse => Direction::Forward,
+        }
+    }
+}
+
 /// A flow to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
@@ -64,6 +84,8 @@ pub struct Flow {
     pub priority: u32,
     /// Mark.
     pub mark: u32,
+    /// Direction of its packets; what answers them has the other one.
+    pub direction: Direction,
 }
 
 /// Why a flow cannot be generated.
@@ -92,6 +114,9 @@ pub enum FlowError {
         "addresses, ports and protocol are those of another flow; give it another source port"
     )]
     Same,
+    /// Its packets go where there is no tree.
+    #[error("there is no policy for the reverse direction")]
+    Direction,
     /// More than can be told apart.
     #[error("there are more than {MAX_FLOWS} flows and connections")]
     Many,
@@ -170,6 +195,16 @@ impl Flow {
             in_burst: 0,
             burst_bytes: 0,
         })
+    }
+
+    /// What answers it.
+    pub(super) fn back(&self) -> Flow {
+        Flow {
+            source: self.destination,
+            destination: self.source,
+            direction: self.direction.other(),
+            ..self.clone()
+        }
     }
 
     /// A frame of `len` bytes of this flow, with right checksums; `None` if the pool has no buffer

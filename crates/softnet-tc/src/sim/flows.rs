@@ -2,6 +2,7 @@
 
 use softnet::time::Time;
 
+use super::flow::{Direction, Flow};
 use super::times::{Sojourn, Times};
 
 /// Fate of a flow or connection.
@@ -86,6 +87,8 @@ pub(super) struct Seen {
     /// Time for which it is to send, ns.
     duration: u64,
     start: Time,
+    /// Direction of its packets.
+    pub(super) direction: Direction,
     /// Round-trip time without queues of packets that are answered at once.
     echo: Option<u64>,
     /// Counters since the window began, and before.
@@ -98,15 +101,16 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn new(name: &str, start: Time, duration: u64) -> Seen {
+    pub(super) fn new(name: &str, flow: &Flow) -> Seen {
         Seen {
             name: name.to_owned(),
-            duration,
-            start,
+            duration: flow.duration,
+            start: flow.start,
+            direction: flow.direction,
             echo: None,
             now: Tally::default(),
             before: Tally::default(),
-            last: start,
+            last: flow.start,
             is_done: false,
         }
     }

@@ -7,6 +7,7 @@
 //! reads no clock and starts no thread.
 
 mod classes;
+mod departures;
 mod flow;
 mod flows;
 mod frame;
@@ -21,7 +22,7 @@ mod times;
 mod windows;
 mod world;
 
-pub use flow::{Arrivals, Flow, FlowError, Pattern};
+pub use flow::{Arrivals, Direction, Flow, FlowError, Pattern};
 pub use flows::FlowReport;
 pub use instances::Cpus;
 pub use report::{ClassReport, Report};

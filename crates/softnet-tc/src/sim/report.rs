@@ -100,6 +100,8 @@ pub struct Report {
     pub drops: Vec<(DropReason, u64)>,
     /// The root, and all classes, each before those below it.
     pub classes: Vec<ClassReport>,
+    /// Of the tree of the reverse direction, if there is one.
+    pub reverse: Option<Box<Report>>,
 }
 
 impl Report {
@@ -115,6 +117,7 @@ impl Report {
             offered,
             drops,
             classes: ClassReport::all(tree, classes, Span::All, span, &BTreeMap::new()),
+            reverse: None,
         }
     }
 
@@ -126,7 +129,7 @@ impl Report {
             .unwrap_or_default()
     }
 
-    /// True if every packet is accounted for.
+    /// True if every packet of this tree is accounted for.
     pub fn holds(&self) -> bool {
         let dropped: u64 = self.drops.iter().map(|&(_, n)| n).sum();
         let root = self.root();

@@ -1,23 +1,24 @@
 //! Packets whose stories are told, from their arrival to their end. What passes a packet is told
 //! from sums as it comes and as it ends: a departure costs the same however many wait.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::stats::{DropReason, Dropped};
 use softnet::time::Time;
 
+use super::departures::Departures;
 use super::instances::Instances;
 use super::story::{Before, Fate, Story};
 use crate::filter::FilterSpec;
 use crate::handle::Handle;
 
 /// Sums of the times at which somebody waits whose story is told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// Frames and bytes of each class that left.
-    passed: BTreeMap<Handle, (u64, u64)>,
+    /// Frames that left.
+    departures: u64,
     /// Nanoseconds in which the link was sending, and in which the tree let nothing leave.
     link: u64,
     held: u64,
@@ -38,6 +39,7 @@ pub(super) struct Stories {
     /// Packets in the tree by their place, with the sums as they came.
     waiting: HashMap<usize, (Story, Sums)>,
     sums: Sums,
+    departures: Departures,
     /// Filters of the tree, shared by the stories.
     filters: Vec<Arc<FilterSpec>>,
 }
@@ -87,7 +89,11 @@ impl Stories {
     fn begin(&mut self, packet: &Packet, now: Time, tree: &Instances) -> (usize, Before) {
         let place = place(packet);
         let story = Story::new(packet, self.arrived, now);
-        let old = self.waiting.insert(place, (story, self.sums.clone()));
+        let sums = Sums {
+            departures: self.departures.count(),
+            ..self.sums
+        };
+        let old = self.waiting.insert(place, (story, sums));
         // One that became something else: its buffer is used again.
         if let Some((old, _)) = old {
             self.keep(old);
@@ -111,11 +117,7 @@ impl Stories {
     /// The story of a packet that ends.
     fn end(&mut self, packet: &Packet, fate: Fate) -> Option<Story> {
         let (mut story, before) = self.waiting.remove(&place(packet))?;
-        let passed = self.sums.passed.iter().map(|(&class, &(frames, bytes))| {
-            let before = before.passed.get(&class).copied().unwrap_or_default();
-            (class, (frames - before.0, bytes - before.1))
-        });
-        story.passed = passed.filter(|(_, (frames, _))| *frames > 0).collect();
+        story.passed = self.departures.since(before.departures);
         story.link = self.sums.link - before.link;
         story.held = self.sums.held - before.held;
         story.fate = fate;
@@ -133,9 +135,8 @@ impl Stories {
     #[cold]
     fn note_left(&mut self, packet: &Packet, class: Handle, now: Time) {
         let story = self.end(packet, Fate::Left(now));
-        let (frames, bytes) = self.sums.passed.entry(class).or_default();
-        *frames += 1;
-        *bytes += packet.wire_len();
+        let starts = self.waiting.values().map(|(_, sums)| sums.departures);
+        self.departures.note(class, packet.wire_len(), starts);
         if self.all {
             self.left.push(story.clone());
         }

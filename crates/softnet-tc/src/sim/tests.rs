@@ -41,6 +41,7 @@ fn flow() -> Flow {
         dscp: 46,
         priority: 6,
         mark: 9,
+        direction: Direction::Forward,
     }
 }
 

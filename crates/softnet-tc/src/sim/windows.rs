@@ -6,6 +6,7 @@ use softnet::time::Time;
 
 use super::flows::{FlowReport, Seen};
 use super::report::ClassReport;
+use super::simulator::Simulator;
 use super::world::World;
 
 /// Result of a part of the simulated time.
@@ -17,6 +18,8 @@ pub struct Window {
     pub until: Time,
     /// The root and all classes.
     pub classes: Vec<ClassReport>,
+    /// Those of the tree of the reverse direction; none if there is none.
+    pub reverse: Vec<ClassReport>,
     /// The flows and connections that were to send then, or of which something was there.
     pub flows: Vec<FlowReport>,
 }
@@ -35,8 +38,8 @@ impl World {
     /// Adds up results in windows of so many nanoseconds, too, from now on; see
     /// [`take_window`](World::take_window).
     pub fn tell_windows(&mut self, width: u64) {
-        let from = self.simulator.now();
-        self.simulator.open();
+        let from = self.now();
+        self.open();
         self.windows = Some(Windows {
             width: width.max(1),
             from,
@@ -50,9 +53,22 @@ impl World {
         self.windows.as_mut()?.closed.pop_front()
     }
 
+    /// The time up to which everything has happened.
+    fn now(&self) -> Time {
+        let reverse = self.reverse.as_ref().map(Simulator::now);
+        self.simulator.now().max(reverse.unwrap_or(Time::ZERO))
+    }
+
+    fn open(&mut self) {
+        self.simulator.open();
+        if let Some(reverse) = &mut self.reverse {
+            reverse.open();
+        }
+    }
+
     /// Ends the window that is open, however short it is.
     pub fn end_window(&mut self) {
-        let now = self.simulator.now();
+        let now = self.now();
         if let Some(windows) = &self.windows
             && now >= windows.from
         {
@@ -97,10 +113,14 @@ impl World {
             from,
             until,
             classes: self.simulator.since_opened(nanos),
+            reverse: match &mut self.reverse {
+                Some(reverse) => reverse.since_opened(nanos),
+                None => Vec::new(),
+            },
             flows: flows.collect(),
         };
         self.seen.iter_mut().for_each(Seen::turn);
-        self.simulator.open();
+        self.open();
         if let Some(windows) = &mut self.windows {
             windows.closed.push_back(window);
         }

@@ -1,12 +1,16 @@
 //! A tree with senders: flows that send as they are told, and TCP connections that react.
 //!
 //! Senders are before the tree; behind the link is half of a connection's round trip to its
-//! receiver, and the other half is on the way back. Whoever drives it also lets packets of a
-//! capture arrive. Everything that happens has a time and a number: the order is the same on every
-//! run.
+//! receiver, and the other half is on the way back. That has no queue, or a tree and a link of its
+//! own: then answers are packets there, and others may send there, too, and be answered here.
+//!
+//! Whoever drives it also lets packets of a capture arrive. Everything that happens has a time and a
+//! number: the order is the same on every run.
 
+mod answers;
 mod connections;
 mod pages;
+mod passing;
 
 pub use connections::Connection;
 
@@ -17,15 +21,16 @@ use std::net::IpAddr;
 
 use softnet::mem::{Packet, Pool};
 use softnet::time::Time;
-use softnet::wire::network_offset;
 
-use super::flow::{Arrivals, Flow, FlowError};
+use super::flow::{Arrivals, Direction, Flow, FlowError};
 use super::flows::{FlowReport, Seen};
 use super::frame::Template;
 use super::report::Report;
 use super::windows::Windows;
-use super::{Simulator, flow, is_marked};
+use super::{Simulator, flow};
+use answers::Replies;
 use connections::{Event, Tcp};
+use passing::Departed;
 
 /// Key that tells flows apart: addresses, ports, protocol.
 type Key = (IpAddr, IpAddr, u16, u16, u8);
@@ -48,28 +53,29 @@ impl Udp {
     }
 }
 
-/// A packet of a flow that left.
+/// What a flow is, and what answers it as a packet.
 #[derive(Debug)]
-struct Departed {
-    at: Time,
-    /// Number of the flow.
-    seen: usize,
-    number: u32,
-    is_marked: bool,
-    len: u64,
-    sojourn: u64,
+enum Kind {
+    /// Nothing.
+    Datagrams,
+    /// It is the connection of this number.
+    Connection(usize),
+    /// Replies.
+    Pings(Replies),
 }
 
 /// A tree with senders.
 #[derive(Debug)]
 pub struct World {
     pub(super) simulator: Simulator,
+    /// Tree of the reverse direction.
+    pub(super) reverse: Option<Simulator>,
     pool: Pool,
     udp: Vec<Udp>,
     tcp: Vec<Tcp>,
     pub(super) seen: Vec<Seen>,
-    /// The connection of each flow that is one.
-    connections: Vec<Option<usize>>,
+    /// What each flow is.
+    kinds: Vec<Kind>,
     keys: HashSet<Key>,
     /// The next arrival of each flow.
     arrivals: BinaryHeap<Reverse<(Time, usize)>>,
@@ -79,6 +85,8 @@ pub struct World {
     departed: Vec<Departed>,
     /// Packets that were not sent because no buffer was free.
     pub no_buffer: u64,
+    /// The same in the reverse direction.
+    pub reverse_no_buffer: u64,
 }
 
 impl World {
@@ -87,11 +95,12 @@ impl World {
         simulator.keeps_lost = true;
         World {
             simulator,
+            reverse: None,
             pool: pool.clone(),
             udp: Vec::new(),
             tcp: Vec::new(),
             seen: Vec::new(),
-            connections: Vec::new(),
+            kinds: Vec::new(),
             keys: HashSet::new(),
             arrivals: BinaryHeap::new(),
             windows: None,
@@ -99,7 +108,17 @@ impl World {
             count: 0,
             departed: Vec::new(),
             no_buffer: 0,
+            reverse_no_buffer: 0,
         }
+    }
+
+    /// With a tree for the reverse direction, of the same packet pool. To be called before senders
+    /// are added: without it, nothing that answers them waits or is lost.
+    #[must_use]
+    pub fn with_reverse(mut self, mut simulator: Simulator) -> World {
+        simulator.keeps_lost = true;
+        self.reverse = Some(simulator);
+        self
     }
 
     fn watch(
@@ -107,16 +126,19 @@ impl World {
         name: &str,
         flow: &Flow,
         protocol: u8,
-        tcp: Option<usize>,
+        kind: Kind,
     ) -> Result<usize, FlowError> {
+        if flow.direction == Direction::Reverse && self.reverse.is_none() {
+            return Err(FlowError::Direction);
+        }
         if self.seen.len() >= flow::MAX_FLOWS {
             return Err(FlowError::Many);
         }
         if !self.keys.insert(key(flow, protocol)) {
             return Err(FlowError::Same);
         }
-        self.seen.push(Seen::new(name, flow.start, flow.duration));
-        self.connections.push(tcp);
+        self.seen.push(Seen::new(name, flow));
+        self.kinds.push(kind);
         Ok(self.seen.len() - 1)
     }
 
@@ -127,7 +149,7 @@ impl World {
     pub fn add_flow(&mut self, name: &str, flow: Flow) -> Result<(), FlowError> {
         let arrivals = flow.arrivals()?;
         let template = Template::datagrams(&flow, *flow.size.end()).ok_or(FlowError::Size)?;
-        let seen = self.watch(name, &flow, flow::UDP, None)?;
+        let seen = self.watch(name, &flow, flow::UDP, Kind::Datagrams)?;
         let index = self.udp.len();
         self.udp.push(Udp {
             template,
@@ -142,14 +164,18 @@ impl World {
     }
 
     /// Adds a flow whose packets are answered: each tells a round-trip time, which is `rtt` without
-    /// queues.
+    /// queues. Where answers pass a tree, a reply is as long as what it answers, but has room for a
+    /// time: 50 bytes at least (IPv6: 70).
     ///
     /// # Errors
     /// As [`add_flow`](World::add_flow).
     pub fn add_pings(&mut self, name: &str, flow: Flow, rtt: u64) -> Result<(), FlowError> {
+        let replies = self.reverse.as_ref().map(|_| Replies::to(&flow, rtt));
         self.add_flow(name, flow)?;
-        if let Some(seen) = self.seen.last_mut() {
-            seen.set_echo(rtt);
+        match (replies, self.kinds.last_mut(), self.seen.last_mut()) {
+            (Some(Some(replies)), Some(kind), _) => *kind = Kind::Pings(replies),
+            (_, _, Some(seen)) => seen.set_echo(rtt),
+            _ => {}
         }
         Ok(())
     }
@@ -168,7 +194,8 @@ impl World {
     pub fn due(&self) -> Option<Time> {
         let udp = self.arrivals.peek().map(|Reverse((time, _))| *time);
         let event = self.events.peek().map(|Reverse((time, ..))| *time);
-        [udp, event, self.simulator.due()]
+        let reverse = self.reverse.as_ref().and_then(Simulator::due);
+        [udp, event, self.simulator.due(), reverse]
             .into_iter()
             .flatten()
             .min()
@@ -197,8 +224,14 @@ impl World {
         self.turn(now);
         // What is due at this moment was asked for before.
         if self.simulator.due() == Some(now) {
-            self.simulate(depart, |simulator, depart| simulator.run_until(now, depart))?;
-            return Ok(());
+            return self.simulate(Direction::Forward, depart, |simulator, depart| {
+                simulator.run_until(now, depart)
+            });
+        }
+        if self.reverse.as_ref().and_then(Simulator::due) == Some(now) {
+            return self.simulate(Direction::Reverse, depart, |simulator, depart| {
+                simulator.run_until(now, depart)
+            });
         }
         if self
             .events
@@ -237,14 +270,12 @@ impl World {
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
         self.turn(now);
-        self.simulate(depart, |simulator, depart| {
+        self.simulate(Direction::Forward, depart, |simulator, depart| {
             simulator.arrive(packet, now, depart)
         })
     }
 
-    /// A packet of a flow arrives, if there was a buffer for it. There are no ports here: the
-    /// number of the flow is in the place of the port of arrival, where whatever becomes of the
-    /// packet leaves it.
+    /// A packet of a flow arrives, if there was a buffer for it.
     fn send<E>(
         &mut self,
         packet: Option<Packet>,
@@ -252,63 +283,35 @@ impl World {
         now: Time,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.seen[seen].now.sent += 1;
+        let of = &mut self.seen[seen];
+        of.now.sent += 1;
+        let direction = of.direction;
+        self.enter(packet, (seen, direction), now, depart)
+    }
+
+    /// A packet of a flow, or an answer to it, arrives at the tree of its direction. There are no
+    /// ports here: the number of the flow is in the place of the port of arrival, where whatever
+    /// becomes of the packet leaves it.
+    fn enter<E>(
+        &mut self,
+        packet: Option<Packet>,
+        (seen, direction): (usize, Direction),
+        now: Time,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Some(mut packet) = packet else {
-            self.no_buffer += 1;
+            match direction {
+                Direction::Forward => self.no_buffer += 1,
+                Direction::Reverse => self.reverse_no_buffer += 1,
+            }
             return Ok(());
         };
         // As many flows as there are numbers but 0.
         packet.set_port(seen as u16 + 1);
-        self.arrive(packet, now, depart)
-    }
-
-    /// Has the simulator run, and notes what leaves.
-    fn simulate<E, D: FnMut(Time, &Packet) -> Result<(), E>>(
-        &mut self,
-        depart: &mut D,
-        run: impl FnOnce(
-            &mut Simulator,
-            &mut dyn FnMut(Time, &Packet) -> Result<(), E>,
-        ) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut departed = std::mem::take(&mut self.departed);
-        let (connections, tcp) = (&self.connections, &self.tcp);
-        let result = run(&mut self.simulator, &mut |at, packet| {
-            if let Some(seen) = usize::from(packet.port()).checked_sub(1) {
-                let index = connections.get(seen).copied().flatten();
-                let template = index.map(|index| &tcp[index].template);
-                departed.push(departed_of(at, seen, packet, template));
-            }
-            depart(at, packet)
-        });
-        for left in departed.drain(..) {
-            self.left(&left);
-        }
-        self.departed = departed;
-        let mut lost = std::mem::take(&mut self.simulator.lost);
-        for port in lost.drain(..) {
-            let seen = usize::from(port).checked_sub(1);
-            if let Some(seen) = seen.and_then(|seen| self.seen.get_mut(seen)) {
-                seen.now.dropped += 1;
-            }
-        }
-        self.simulator.lost = lost;
-        result
-    }
-
-    /// A packet left: its receiver gets it half a round trip later.
-    fn left(&mut self, left: &Departed) {
-        let Some(seen) = self.seen.get_mut(left.seen) else {
-            return;
-        };
-        seen.left(left.at, left.len, left.is_marked, left.sojourn);
-        if let Some(index) = self.connections[left.seen] {
-            let half = self.tcp[index].connection.rtt / 2;
-            let arrives = left.at.plus_nanos(half);
-            // Numbers on the wire have 32 bits; no window is near half of that.
-            let number = u64::from(left.number);
-            self.at(arrives, Event::Segment(index, number, left.is_marked));
-        }
+        self.turn(now);
+        self.simulate(direction, depart, |simulator, depart| {
+            simulator.arrive(packet, now, depart)
+        })
     }
 
     /// Lets everything leave that ever will, and says what happened: of the tree, and of each flow
@@ -325,7 +328,18 @@ impl World {
         }
         self.collect();
         let flows = self.seen.iter_mut().map(Seen::in_all).collect();
-        Ok((self.simulator.finish(depart)?, flows))
+        let reverse = match self.reverse.take() {
+            Some(reverse) => {
+                let report = reverse.finish(&mut |_: Time, _: &Packet| Ok::<(), E>(()))?;
+                Some(Box::new(report))
+            }
+            None => None,
+        };
+        let report = Report {
+            reverse,
+            ..self.simulator.finish(depart)?
+        };
+        Ok((report, flows))
     }
 }
 
@@ -333,19 +347,6 @@ fn key(flow: &Flow, protocol: u8) -> Key {
     let (source, sport) = flow.source;
     let (destination, dport) = flow.destination;
     (source, destination, sport, dport, protocol)
-}
-
-/// Notes on a packet that leaves; with the template of its segments if it is of a connection.
-fn departed_of(at: Time, seen: usize, packet: &Packet, segments: Option<&Template>) -> Departed {
-    let data = packet.data();
-    Departed {
-        at,
-        seen,
-        number: segments.map_or(0, |of| of.number(data, network_offset(data))),
-        is_marked: is_marked(packet),
-        len: packet.wire_len(),
-        sojourn: at.since(packet.timestamp()).as_nanos() as u64,
-    }
 }
 
 /// Jain's index of these rates: 1 if all are equal, 1/n if one has all.
@@ -361,6 +362,8 @@ pub fn jain(rates: impl IntoIterator<Item = u64>) -> f64 {
     }
 }
 
+#[cfg(all(test, not(miri)))]
+mod reverse_tests;
 #[cfg(all(test, not(miri)))]
 #[path = "world_tests.rs"]
 mod tests;

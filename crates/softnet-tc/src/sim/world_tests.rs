@@ -24,6 +24,7 @@ fn flow(sport: u16) -> Flow {
         dscp: 0,
         priority: 0,
         mark: 0,
+        direction: Direction::Forward,
     }
 }
 

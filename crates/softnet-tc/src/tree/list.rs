@@ -5,7 +5,7 @@
 use softnet::qdisc::QdiscStats;
 use softnet::time::Time;
 
-use super::instances::DeviceTree;
+use super::instances::{Counted, DeviceTree};
 use super::spec::Node;
 use crate::account::{HtbClassStats, OwnStats, Rate, Sample, Xstats, zip};
 use crate::filter::{FilterList, FilterSpec, FilterStats};
@@ -31,6 +31,30 @@ pub struct ClassStats {
     pub own: Option<OwnStats>,
     /// Statistics that the qdisc has because of its kind.
     pub xstats: Option<Xstats>,
+}
+
+impl Counted {
+    /// Statistics of all instances.
+    fn stats(&self) -> QdiscStats {
+        self.instances.iter().map(|counters| counters.get()).sum()
+    }
+
+    /// Statistics that only a class of `htb` has.
+    fn htb(&self, class: &ClassSpec) -> Option<HtbClassStats> {
+        let ClassSpec::Htb(spec) = class else {
+            return None;
+        };
+        let instances = self.instances.iter();
+        let stats = instances.map(|counters| counters.own.htb(spec.rate, spec.ceil));
+        stats.reduce(HtbClassStats::join)
+    }
+
+    /// Statistics that only a class of this qdisc has, of a kind other than `htb`.
+    fn own(&self, qdisc: &QdiscSpec) -> Option<OwnStats> {
+        let instances = self.instances.iter();
+        let of = instances.map(|counters| qdisc.own_stats(counters));
+        of.reduce(|a, b| Some(a?.join(b?)))?
+    }
 }
 
 impl DeviceTree {
@@ -204,7 +228,7 @@ impl DeviceTree {
     /// transmit queues: what passes an empty qdisc, or waits for the driver, only they count. No
     /// queue is taken from its owner.
     pub fn classes(&self, queues: &[QdiscStats]) -> Vec<ClassStats> {
-        let mut all = Vec::new();
+        let mut all = Vec::with_capacity(1 + queues.len() + self.counters.len());
         self.each_class(queues, &mut |class| all.push(class));
         all
     }
@@ -242,46 +266,67 @@ impl DeviceTree {
         let name = root.map_or(Handle::NONE, |root| root.handle);
         let default = self.env.default_spec().kind();
         for (minor, &stats) in (1..).zip(queues) {
-            self.class(name.class(minor), default, stats, f);
+            let queue = ClassStats {
+                class: name.class(minor),
+                parent: name,
+                qdisc: Handle::NONE,
+                kind: default,
+                stats,
+                htb: None,
+                own: None,
+                xstats: None,
+            };
+            self.class(queue, f);
         }
     }
 
-    fn class(
-        &self,
-        class: Handle,
-        default: &'static str,
-        stats: QdiscStats,
-        f: &mut impl FnMut(ClassStats),
-    ) {
-        let child = self.spec.child_of(class);
-        let parent = self.spec.class_node(class);
-        f(ClassStats {
-            class,
-            parent: parent.map_or_else(|| class.qdisc(), |node| node.parent),
-            qdisc: child.map_or(Handle::NONE, |child| child.handle),
-            kind: child.map_or(default, |child| child.qdisc.kind()),
-            stats,
-            htb: self.htb_stats(class),
-            own: self.own_stats(class),
-            xstats: child.and_then(|child| self.xstats(child.handle)).cloned(),
-        });
+    /// A class, which is as if nothing was attached to it, and those below what is attached.
+    fn class(&self, mut class: ClassStats, f: &mut impl FnMut(ClassStats)) {
+        let child = self.spec.child_of(class.class);
+        if let Some(child) = child {
+            class.qdisc = child.handle;
+            class.kind = child.qdisc.kind();
+            class.xstats = self.xstats(child.handle).cloned();
+        }
+        f(class);
         child.into_iter().for_each(|child| self.below(child, f));
     }
 
     fn below(&self, node: &Node, f: &mut impl FnMut(ClassStats)) {
         let default = node.qdisc.default_child(&self.env).kind();
         if self.is_listed(node, node.handle.class(1)) {
-            self.classes_below(node.handle, default, f);
+            self.classes_below(node, node.handle, default, f);
         }
     }
 
-    /// The classes below a qdisc or class, each before those below it.
-    fn classes_below(&self, above: Handle, default: &'static str, f: &mut impl FnMut(ClassStats)) {
+    /// The classes of a qdisc that are below it or below one of its classes, each before those
+    /// below it. Of each one there are as few searches as can be: there may be thousands.
+    fn classes_below(
+        &self,
+        of: &Node,
+        above: Handle,
+        default: &'static str,
+        f: &mut impl FnMut(ClassStats),
+    ) {
         for class in self.spec.classes_below(above) {
-            if let Some(stats) = self.class_stats(class) {
-                let inner = self.spec.is_inner(class);
-                self.class(class, if inner { "none" } else { default }, stats, f);
-                self.classes_below(class, default, f);
+            let Some(counted) = self.counters.get(&class) else {
+                continue;
+            };
+            let inner = self.spec.is_inner(class);
+            let added = self.spec.class_node(class);
+            let listed = ClassStats {
+                class,
+                parent: above,
+                qdisc: Handle::NONE,
+                kind: if inner { "none" } else { default },
+                stats: counted.stats(),
+                htb: added.and_then(|added| counted.htb(&added.spec)),
+                own: counted.own(&of.qdisc),
+                xstats: None,
+            };
+            self.class(listed, f);
+            if inner {
+                self.classes_below(of, class, default, f);
             }
         }
     }
@@ -295,8 +340,7 @@ impl DeviceTree {
 
     /// The statistics of a class that is not a transmit queue.
     pub(crate) fn class_stats(&self, class: Handle) -> Option<QdiscStats> {
-        let counters = &self.counters.get(&class)?.instances;
-        Some(counters.iter().map(|counters| counters.get()).sum())
+        Some(self.counters.get(&class)?.stats())
     }
 
     /// Statistics of an instance of a class that keeps them when it gets another qdisc.
@@ -315,25 +359,14 @@ impl DeviceTree {
 
     /// Statistics that only a class of `htb` has.
     pub(crate) fn htb_stats(&self, class: Handle) -> Option<HtbClassStats> {
-        let class_spec = self.spec.class_node(class).map(|node| &node.spec);
-        match (class_spec, self.counters.get(&class)) {
-            (Some(ClassSpec::Htb(spec)), Some(counters)) => {
-                let stats = counters
-                    .instances
-                    .iter()
-                    .map(|counters| counters.own.htb(spec.rate, spec.ceil));
-                stats.reduce(HtbClassStats::join)
-            }
-            _ => None,
-        }
+        let counted = self.counters.get(&class)?;
+        counted.htb(&self.spec.class_node(class)?.spec)
     }
 
     /// Statistics that only a class of a kind other than `htb` has.
     fn own_stats(&self, class: Handle) -> Option<OwnStats> {
-        let kind = &self.spec.node(class.qdisc())?.qdisc;
-        let instances = &self.counters.get(&class)?.instances;
-        let of = instances.iter().map(|counters| kind.own_stats(counters));
-        of.reduce(|a, b| Some(a?.join(b?)))?
+        let counted = self.counters.get(&class)?;
+        counted.own(&self.spec.node(class.qdisc())?.qdisc)
     }
 
     /// A filter with what it has counted in all instances, from what its list in
@@ -477,8 +510,8 @@ mod tests {
         for listed in tree.classes(&queues).iter().skip(1) {
             let class = tree.class_at(listed.class, &queues).unwrap();
             assert_eq!(
-                (class.parent, class.qdisc, class.htb),
-                (listed.parent, listed.qdisc, listed.htb)
+                (class.parent, class.qdisc, class.htb, class.own),
+                (listed.parent, listed.qdisc, listed.htb, listed.own)
             );
         }
         assert_eq!(tree.stats_at(Handle::ROOT, &queues).unwrap().packets, 7);

@@ -7,6 +7,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::{Header, Inner, PoolConfig, PoolError};
@@ -24,6 +25,8 @@ pub(super) struct Slab {
     pub(super) id: u64,
     /// Number of the slab's first header.
     first: usize,
+    /// [`Arena::usable`], which is asked for each packet that is queued.
+    pub(super) usable: usize,
 }
 
 impl Slab {
@@ -102,6 +105,7 @@ impl Arena {
                 pool,
                 id,
                 first: slab * PER_SLAB,
+                usable: self.usable(),
             };
             // SAFETY: `slab * SLAB` is inside the block of slabs; aligned by the block's
             // alignment.
@@ -146,6 +150,13 @@ impl Arena {
             (&raw mut (*header.as_ptr()).buf).write(buffer);
             header
         }
+    }
+
+    /// Where all header lines of this arena lie, and none of another one.
+    #[inline(always)]
+    pub(super) fn headers(&self) -> Range<usize> {
+        let start = self.slabs.start.addr().get();
+        start..start + self.slabs.bytes
     }
 
     /// The number of a header of this arena.

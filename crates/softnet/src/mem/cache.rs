@@ -315,8 +315,9 @@ impl Cache {
         owner: u16,
         limit: usize,
     ) -> (usize, Option<NonNull<Header>>) {
-        // SAFETY: the packets are the caller's, and their slabs live as long as they do.
-        let pool = unsafe { Slab::of(first) }.pool;
+        // SAFETY: the packets are the caller's, and their slabs and pools live as long as they do.
+        // By their place: their slabs' lines share a set of the cache.
+        let ours = unsafe { Slab::of(first).pool.as_ref() }.arena.headers();
         let (before, capacity) = (self.len(), self.capacity());
         let keep_below = self.keep_below.get();
         // Lengths stay in registers; `waiting` is that of `outgoing`, which is `to`'s.
@@ -325,8 +326,8 @@ impl Cache {
         let mut next = Some(first);
         while let Some(header) = next {
             // SAFETY: as above.
-            let (packet, slab) = unsafe { (header.as_ref(), Slab::of(header)) };
-            if packet.has_parts() || slab.pool != pool {
+            let packet = unsafe { header.as_ref() };
+            if packet.has_parts() || !ours.contains(&header.addr().get()) {
                 break;
             }
             let (link, belongs) = (packet.next, packet.owner);

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::arena::{Arena, Slab};
+use super::arena::Slab;
 use super::header::{Flags, Header, SharedInfo};
 use super::slow::{self, SlowPath};
 use super::stats::{Event, bump};
@@ -223,19 +223,22 @@ impl SlowPath<'_> {
     }
 }
 
-/// The memory of the pool of a packet's header.
-fn arena<'a>(header: NonNull<Header>) -> &'a Arena {
+/// The slab of a packet's header.
+#[inline(always)]
+fn slab<'a>(header: NonNull<Header>) -> &'a Slab {
     // SAFETY: every header line lies in a slab that lives as long as its pool, which outlives the
     // packet.
-    &unsafe { Slab::of(header).pool.as_ref() }.arena
+    unsafe { Slab::of(header) }
 }
 
 /// Usable bytes of the buffer that belongs to `header`.
+#[inline(always)]
 pub(super) fn buffer_size(header: NonNull<Header>) -> usize {
-    arena(header).usable()
+    slab(header).usable
 }
 
 /// Start of the buffer that belongs to `header`.
 pub(super) fn own_buffer(header: NonNull<Header>) -> NonNull<u8> {
-    arena(header).buffer(header)
+    // SAFETY: as for its slab.
+    unsafe { slab(header).pool.as_ref() }.arena.buffer(header)
 }

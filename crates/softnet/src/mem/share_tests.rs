@@ -27,7 +27,7 @@ fn inv_buf_2_a_shared_packet_comes_back_fresh() {
 /// order.
 #[test]
 fn inv_buf_8_shared_data_is_freed_once_by_the_last() {
-    for last in 0..4 {
+    for last in if cfg!(miri) { 1..3 } else { 0..4 } {
         let pool = small(64);
         let mut first = pool.alloc().unwrap();
         assert!(first.append(b"head"));

@@ -21,8 +21,9 @@ use super::stats::Counters;
 use super::{Header, Inner, short};
 use crate::sync::{AdoptionList, Biased, Notify, ThiefGuard, membarrier};
 
-/// Thread caches of a pool at most. Further threads use the depot.
-pub(super) const THREADS: usize = 1024;
+/// Thread caches of a pool at most. Further threads use the depot. (An interpreter would spend its
+/// time with the table, which each pool has.)
+pub(super) const THREADS: usize = if cfg!(miri) { 64 } else { 1024 };
 /// The owner of packets that an unregistered thread allocated.
 pub(super) const UNOWNED: u16 = u16::MAX;
 /// Thread caches claimed with one barrier.

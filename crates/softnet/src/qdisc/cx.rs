@@ -1,7 +1,7 @@
 //! Context of a qdisc's calls: all that it is given besides packets.
 
-use super::Elsewhere;
-use crate::mem::{PacketList, Pool};
+use super::{Elsewhere, WireSize};
+use crate::mem::{Packet, PacketList, Pool};
 use crate::stats::Dropped;
 use crate::time::Time;
 
@@ -10,6 +10,9 @@ use crate::time::Time;
 pub struct Cx {
     /// The time of the call.
     pub now: Time,
+    /// True while filters look at packets that arrive, which count as
+    /// [`WireSize::arriving`] there.
+    pub arriving: bool,
     /// Takes what is dropped, with the reason.
     pub dropped: Dropped,
     /// Takes packets that are to be enqueued at the root after the call (copies, for example).
@@ -29,6 +32,7 @@ impl Cx {
     pub fn new(pool: &Pool) -> Cx {
         Cx {
             now: Time::ZERO,
+            arriving: false,
             dropped: Dropped::new(),
             reinject: PacketList::new(),
             copied: 0,
@@ -42,5 +46,14 @@ impl Cx {
     pub fn at(&mut self, now: Time) -> &mut Cx {
         self.now = now;
         self
+    }
+
+    /// The size that a packet counts as.
+    #[inline]
+    pub fn size(&self, packet: &Packet) -> WireSize {
+        match self.arriving {
+            false => WireSize::from(packet),
+            true => WireSize::arriving(packet),
+        }
     }
 }

@@ -17,6 +17,7 @@ mod llist;
 pub(crate) mod membarrier;
 mod notify;
 mod owned_list;
+mod page_store;
 mod per_cpu;
 #[doc(hidden)]
 pub mod preempt;
@@ -37,6 +38,7 @@ pub(crate) use notify::{Notify, Sleeping};
 #[cfg(all(test, not(loom)))]
 pub(crate) use owned_list::gaps;
 pub(crate) use owned_list::{Entry, ListOwner, OwnedList, is_owner_here};
+pub use page_store::{PageStore, Pages};
 pub use per_cpu::PerCpu;
 pub(crate) use prefetch::{prefetch, prefetch_for_write};
 pub use run_state::{RunGuard, RunState};

@@ -200,7 +200,7 @@ fn what_is_due_in_the_qdisc_counts_as_waiting() {
 /// and nothing waits when it returns.
 #[test]
 fn a_standalone_device_that_was_stopped_holds_nothing() {
-    let pool = pool(4096);
+    let pool = pool(BUFFERS);
     for served_by in [ServedBy::Senders, ServedBy::Worker] {
         let (ring, script) = ScriptedRing::new();
         script.set_capacity(50);
@@ -217,7 +217,7 @@ fn a_standalone_device_that_was_stopped_holds_nothing() {
                     scope.spawn(|| {
                         let mut offered = 0;
                         while !over.load(Ordering::Relaxed) {
-                            wait_for_buffers(&pool, 512);
+                            wait_for_buffers(&pool, BUFFERS / 8);
                             device.transmit(frame(&pool, 1, 2, 100, 0).into(), Time::ZERO);
                             offered += 1;
                             std::thread::yield_now();

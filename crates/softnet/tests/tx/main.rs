@@ -46,7 +46,7 @@ type Bench<R = ScriptedRing> = softnet::testing::Bench<AnyQdisc, R>;
 type Sender<R> = softnet::tx::Sender<R, AnyQdisc>;
 
 /// Packets of a bench's pool.
-const BUFFERS: usize = 4096;
+const BUFFERS: usize = if cfg!(miri) { 512 } else { 4096 };
 
 /// A driver that gives what it sends to a function.
 struct Sink<F>(F);

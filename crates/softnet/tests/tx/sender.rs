@@ -12,7 +12,7 @@ use softnet::testing::Script;
 use softnet::tx;
 
 fn start(qdisc: QdiscSpec) -> (Sender<ScriptedRing>, Arc<Script>, Pool) {
-    let pool = pool(2048);
+    let pool = pool(BUFFERS);
     let (ring, script) = ScriptedRing::new();
     let clock = Clock::monotonic();
     let out = super::start(config("sender"), qdisc, vec![ring], &pool, clock);

@@ -9,8 +9,8 @@
 //! has come. A port that has more to flood than is left of a round's copies waits in a line of
 //! those who have, which is served as if it was one port: what others send to one station does not
 //! wait for a thousand ports that flood. With nothing to do the worker busy-polls for a while, if
-//! that has paid off lately ([`HaltPoll`]), and then sleeps until a file is ready, an event is set,
-//! its backlog is pushed to or a timer is due.
+//! that has paid off lately and others do not want its CPU ([`HaltPoll`]), and then sleeps until a
+//! file is ready, an event is set, its backlog is pushed to or a timer is due.
 
 mod control;
 mod line;
@@ -179,18 +179,19 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             self.view.forwarder.tend(now);
             self.publish();
             self.rested = false;
-            if self.line.is_empty() && self.backlog.is_empty() {
+            // A bounded run that left something has set the worker's own event.
+            let quiet = self.shared.notifier.is_quiet();
+            if quiet && self.line.is_empty() && self.backlog.is_empty() {
                 self.idle(&mut ready);
                 // A queue may be due by now.
-                now = now.max(self.looked);
-            } else {
-                if self.raised.is_over(now) {
-                    self.lower();
-                }
-                if now.since(self.looked) >= ROUND {
-                    self.looked = now;
-                    self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
-                }
+                now = self.clock.now();
+            } else if self.raised.is_over(now) {
+                self.lower();
+            }
+            // Files have their turn also where memory ends each idle moment.
+            if now.since(self.looked) >= ROUND {
+                self.looked = now;
+                self.sleeper.sleep(now, Some(Time::ZERO), &mut ready);
             }
             for token in ready.drain(..) {
                 match Token::unpack(token) {
@@ -355,22 +356,26 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
         let woke = self.clock.now();
         self.raised.begins(woke);
         self.own.asleep += woke.since(now).as_nanos() as u64;
-        self.halt_poll.was_idle(woke.since(start));
+        self.halt_poll.was_idle(woke.since(start), woke);
         self.rested = woke.since(now) >= REST;
         self.looked = woke;
     }
 
-    /// Looks for something to do for as long as that has paid off. True: there is something, or
-    /// `until` has come.
+    /// Looks for something to do for as long as that has paid off, and until others want the CPU.
+    /// True: there is something, or `until` has come.
     fn busy_poll(&mut self, start: Time, until: Option<Time>, ready: &mut Vec<usize>) -> bool {
         if self.halt_poll.window().is_zero() {
             return false;
+        }
+        if self.raised.is_over(start) {
+            // Looking keeps programs waiting no longer than work does.
+            self.lower();
         }
         let (sleeper, clock, shared) = (&mut self.sleeper, &self.clock, &self.shared);
         let (napis, unarmed) = (&self.napis, &self.unarmed);
         // Where memory tells of all queues, files are looked at as seldom as by a busy worker.
         let files = napis.iter().flatten().count() > unarmed.len() + self.unwatched.len();
-        let mut asked = self.looked;
+        let looked = &mut self.looked;
         let found = self.halt_poll.busy_poll(
             start,
             clock,
@@ -378,22 +383,19 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 let event = !shared.backlog.is_empty() || !shared.notifier.is_quiet();
                 event || unarmed.iter().any(|&index| has_packets(napis, index))
             },
-            || {
-                let now = clock.now();
-                if !files && now.since(asked) < ROUND {
-                    return until.is_some_and(|until| until <= now);
+            |now| {
+                if files || now.since(*looked) >= ROUND {
+                    *looked = now;
+                    sleeper.sleep(now, Some(Time::ZERO), ready);
                 }
-                asked = now;
-                sleeper.sleep(now, Some(Time::ZERO), ready);
-                let due = until.is_some_and(|until| until <= now);
-                if ready.is_empty() && !due {
+                let found = !ready.is_empty() || until.is_some_and(|until| until <= now);
+                if !found {
                     sleeper.yield_cpu();
                 }
-                !ready.is_empty() || due
+                found
             },
         );
-        self.looked = self.clock.now();
-        self.own.polling += self.looked.since(start).as_nanos() as u64;
+        self.own.polling += self.clock.now().since(start).as_nanos() as u64;
         found
     }
 

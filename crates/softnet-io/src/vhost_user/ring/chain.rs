@@ -23,6 +23,9 @@ const ENOUGH: usize = 1024;
 /// The most descriptors of a chain in the ring, and of those in an indirect table; QEMU has the
 /// same limit. A chain as long as a ring may be would cost each packet a millisecond.
 pub(super) const MAX_CHAIN: u16 = 1024;
+/// The most spans of a chain: a buffer may go over from one region into the next. One that lies in
+/// as many regions as there may be would cost each of its descriptors as many.
+pub(super) const MAX_SPANS: usize = 2 * MAX_CHAIN as usize;
 
 /// A descriptor, read once.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +207,11 @@ impl<'m> Batch<'m> {
         if left == 0 {
             self.spans.push(Span::EMPTY);
         }
+        let start = self.chains.last().map_or(0, |chain| chain.end) as usize;
         while left > 0 {
+            if self.spans.len() - start >= MAX_SPANS {
+                return Err(RingError::Scattered);
+            }
             let span = memory.span(at, left, &mut self.region)?;
             left -= span.len();
             // If it wraps, the next byte is not in guest memory.

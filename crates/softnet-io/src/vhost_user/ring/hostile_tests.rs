@@ -1,6 +1,10 @@
 //! An act that is no driver's ends the queue with its reason, and nothing else; a bad frame is
 //! dropped.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use softnet::wire::{Checksum, WireError};
 
 use super::chain::{MAX_CHAIN, flag};
@@ -8,6 +12,7 @@ use super::model::{Part, indirect_table};
 use super::tests::{DATA, DATA_LEN, RING, Setup, bytes, config};
 use super::*;
 use crate::Buffers;
+use crate::vhost_user::memory::{Region, RegionSpec};
 use softnet::mem::{Pool, PoolConfig};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
@@ -132,6 +137,43 @@ fn chains_have_a_limit() {
             setup.driver.publish();
             assert_eq!(setup.receive(64).map(|(packets, _)| packets.len()), result);
         }
+    }
+}
+
+/// A chain of few descriptors that lies in many small regions costs as much as one of many.
+#[test]
+fn chains_in_many_regions_have_a_limit() {
+    const REGIONS: u32 = 500;
+    const AT: u64 = 0x2000_0000;
+    let add_regions = |setup: &mut Setup| {
+        let len = u64::from(REGIONS);
+        let file: OwnedFd = memfd_create("scattered", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, len).unwrap();
+        let mut regions = setup.memory.regions().to_vec();
+        for offset in 0..len {
+            let spec = RegionSpec {
+                guest: AT + offset,
+                len: 1,
+                user: 0x7e00_0000_0000 + offset,
+                offset,
+            };
+            regions.push(Arc::new(Region::map(spec, &file, false).unwrap()));
+        }
+        setup.memory = GuestMemory::new(regions, 1 << 40).unwrap();
+    };
+    let all = Part::readable(AT, REGIONS);
+    for packed in [false, true] {
+        let mut setup = Setup::new(config(packed, SIZE));
+        add_regions(&mut setup);
+        assert!(setup.driver.offer(1, &[all; 4]));
+        setup.driver.publish();
+        let (packets, _) = setup.receive(64).unwrap();
+        assert_eq!(packets[0].len(), 4 * REGIONS as usize - VNET_HDR_LEN);
+        let scatter = |setup: &mut Setup| {
+            add_regions(setup);
+            assert!(setup.driver.offer(1, &[all; 5]));
+        };
+        ends(packed, scatter, RingError::Scattered);
     }
 }
 

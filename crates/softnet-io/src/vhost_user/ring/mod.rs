@@ -49,7 +49,7 @@ use softnet::tx::{Features, Sent, Xmit};
 use softnet::wire::MAX_FRAME;
 use softnet_engine::rx::Receive;
 
-use self::chain::{Batch, MAX_CHAIN};
+use self::chain::{Batch, MAX_CHAIN, MAX_SPANS};
 use self::packed::Packed;
 use self::split::Split;
 use super::memory::{GuestArea, GuestMemory, MemoryError, OutOfRange};
@@ -80,6 +80,8 @@ pub struct RingConfig {
     pub indirect: bool,
     /// `VIRTIO_RING_F_EVENT_IDX`.
     pub event_index: bool,
+    /// `VIRTIO_F_IN_ORDER`.
+    pub in_order: bool,
     /// `VIRTIO_NET_F_MRG_RXBUF`: a frame may be spread over several chains.
     pub mergeable: bool,
     /// Offloads that the guest's driver takes; the MTU is not used.
@@ -113,6 +115,9 @@ pub enum RingError {
     /// It has a loop, or is longer than the ring, or than any driver makes one.
     #[error("a chain has more descriptors than its table, or than {MAX_CHAIN}")]
     EndlessChain,
+    /// Its buffers go over from one region of memory into the next more often than any driver's.
+    #[error("a chain in more than {MAX_SPANS} pieces of guest memory")]
+    Scattered,
     /// More than 4 GiB.
     #[error("a chain of more than 4 GiB")]
     LongChain,

@@ -53,6 +53,11 @@ pub(super) struct Driver<A> {
     free_slots: u16,
     /// By identifier: what the caller calls it, and its descriptors.
     chains: Vec<(u64, Vec<u16>)>,
+    /// Heads of the chains of a split ring that were not given back, as they were offered.
+    order: VecDeque<u16>,
+    /// With `VIRTIO_F_IN_ORDER`: what the last element of a split ring says, whose chain and those
+    /// before it are given back.
+    last: Option<(u16, u32)>,
     /// Free-running counts of places. A packed ring's slot and wrap counter follow from them.
     offered: u64,
     published: u64,
@@ -69,6 +74,8 @@ impl<A: Area> Driver<A> {
             free: (0..config.size).collect(),
             free_slots: config.size,
             chains: vec![(0, Vec::new()); config.size.into()],
+            order: VecDeque::new(),
+            last: None,
             offered: 0,
             published: 0,
             reaped: 0,
@@ -141,6 +148,7 @@ impl<A: Area> Driver<A> {
             }
             let head = slots[0];
             self.offer_head(head);
+            self.order.push_back(head);
             self.chains[usize::from(head)] = (token, slots);
         }
         true
@@ -226,9 +234,23 @@ impl<A: Area> Driver<A> {
             if !self.has_used() {
                 return None;
             }
-            let wide = self.areas.device.read_u32(4 + 8 * slot);
-            id = u16::try_from(wide).unwrap();
-            len = self.areas.device.read_u32(8 + 8 * slot);
+            let element = || {
+                let wide = self.areas.device.read_u32(4 + 8 * slot);
+                let len = self.areas.device.read_u32(8 + 8 * slot);
+                (u16::try_from(wide).unwrap(), len)
+            };
+            if self.config.in_order {
+                let last = self.last.take().unwrap_or_else(element);
+                id = self.order.pop_front().expect("a chain that was offered");
+                if id == last.0 {
+                    len = last.1;
+                } else {
+                    len = 0;
+                    self.last = Some(last);
+                }
+            } else {
+                (id, len) = element();
+            }
         }
         let (token, slots) = std::mem::take(&mut self.chains[usize::from(id)]);
         assert!(!slots.is_empty(), "chain {id} given back twice");

@@ -23,6 +23,7 @@ pub(super) struct Split<A> {
     size: u16,
     indirect: bool,
     event_index: bool,
+    in_order: bool,
     /// The first chain that is not used; free-running, as all indices.
     next: u16,
     /// The available index when last read.
@@ -40,6 +41,7 @@ impl<A: Area> Split<A> {
             size: config.size,
             indirect: config.indirect,
             event_index: config.event_index,
+            in_order: config.in_order,
             next,
             seen: next,
             moved: 0,
@@ -152,15 +154,24 @@ impl<A: Area> Ring for Split<A> {
 
     #[inline]
     fn complete(&mut self, batch: &Batch<'_>, n: usize) {
-        if n == 0 {
-            return;
-        }
         let mask = self.size - 1;
-        for chain in &batch.chains[..n] {
-            let element = at::RING + 8 * usize::from(self.next & mask);
-            let used = [chain.id.into(), chain.written];
-            self.areas.device.write_pair(element, used);
-            self.next = self.next.wrapping_add(1);
+        let element = |next: u16| at::RING + 8 * usize::from(next & mask);
+        match &batch.chains[..n] {
+            [] => return,
+            // One element in the place of the first says that all up to its chain were used
+            // (2.7.9). Nothing else says how much was written to which.
+            [.., last] if self.in_order && last.written == 0 => {
+                let used = [last.id.into(), 0];
+                self.areas.device.write_pair(element(self.next), used);
+                self.next = self.next.wrapping_add(n as u16);
+            }
+            chains => {
+                for chain in chains {
+                    let used = [chain.id.into(), chain.written];
+                    self.areas.device.write_pair(element(self.next), used);
+                    self.next = self.next.wrapping_add(1);
+                }
+            }
         }
         self.moved = self.moved.saturating_add(n as u32);
         // Release: the elements, and what was copied, come first.

@@ -59,6 +59,7 @@ pub(in crate::vhost_user) fn config(packed: bool, size: u16) -> RingConfig {
         packed,
         indirect: true,
         event_index: true,
+        in_order: false,
         mergeable: true,
         takes: Features {
             checksum: true,
@@ -226,6 +227,7 @@ pub(super) fn configs() -> impl Iterator<Item = RingConfig> {
         [false, true].map(|all| RingConfig {
             indirect: all,
             event_index: all,
+            in_order: all,
             mergeable: all,
             ..config(packed, size)
         })

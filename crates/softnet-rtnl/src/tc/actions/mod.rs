@@ -4,6 +4,7 @@
 
 mod csum;
 mod gact;
+mod hardware;
 mod mirred;
 mod pedit;
 mod police;
@@ -32,6 +33,7 @@ const STATS: u16 = 4;
 const COOKIE: u16 = 6;
 const FLAGS: u16 = 7;
 const HW_STATS: u16 = 8;
+const USED_HW_STATS: u16 = 9;
 const IN_HW_COUNT: u16 = 10;
 
 /// `TCA_ACT_MAX_PRIO`
@@ -357,12 +359,15 @@ pub(super) fn put_list(
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShownAt {
     pub(super) now: Time,
+    /// True in a dump of all actions of a kind.
+    pub(super) among_all: bool,
 }
 
 impl ShownAt {
     pub(crate) fn of<D: Devices>(engine: &Engine<D>) -> ShownAt {
         ShownAt {
             now: engine.clock().now(),
+            among_all: false,
         }
     }
 }
@@ -395,6 +400,14 @@ fn put(action: &Action, shown: &ShownAt, terse: bool, out: &mut Message<'_>) {
             selector: HW_STATS_ANY,
         };
         out.put(HW_STATS, &bits);
+    }
+    // The kernel asks all drivers, of which none has it (`tcf_dump_walker`).
+    if shown.among_all && hardware::fits(spec) {
+        let bits = Bits {
+            value: 0,
+            selector: HW_STATS_ANY,
+        };
+        out.put(USED_HW_STATS, &bits);
     }
     let flags = spec.flags & !OLD | if spec.skip_hw { SKIP_HW } else { 0 };
     if flags != 0 {

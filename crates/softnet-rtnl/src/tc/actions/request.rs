@@ -265,7 +265,10 @@ pub(crate) fn dump<D: Devices>(
     };
     let flags = attrs.fixed::<Bits>(ROOT_FLAGS)?;
     let terse = flags.is_some_and(|flags| flags.value & flags.selector & TERSE != 0);
-    let shown = ShownAt::of(engine);
+    let shown = ShownAt {
+        among_all: true,
+        ..ShownAt::of(engine)
+    };
     let since = attrs.u32(TIME_DELTA)?.filter(|&delta| delta != 0);
     let since = since.map(|millis| {
         let nanos = u64::from(millis) * 1_000_000;

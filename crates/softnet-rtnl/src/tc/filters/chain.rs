@@ -11,8 +11,12 @@ use crate::nl::{Chunk, Errno, Error, Full, Message, Position, Replies};
 use crate::tc::refusal;
 use crate::tc::{Asked, RTNLGRP_TC, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
 
+/// The parent is the qdisc, whichever class or hook of it the chain is at (`tc_chain_fill_node`).
 fn header(home: Home) -> TcMsg {
-    let (ifindex, parent) = home.names();
+    let (ifindex, parent) = match home {
+        Home::Link(_, parent) => (home.names().0, parent.qdisc().raw()),
+        Home::Block(_) => home.names(),
+    };
     TcMsg {
         ifindex,
         parent,

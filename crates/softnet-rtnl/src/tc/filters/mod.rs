@@ -148,7 +148,6 @@ fn put<D: Devices>(
     let at = ShownAt::of(engine);
     let (op, mut spec, effect) = home.read(engine, |view| {
         let list = view.list;
-        let op = check(list, &which, asked.request.flags)?;
         // Those of a priority are of one kind and protocol.
         let beside = list.one_each(which.key.chain, which.key.prio).next();
         let beside = beside.filter(|beside| beside.prio == which.key.prio);
@@ -162,6 +161,12 @@ fn put<D: Devices>(
             let text = "Filter kind and protocol must be specified";
             return Err(Error::invalid(text));
         };
+        let op = check(list, &which, asked.request.flags)?;
+        kinds::check_kind(kind)?;
+        // Whatever is wrong with its options.
+        if kind != "flower" && list.template(which.key.chain).is_some() {
+            return Err(refusal::filter(&FilterError::TemplateKind));
+        }
         let before = list.get(which.key).ok().map(|(before, _)| before);
         let options = asked.attrs.get(TCA_OPTIONS);
         let parsed = kinds::parse(kind, options, &which, before, list)?;

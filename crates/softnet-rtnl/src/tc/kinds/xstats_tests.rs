@@ -22,7 +22,10 @@ fn each_statistic_of_a_kind_has_one_place() {
         };
         let tree = Tree::build(spec, &env).unwrap();
         let xstats = tree.xstats(tree.spec().root().unwrap().handle).unwrap();
-        let mut own: Vec<Xstat> = xstats.values().map(|(stat, _)| stat).collect();
+        // The kernel has no flows that share a queue for want of memory.
+        let known = |stat: &Xstat| *stat != Xstat::SharedPackets;
+        let own = xstats.values().map(|(stat, _)| stat);
+        let mut own: Vec<Xstat> = own.filter(known).collect();
         let shown = layout.iter().filter_map(|slot| match slot {
             Slot::U32(stat) | Slot::U64(stat) => Some(*stat),
             Slot::AtMostU32(stat) | Slot::Micros(stat, _) | Slot::WholeMicros(stat) => Some(*stat),

@@ -199,6 +199,41 @@ fn a_dump_comes_in_parts() {
     );
 }
 
+/// A dump asks the hardware, of which there is none, for what it counted of each action that a
+/// driver may have (`tcf_dump_walker`). `reclassify` is none (`tcf_gact_offload_act_setup`).
+#[test]
+fn a_dump_says_that_no_hardware_counts() {
+    const ALL: Policy = Policy::new(33, &[]);
+    // TCA_ACT_USED_HW_STATS, and TC_ACT_RECLASSIFY
+    const USED: u16 = 9;
+    const RECLASSIFY: u32 = 1;
+    let used = |bytes: &[u8]| -> Vec<Option<[u32; 2]>> {
+        let message = Requests::new(bytes).next().unwrap();
+        let attrs = message.attrs::<u32>(&ALL, Validation::Liberal).unwrap();
+        let mut all = Vec::new();
+        for one in attrs.get(TAB).unwrap().children() {
+            let one = one.nested(&ALL).unwrap();
+            all.push(one.fixed(USED).unwrap());
+        }
+        all
+    };
+    let mut world = World::new();
+    for (index, control) in [(1, OK), (2, RECLASSIFY)] {
+        let one = gact(index, control);
+        world.act(RTM_NEWACTION, ADD, &[&one]).unwrap();
+    }
+    let request = message(RTM_GETACTION, NLM_F_DUMP, &HEADER, |out| {
+        out.nest(TAB, |out| {
+            out.nest(1, |out| out.put_str(KIND, "gact"));
+        });
+    });
+    let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
+    // No bit of TCA_ACT_HW_STATS_ANY.
+    assert_eq!(used(parts[0].as_bytes()), [Some([0, 3]), None]);
+    let got = world.act_on_one(RTM_GETACTION, 0, &named(1)).unwrap();
+    assert_eq!(used(&got)[0], None);
+}
+
 /// An action of a filter stays: it is not deleted, and others are flushed up to it.
 #[test]
 fn actions_of_filters_are_not_deleted() {

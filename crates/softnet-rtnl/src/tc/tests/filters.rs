@@ -109,6 +109,10 @@ fn flags_say_what_becomes_of_a_filter() {
         assert!(error.starts_with(text) && error.ends_with(errno), "{error}");
     };
     refused(world.filter(CHANGE, at, &fw), missing, "(ENOENT)");
+    // A priority that is to be made is looked at first (`tc_new_tfilter`).
+    let text = "Filter kind and protocol must be specified";
+    let of_none = named("1:", 5, 0, 9);
+    refused(world.filter(CHANGE, of_none, &fw), text, "(EINVAL)");
     world.filter(ADD, at, &fw).unwrap();
     refused(
         world.filter(ADD, at, &fw),
@@ -262,6 +266,22 @@ fn chains_stay_without_filters() {
     assert!(world.chains().is_empty());
 }
 
+/// The parent of a chain is the qdisc, not the hook or class that it is at.
+#[test]
+fn chains_of_hooks_have_their_qdisc_as_parent() {
+    let mut world = World::new();
+    let name = ("ffff:fff1", "ffff:");
+    world.qdisc(ADD, 1, name, "clsact", &none).unwrap();
+    let hook = at(1, "ffff:fff3", "");
+    let chain = in_chain(6, none);
+    world.ask(RTM_NEWCHAIN, 0, hook, &chain).unwrap();
+    let request = message(RTM_GETCHAIN, NLM_F_DUMP, &hook, none);
+    let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
+    let parent = |message: Request<'_>| message.header::<TcMsg>().unwrap().parent;
+    let parents: Vec<u32> = Requests::new(parts[0].as_bytes()).map(parent).collect();
+    assert_eq!(parents, [0xffff_0000]);
+}
+
 /// A chain's template says what its filters may look at, is shown as it was given, and goes with
 /// the chain.
 #[test]
@@ -328,6 +348,10 @@ fn chains_have_templates() {
     let matchall = in_chain(6, of_kind("matchall", 0x1_0001));
     let answer = world.filter(ADD, named("1:", 2, ETH_P_IP, 0), &matchall);
     let text = "Chain template is set to a different filter kind";
+    assert!(answer.unwrap_err().starts_with(text));
+    // Whatever else is wrong with it: `u32` needs a selector.
+    let of_u32 = in_chain(6, of_kind("u32", 0x1_0001));
+    let answer = world.filter(ADD, named("1:", 2, ETH_P_IP, 0), &of_u32);
     assert!(answer.unwrap_err().starts_with(text));
     let body = in_chain(6, none);
     world.ask(RTM_DELTFILTER, 0, filter, &body).unwrap();

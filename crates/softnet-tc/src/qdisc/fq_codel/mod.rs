@@ -7,8 +7,19 @@
 //! [CoDel](crate::qdisc::aqm) looks after each; a flow is left alone while the whole qdisc holds no
 //! more than one packet, as in the kernel.
 //!
+//! Flows lie in [pages] that the qdiscs of a device borrow from a bounded store. Where it is empty,
+//! flows of a qdisc share one queue.
+//!
 //! At the limit, of packets or of memory, the flow with most bytes loses its oldest packets: up to
 //! half of its bytes or `drop_batch` packets at once, so that the search for it is paid rarely.
+//!
+//! [pages]: flows
+
+mod flows;
+#[cfg(all(test, not(miri)))]
+mod flows_tests;
+#[cfg(all(test, not(miri)))]
+mod tests;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
@@ -19,13 +30,16 @@ use crate::account::{Xstat, Xstats};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::qdisc::aqm::{Aqm, AqmSpec, Codel, ETHERNET_LEN, stamp};
-use crate::qdisc::drr::{Emptied, Linked, QUANTUM, RoundRobin, UNLISTED};
+use crate::qdisc::drr::{Emptied, Flows, QUANTUM, RoundRobin, UNLISTED};
 use crate::qdisc::flow_hash::{named_flow, place};
 use crate::qdisc::kind::{Kind, QdiscSpec};
 use crate::qdisc::option::{
     Absent, Attribute, Form, QdiscOption, Unset, Wire, options, parameters,
 };
 use crate::qdisc::spec::{QdiscEnv, SpecError};
+
+pub use flows::FlowStore;
+use flows::{FlowTable, SHARED};
 
 const MAX_FLOWS: u32 = 65_536;
 
@@ -48,27 +62,6 @@ parameters! {
             ecn: true,
             ..AqmSpec::default()
         },
-    }
-}
-
-/// A flow, in one cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Flow {
-    packets: PacketList,
-    codel: Codel,
-    credit: i32,
-    link: u32,
-}
-
-const _: () = assert!(size_of::<Flow>() == 64);
-
-impl Linked for Flow {
-    fn link(&mut self) -> &mut u32 {
-        &mut self.link
-    }
-    fn credit(&mut self) -> &mut i32 {
-        &mut self.credit
     }
 }
 
@@ -120,9 +113,7 @@ pub struct FqCodel {
     drop_batch: u64,
     aqm: Aqm,
     filters: Filters,
-    flows: Box<[Flow]>,
-    /// Wire bytes in each flow, apart from the flows: the search for the largest reads all.
-    backlogs: Box<[u64]>,
+    flows: FlowTable,
     rounds: RoundRobin,
     stats: QdiscStats,
     new_flows: u64,
@@ -135,7 +126,7 @@ pub struct FqCodel {
 }
 
 /// Statistics of its own, as `tc -s` names them.
-const XSTATS: [Xstat; 9] = [
+const XSTATS: [Xstat; 10] = [
     Xstat::MaxPacket,
     Xstat::DropOverLimit,
     Xstat::NewFlowCount,
@@ -145,6 +136,7 @@ const XSTATS: [Xstat; 9] = [
     Xstat::CeMark,
     Xstat::NewFlowsLen,
     Xstat::OldFlowsLen,
+    Xstat::SharedPackets,
 ];
 
 impl Kind for FqCodel {
@@ -194,13 +186,6 @@ impl Kind for FqCodel {
     }
 
     fn make(spec: &FqCodelSpec, handle: Handle, env: &QdiscEnv) -> FqCodel {
-        let flow = || Flow {
-            packets: PacketList::new(),
-            codel: Codel::default(),
-            credit: 0,
-            link: UNLISTED,
-        };
-        let flows = spec.flows as usize;
         let mut qdisc = FqCodel {
             handle,
             seed: env.seed,
@@ -211,8 +196,7 @@ impl Kind for FqCodel {
             drop_batch: 0,
             aqm: Aqm::new(&spec.aqm, env),
             filters: Filters::default(),
-            flows: std::iter::repeat_with(flow).take(flows).collect(),
-            backlogs: vec![0; flows].into(),
+            flows: FlowTable::new(&env.flows, spec.flows as usize),
             rounds: RoundRobin::default(),
             stats: QdiscStats::default(),
             new_flows: 0,
@@ -265,19 +249,16 @@ impl FqCodel {
     }
 
     /// The flows with bytes, from class `from` on: flow 0 is class 1. Those beyond class 65,535
-    /// have no name.
+    /// and the one that others share have no name.
     pub(crate) fn classes_from(
         &self,
         from: u16,
         now: Time,
     ) -> impl Iterator<Item = (u16, FlowStats)> {
-        let from = from.max(1);
-        let backlogs = self.backlogs.iter().skip(usize::from(from) - 1);
-        let used = (from..=u16::MAX)
-            .zip(backlogs)
-            .filter(|&(_, &bytes)| bytes > 0);
-        used.map(move |(class, &backlog)| {
-            let flow = &self.flows[usize::from(class) - 1];
+        let last = u16::try_from(self.flows.len()).unwrap_or(u16::MAX);
+        (from.max(1)..=last).filter_map(move |class| {
+            let found = self.flows.get(usize::from(class) - 1);
+            let (flow, backlog) = found.filter(|&(_, backlog)| backlog > 0)?;
             let (count, last_count, drop_next) = flow.codel.state();
             let front = flow.packets.front();
             let stats = FlowStats {
@@ -291,7 +272,7 @@ impl FqCodel {
                 last_count,
                 drop_next: drop_next.map(|at| at.nanos().wrapping_sub(now.nanos()) as i64),
             };
-            (class, stats)
+            Some((class, stats))
         })
     }
 
@@ -307,6 +288,7 @@ impl FqCodel {
             self.aqm.ce_marks,
             new.into(),
             old.into(),
+            self.flows.shared_packets,
         ]);
     }
 
@@ -315,23 +297,25 @@ impl FqCodel {
     /// # Errors
     /// If a filter takes it out.
     #[inline]
-    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
+    fn classify(&mut self, packet: &mut Packet, cx: &mut Cx) -> Result<u32, Lost> {
         let flows = self.flows.len();
         let named = named_flow(packet, self.handle, &self.filters, flows, cx)?;
-        Ok(named.unwrap_or_else(|| place(packet, self.seed, flows)))
+        let flow = named.unwrap_or_else(|| place(packet, self.seed, flows));
+        Ok(self.flows.find(flow))
     }
 
     /// Queues a packet at the end of its flow.
     #[inline]
-    fn push(&mut self, index: usize, packet: Packet) {
+    fn push(&mut self, index: u32, packet: Packet) {
         self.stats.count_queued(&packet);
-        self.backlogs[index] += packet.wire_len();
-        let flow = &mut self.flows[index];
+        let (flow, backlog) = self.flows.entry(index);
+        *backlog += packet.wire_len();
         flow.packets.push_back(packet);
         if flow.link == UNLISTED {
             flow.credit = self.quantum;
             self.new_flows += 1;
-            self.rounds.add_new(&mut *self.flows, index as u32);
+            self.flows.come(index);
+            self.rounds.add_new(&mut self.flows, index);
         }
     }
 
@@ -348,7 +332,7 @@ impl FqCodel {
 
     /// Drops packets until the limits hold (INV-Q-6). Returns whether a given flow lost some.
     #[inline]
-    fn enforce_for(&mut self, flow: usize, cx: &mut Cx) -> bool {
+    fn enforce_for(&mut self, flow: u32, cx: &mut Cx) -> bool {
         let mut hit = false;
         while self.is_over() {
             hit |= self.drop_fattest(cx) == flow;
@@ -361,9 +345,9 @@ impl FqCodel {
     fn shrink(&mut self, cx: &mut Cx) {
         while self.is_over() {
             let half = self.largest() / 2;
-            for index in 0..self.flows.len() {
+            for index in (0..self.flows.len() as u32).chain([SHARED]) {
                 // At 0 those without a byte lose theirs, too.
-                while self.is_over() && (half == 0 || self.backlogs[index] > half) {
+                while self.is_over() && (half == 0 || *self.flows.entry(index).1 > half) {
                     let over_memory = self.is_over_memory();
                     if !self.drop_first(index, over_memory, cx) {
                         break;
@@ -379,16 +363,16 @@ impl FqCodel {
         {
             self.searches += 1;
         }
-        self.backlogs.iter().copied().max().unwrap_or(0)
+        self.flows.largest()
     }
 
     /// Drops the oldest packet of a flow, if there is one.
-    fn drop_first(&mut self, index: usize, over_memory: bool, cx: &mut Cx) -> bool {
-        let flow = &mut self.flows[index];
+    fn drop_first(&mut self, index: u32, over_memory: bool, cx: &mut Cx) -> bool {
+        let (flow, backlog) = self.flows.entry(index);
         let Some(packet) = flow.packets.pop_front() else {
             return false;
         };
-        self.backlogs[index] -= packet.wire_len();
+        *backlog -= packet.wire_len();
         self.stats.count_dropped(&packet);
         cx.dropped.push(packet, DropReason::QdiscLimit);
         self.limit_drops += 1;
@@ -403,15 +387,14 @@ impl FqCodel {
 
     /// Drops the oldest packets of the flow with most bytes (RFC 8290 4.1.3), which it returns.
     #[cold]
-    fn drop_fattest(&mut self, cx: &mut Cx) -> usize {
+    fn drop_fattest(&mut self, cx: &mut Cx) -> u32 {
         let over_memory = self.is_over_memory();
         let largest = self.largest();
         // A flow of frames without a byte is one, too.
-        let is_largest =
-            |&at: &usize| self.backlogs[at] == largest && !self.flows[at].packets.is_empty();
-        let index = (0..self.flows.len()).find(is_largest).unwrap_or(0);
+        let index = self.flows.with_bytes(largest);
         let mut drops = 0;
-        while (drops == 0 || drops < self.drop_batch && self.backlogs[index] > largest.div_ceil(2))
+        while (drops == 0
+            || drops < self.drop_batch && *self.flows.entry(index).1 > largest.div_ceil(2))
             && self.drop_first(index, over_memory, cx)
         {
             drops += 1;
@@ -421,13 +404,13 @@ impl FqCodel {
 
     /// Takes the next packet out of a flow.
     #[inline]
-    fn pop(&mut self, index: usize, cx: &mut Cx) -> Option<Packet> {
-        let flow = &mut self.flows[index];
+    fn pop(&mut self, index: u32, cx: &mut Cx) -> Option<Packet> {
+        let (flow, backlog) = self.flows.entry(index);
         let before = self.stats.backlog;
         let packet = flow
             .codel
             .dequeue(&mut flow.packets, &mut self.aqm, &mut self.stats, cx);
-        self.backlogs[index] -= before - self.stats.backlog;
+        *backlog -= before - self.stats.backlog;
         if let Some(packet) = &packet {
             let bytes = i32::try_from(packet.wire_len()).unwrap_or(i32::MAX);
             flow.credit = flow.credit.saturating_sub(bytes);
@@ -451,7 +434,7 @@ impl Qdisc for FqCodel {
             self.push(index, packet);
             if self.enforce_for(index, cx) {
                 // The new packet is the flow's last.
-                let lost = self.flows[index].packets.is_empty();
+                let lost = self.flows.at(index).packets.is_empty();
                 verdict = verdict.max(if lost {
                     Verdict::Dropped
                 } else {
@@ -483,13 +466,15 @@ impl Qdisc for FqCodel {
         self.aqm.begin(cx.now);
         let end = self.stats.packets + budget as u64;
         while self.stats.packets < end
-            && let Some(index) = self.rounds.select(&mut *self.flows, self.quantum)
+            && let Some(index) = self.rounds.select(&mut self.flows, self.quantum)
         {
-            match self.pop(index as usize, cx) {
+            match self.pop(index, cx) {
                 Some(packet) => out.push_back(packet),
                 None => {
-                    if self.rounds.empty(&mut *self.flows) == Emptied::Kept {
-                        self.rounds.add_old(&mut *self.flows, index);
+                    if self.rounds.empty(&mut self.flows) == Emptied::Kept {
+                        self.rounds.add_old(&mut self.flows, index);
+                    } else {
+                        self.flows.leave(index);
                     }
                 }
             }
@@ -497,8 +482,9 @@ impl Qdisc for FqCodel {
         let idle = self.stats.qlen == 0;
         if idle {
             // What another call would do, so that the next packet may pass.
-            while let Some(index) = self.rounds.take(&mut *self.flows) {
-                self.flows[index as usize].codel.clear();
+            while let Some(index) = self.rounds.take(&mut self.flows) {
+                self.flows.at(index).codel.clear();
+                self.flows.leave(index);
             }
         }
         self.publish();
@@ -515,11 +501,12 @@ impl Qdisc for FqCodel {
 
     /// Flow by flow, in the order in which they would have been served.
     fn drain(&mut self, out: &mut PacketList) {
-        while let Some(index) = self.rounds.take(&mut *self.flows) {
-            let flow = &mut self.flows[index as usize];
+        while let Some(index) = self.rounds.take(&mut self.flows) {
+            let (flow, backlog) = self.flows.entry(index);
             out.append(&mut flow.packets);
             flow.codel = Codel::default();
-            self.backlogs[index as usize] = 0;
+            *backlog = 0;
+            self.flows.leave(index);
         }
         self.stats.count_drained();
         self.publish();
@@ -533,6 +520,3 @@ impl Qdisc for FqCodel {
         &self.stats
     }
 }
-
-#[cfg(all(test, not(miri)))]
-mod tests;

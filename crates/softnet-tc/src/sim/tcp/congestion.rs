@@ -46,8 +46,8 @@ pub(super) struct Acked {
     pub segments: u32,
     /// Segments among them that were marked.
     pub marked: u32,
-    /// Round-trip time of the newest, ns.
-    pub rtt: u64,
+    /// Round-trip time of the newest, or the average, ns; none before one was measured.
+    pub rtt: Option<u64>,
     /// Segments in flight before.
     pub flight: u32,
     /// Delivery rate of the newest, segments per second.
@@ -263,13 +263,16 @@ impl Congestion {
         }
     }
 
-    /// The retransmission timer fired.
-    pub(super) fn timed_out(&mut self, flight: u32) {
-        let kept = match self.algorithm {
-            Algorithm::Cubic => self.window * KEPT,
-            _ => f64::from(flight) / 2.0,
-        };
-        self.threshold = kept.max(LEAST);
+    /// The retransmission timer fired; `again`: for what was sent again by it, of which the
+    /// threshold knows already (RFC 5681, 3.1).
+    pub(super) fn timed_out(&mut self, flight: u32, again: bool) {
+        if !again {
+            let kept = match self.algorithm {
+                Algorithm::Cubic => self.window * KEPT,
+                _ => f64::from(flight) / 2.0,
+            };
+            self.threshold = kept.max(LEAST);
+        }
         // The next window is where Cubic begins (RFC 9438, 4.8).
         self.cubic = Cubic::default();
         self.window = 1.0;
@@ -288,11 +291,17 @@ impl Congestion {
         }
         let (least, seen) = bbr.min_rtt;
         let expired = acked.now.since(seen).as_nanos() > 10_000_000_000;
-        if acked.rtt <= least || expired {
-            bbr.min_rtt = (acked.rtt, acked.now);
+        if let Some(rtt) = acked.rtt
+            && (rtt <= least || expired)
+        {
+            bbr.min_rtt = (rtt, acked.now);
         }
         let rate = bbr.rate();
-        let product = (rate * bbr.min_rtt.0 as f64 / 1e9).max(1.0);
+        let product = match bbr.min_rtt.0 {
+            // Not known yet.
+            u64::MAX => 1.0,
+            least => (rate * least as f64 / 1e9).max(1.0),
+        };
         match bbr.state {
             BbrState::Startup => {
                 if acked.is_round {
@@ -342,7 +351,10 @@ impl HyStart {
             (self.start, self.last) = (acked.now, acked.now);
             (self.of_round, self.samples) = (u64::MAX, 0);
         }
-        self.least = self.least.min(acked.rtt);
+        let Some(rtt) = acked.rtt else {
+            return false;
+        };
+        self.least = self.least.min(rtt);
         if window < 16.0 {
             return false;
         }
@@ -352,7 +364,7 @@ impl HyStart {
                 return true;
             }
         }
-        self.of_round = self.of_round.min(acked.rtt);
+        self.of_round = self.of_round.min(rtt);
         self.samples += 1;
         let longer = (self.least / 8).clamp(4_000_000, 16_000_000);
         self.samples > 8 && self.of_round > self.least + longer
@@ -375,7 +387,7 @@ impl Cubic {
                 now
             }
         };
-        let time = now.since(epoch).as_secs_f64() + rtt as f64 / 1e9;
+        let time = now.since(epoch).as_secs_f64() + rtt.unwrap_or(0) as f64 / 1e9;
         let target = 0.4 * (time - self.k).powi(3) + self.most;
         let target = target.clamp(*window, 1.5 * *window);
         // Reno's region (4.3): alpha until the window is what it was, then 1.
@@ -407,7 +419,7 @@ mod tests {
             now,
             segments,
             marked: 0,
-            rtt: 100_000_000,
+            rtt: Some(100_000_000),
             flight,
             rate: f64::INFINITY,
             is_round,
@@ -426,7 +438,9 @@ mod tests {
             reno.acked(acked(Time(1), 1, 10, false));
         }
         assert!((10.9..11.1).contains(&reno.window), "{}", reno.window);
-        reno.timed_out(10);
+        reno.timed_out(10, false);
+        assert_eq!((reno.window(), reno.threshold), (1, 5.0));
+        reno.timed_out(1, true);
         assert_eq!((reno.window(), reno.threshold), (1, 5.0));
     }
 
@@ -451,6 +465,23 @@ mod tests {
         }
         assert!((at_k - 1000.0).abs() < 10.0, "{at_k}");
         assert!(cubic.window > 1030.0, "{}", cubic.window);
+    }
+
+    /// What was sent twice tells no round-trip time (Karn). Where all of the first segments were, a
+    /// path of which nothing is known is not one without length.
+    #[test]
+    fn bbr_knows_no_round_trip_before_one_was_measured() {
+        let mut bbr = Congestion::new(Algorithm::Bbr);
+        let acked = |now, rtt, rate| Acked {
+            rtt,
+            rate,
+            ..acked(now, 10, 10, true)
+        };
+        bbr.acked(acked(Time(1), None, 500.0));
+        assert_eq!(bbr.window(), 10);
+        bbr.acked(acked(Time(100_000_001), Some(100_000_000), 1000.0));
+        // 2.885 times 1000 segments a second for 100 ms.
+        assert_eq!(bbr.window(), 288);
     }
 
     #[test]

@@ -25,6 +25,11 @@ const DELAYED: u64 = 40_000_000;
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
 const RTO_MAX: u64 = 120_000_000_000;
+/// The longest round trip that is counted with, ns: sums of several fit in 64 bits.
+const RTT_MAX: u64 = 1 << 60;
+/// Retransmission timers that fire in turn, with nothing acknowledged, before a connection is given
+/// up, as in Linux: some 20 minutes.
+const RETRIES: u32 = 15;
 /// Segments that arrived beyond a hole until what was sent before them is lost.
 const DUPLICATES: usize = 3;
 /// Segments that a receiver acknowledges one by one as a connection begins, as in Linux.
@@ -330,11 +335,14 @@ impl Sender {
         None
     }
 
-    /// Nothing was acknowledged for so long that all is sent again.
+    /// Nothing was acknowledged for so long that all is sent again, or that there is no hope.
     fn expired(&mut self) {
         self.stats.timeouts += 1;
         self.backoff += 1;
-        self.congestion.timed_out(self.flight);
+        if self.backoff > RETRIES {
+            return self.give_up();
+        }
+        self.congestion.timed_out(self.flight, self.backoff > 1);
         (self.recovery, self.reduction) = (Some(self.next()), None);
         self.order.clear();
         self.lost.clear();
@@ -346,6 +354,16 @@ impl Sender {
         }
         self.flight = 0;
         self.paced = Time::ZERO;
+    }
+
+    /// Nothing is sent any more. What comes of it yet is not told apart from what never was sent.
+    fn give_up(&mut self) {
+        self.all = self.first;
+        self.segments.clear();
+        self.order.clear();
+        self.lost.clear();
+        (self.flight, self.beyond, self.backoff) = (0, 0, 0);
+        (self.recovery, self.reduction) = (None, None);
     }
 
     /// These segments arrived; of them so many had a mark.
@@ -365,7 +383,7 @@ impl Sender {
             self.flight -= u32::from(was.state == State::InFlight);
             self.delivered = (self.delivered.0 + 1, now);
             self.stats.delivered += 1;
-            let waited = now.since(was.sent).as_nanos() as u64;
+            let waited = (now.since(was.sent).as_nanos() as u64).min(RTT_MAX);
             if (was.sent, number) >= self.newest && (!was.again || waited >= self.min_rtt) {
                 (self.newest, self.newest_rtt) = ((was.sent, number), waited);
             }
@@ -414,7 +432,7 @@ impl Sender {
             now,
             segments,
             marked,
-            rtt: rtt.unwrap_or(self.srtt),
+            rtt: rtt.or((self.srtt > 0).then_some(self.srtt)),
             flight: self.flight,
             rate,
             is_round,
@@ -567,6 +585,11 @@ impl Receiver {
     /// Time at which it acknowledges though nothing arrives.
     pub fn due(&self) -> Option<Time> {
         self.due
+    }
+
+    /// Number of the next segment in order: all before it arrived.
+    pub fn arrived_up_to(&self) -> u64 {
+        self.next
     }
 
     /// Acknowledgment of everything that has none yet.

@@ -148,6 +148,45 @@ fn a_silent_way_is_tried_ever_more_rarely() {
     assert_eq!(sender.stats.timeouts, 5);
 }
 
+/// A way that lets nothing pass, such as a filter that drops: without an end of the sender's tries
+/// a simulation had none.
+#[test]
+fn a_way_without_hope_is_given_up() {
+    let mut sender = Sender::new(Algorithm::Cubic, 100, false);
+    let mut now = Time::ZERO;
+    while sender.send(now).is_some() {}
+    while let Some(at) = sender.timeout_at() {
+        assert!(sender.stats.timeouts < 100, "it goes on for ever");
+        now = at;
+        assert_eq!(sender.timed_out(now), None);
+        while sender.send(now).is_some() {}
+    }
+    assert_eq!(sender.stats.timeouts, u64::from(RETRIES) + 1);
+    assert!(now > Time(900_000_000_000), "{now:?}");
+    assert!(sender.is_idle() && sender.paced_at().is_none());
+    assert_eq!(sender.acknowledged_up_to(), 0);
+    // What was on its way all the same.
+    sender.acknowledged(now.plus_nanos(1), &[0, 1, 9], 0);
+    assert_eq!(
+        (sender.acknowledged_up_to(), sender.stats.delivered),
+        (0, 0)
+    );
+    assert_eq!(sender.send(now.plus_nanos(1)), None);
+}
+
+/// As long as time has numbers: no sum of such round trips overflows.
+#[test]
+fn the_longest_round_trip_has_a_timer() {
+    for algorithm in [Algorithm::Cubic, Algorithm::Bbr] {
+        let mut sender = Sender::new(algorithm, u64::MAX, false);
+        let sent: Vec<u64> = std::iter::from_fn(|| sender.send(Time::ZERO)).collect();
+        let now = Time(u64::MAX / 2);
+        sender.acknowledged(now, &sent, 0);
+        assert!(sender.send(now).is_some(), "{algorithm:?}");
+        assert!(sender.timeout_at() > Some(now), "{algorithm:?}");
+    }
+}
+
 #[test]
 fn what_arrives_is_acknowledged_by_twos() {
     let mut receiver = Receiver::default();

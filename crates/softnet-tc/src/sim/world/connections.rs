@@ -6,8 +6,9 @@ use softnet::time::Time;
 use super::super::flow::{self, Flow, FlowError, Random};
 use super::super::frame::Template;
 use super::super::tcp::{Acknowledgment, Algorithm, MSS, RECEIVE_WINDOW, Receiver, Sender};
-use super::World;
+use super::answers::Acks;
 use super::pages::Pages;
+use super::{Kind, World};
 
 /// A connection to simulate.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +38,8 @@ pub struct Connection {
 pub(super) struct Tcp {
     pub(super) connection: Connection,
     pub(super) template: Template,
+    /// Acknowledgments, where they are packets.
+    pub(super) acks: Option<Acks>,
     sender: Sender,
     receiver: Receiver,
     /// Segments that there are to send in all.
@@ -48,6 +51,19 @@ pub(super) struct Tcp {
     pages: Option<Pages>,
 }
 
+impl Tcp {
+    /// Number of a segment, of which its packet has 32 bits.
+    pub(super) fn number(&self, on_wire: u32) -> u64 {
+        nearest(self.sender.acknowledged_up_to(), on_wire)
+    }
+}
+
+/// The number nearest to `to` that ends with these bits: no window is near half of what they count.
+fn nearest(to: u64, bits: u32) -> u64 {
+    let ahead = bits.wrapping_sub(to as u32).cast_signed();
+    to.wrapping_add_signed(ahead.into())
+}
+
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     Start(usize),
@@ -57,6 +73,10 @@ pub(super) enum Event {
     /// The receiver has waited long enough.
     Delayed(usize),
     Acknowledged(usize, Acknowledgment),
+    /// The acknowledgment of this number reaches the sender.
+    Told(usize, u32),
+    /// A ping of a flow reaches its receiver: when it was sent, and its length.
+    Asked(usize, Time, u16),
     Timeout(usize),
     Paced(usize),
     /// Somebody asks for a page.
@@ -100,7 +120,8 @@ impl World {
             (true, _) => 2,
         };
         let template = Template::segments(&of, ecn).ok_or(FlowError::Family)?;
-        let seen = self.watch(name, &of, flow::TCP, Some(index))?;
+        let acks = self.reverse.as_ref().and_then(|_| Acks::of(&of));
+        let seen = self.watch(name, &of, flow::TCP, Kind::Connection(index))?;
         let all = match (connection.pages, connection.bytes) {
             // The first request is a part of a pause late.
             (true, _) => 0,
@@ -121,6 +142,7 @@ impl World {
             sender,
             connection,
             template,
+            acks,
             receiver: Receiver::default(),
             all,
             seen,
@@ -147,37 +169,33 @@ impl World {
                 let tcp = &mut self.tcp[index];
                 let before = tcp.receiver.due();
                 let told = tcp.receiver.arrived(now, number, is_marked);
-                let half = tcp.connection.rtt - tcp.connection.rtt / 2;
                 let due = tcp.receiver.due().filter(|_| tcp.receiver.due() != before);
-                if let Some(told) = told {
-                    self.at(now.plus_nanos(half), Event::Acknowledged(index, told));
-                }
                 if let Some(due) = due {
                     self.at(due, Event::Delayed(index));
                 }
-                Ok(())
+                match told {
+                    Some(told) => self.acknowledge(index, told, now, depart),
+                    None => Ok(()),
+                }
             }
             Event::Delayed(index) => {
                 let tcp = &mut self.tcp[index];
                 if tcp.receiver.due().is_some_and(|due| due <= now)
                     && let Some(told) = tcp.receiver.acknowledge()
                 {
-                    let half = tcp.connection.rtt - tcp.connection.rtt / 2;
-                    self.at(now.plus_nanos(half), Event::Acknowledged(index, told));
+                    return self.acknowledge(index, told, now, depart);
                 }
                 Ok(())
             }
-            Event::Acknowledged(index, (numbers, marked)) => {
-                let tcp = &mut self.tcp[index];
-                let was_idle = tcp.sender.is_idle();
-                tcp.sender.acknowledged(now, &numbers, marked);
-                let is_read = !was_idle && tcp.sender.is_idle();
-                if let Some(pages) = tcp.pages.as_mut().filter(|_| is_read) {
-                    let at = now.plus_nanos(pages.pause());
-                    self.at(at, Event::Request(index));
+            Event::Acknowledged(index, told) => self.acknowledged(index, &told, now, depart),
+            Event::Told(index, id) => {
+                let acks = self.tcp[index].acks.as_mut();
+                match acks.and_then(|acks| acks.arrived(id)) {
+                    Some(told) => self.acknowledged(index, &told, now, depart),
+                    None => Ok(()),
                 }
-                self.transmit(index, now, depart)
             }
+            Event::Asked(seen, sent, len) => self.asked((seen, sent, len), now, depart),
             Event::Request(index) => {
                 let tcp = &mut self.tcp[index];
                 let end = tcp.connection.start.plus_nanos(tcp.connection.duration);
@@ -205,6 +223,45 @@ impl World {
                 self.transmit(index, now, depart)
             }
         }
+    }
+
+    /// A receiver sends an acknowledgment.
+    fn acknowledge<E>(
+        &mut self,
+        index: usize,
+        told: Acknowledgment,
+        now: Time,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let tcp = &mut self.tcp[index];
+        let number = tcp.receiver.arrived_up_to();
+        let Some(acks) = &mut tcp.acks else {
+            let half = tcp.connection.rtt - tcp.connection.rtt / 2;
+            self.at(now.plus_nanos(half), Event::Acknowledged(index, told));
+            return Ok(());
+        };
+        let packet = acks.send(number, told, &self.pool);
+        let seen = tcp.seen;
+        self.answer(packet, seen, now, depart)
+    }
+
+    /// A sender learns what arrived.
+    fn acknowledged<E>(
+        &mut self,
+        index: usize,
+        (numbers, marked): &Acknowledgment,
+        now: Time,
+        depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let tcp = &mut self.tcp[index];
+        let was_idle = tcp.sender.is_idle();
+        tcp.sender.acknowledged(now, numbers, *marked);
+        let is_read = !was_idle && tcp.sender.is_idle();
+        if let Some(pages) = tcp.pages.as_mut().filter(|_| is_read) {
+            let at = now.plus_nanos(pages.pause());
+            self.at(at, Event::Request(index));
+        }
+        self.transmit(index, now, depart)
     }
 
     /// A sender sends what it may.
@@ -243,5 +300,21 @@ impl World {
         let tcp = &self.tcp[index];
         let (packet, seen) = (tcp.template.segment(number as u32, &self.pool), tcp.seen);
         self.send(packet, seen, now, depart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection of more than 2^32 segments, which are 6 TB.
+    #[test]
+    fn numbers_go_on_beyond_those_on_the_wire() {
+        assert_eq!([8, 12].map(|bits| nearest(10, bits)), [8, 12]);
+        let turn = 1 << 32;
+        let beside = [u32::MAX, 0, 1].map(|bits| nearest(turn - 1, bits));
+        assert_eq!(beside, [turn - 1, turn, turn + 1]);
+        assert_eq!(nearest(turn, u32::MAX), turn - 1);
+        assert_eq!(nearest(3 * turn + 5, 7), 3 * turn + 7);
     }
 }

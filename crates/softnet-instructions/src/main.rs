@@ -11,7 +11,8 @@
 //! QDISC is a kind's name, with its default options, or one of [`qdisc`].
 //!
 //! A binary and no example: the examples of a package are built with its development dependencies,
-//! and so with the preemption points of the core's tests.
+//! and so with the preemption points of the core's tests. A package of its own: CI builds nothing
+//! else with the release profile, which takes long.
 
 use std::sync::{Arc, OnceLock, Weak};
 

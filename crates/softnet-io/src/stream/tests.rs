@@ -1,0 +1,82 @@
+//! Connections that are not made, and one that another process had.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+
+use softnet::mem::{Pool, PoolConfig};
+use softnet::time::Time;
+use softnet::tx::TxRing;
+use softnet_engine::Link;
+use softnet_engine::rx::RxQueue;
+
+use super::*;
+use crate::vhost_user::SocketSpec;
+
+fn buffers() -> Buffers {
+    let config = PoolConfig {
+        buffers: 64,
+        buffer_size: 2048,
+    };
+    Buffers {
+        small: Pool::new(config).expect("a pool"),
+        large: None,
+    }
+}
+
+/// A server whose backlog is full, for one: it is tried again after a pause, as after any error.
+#[test]
+fn a_connection_that_would_block_is_tried_again_later() {
+    let (links, link) = mpsc::channel::<Arc<dyn Link>>();
+    let (statuses, status) = mpsc::channel();
+    let mut tries = 0;
+    let make = move || -> io::Result<OwnedFd> {
+        tries += 1;
+        if tries == 2 {
+            let link = link.recv().map_err(io::Error::other)?;
+            let _ = statuses.send(link.status());
+        }
+        let kind = match tries {
+            1 => io::ErrorKind::WouldBlock,
+            _ => io::ErrorKind::NotFound,
+        };
+        Err(kind.into())
+    };
+    let stream = Stream::with(make, 1500, &buffers()).expect("a port");
+    let link = stream.rx.link().expect("a link");
+    links.send(link).expect("the thread has the other end");
+    let status = status.recv().expect("it tries again").expect("a status");
+    assert!(status.starts_with("not connected: "), "{status}");
+}
+
+/// A process was replaced when the socket had taken the start of a frame. The next one sends the
+/// end when the socket is ready, whether or not a frame comes behind it.
+#[test]
+fn the_end_of_a_frame_is_sent_by_the_next_process() {
+    let (mut peer, ours) = UnixStream::pair().expect("sockets");
+    peer.set_nonblocking(true).expect("a socket");
+    let spec = StreamSpec {
+        socket: SocketSpec {
+            path: "/nowhere".into(),
+            server: false,
+            mode: 0o600,
+            group: None,
+        },
+        uplink: None,
+    };
+    let handed = Handed {
+        connection: Some(ours.into()),
+        parts: Parts {
+            unsent: b"end".to_vec(),
+            ..Parts::default()
+        },
+        ..Handed::default()
+    };
+    let mut stream = Stream::resume(&spec, 1500, &buffers(), handed).expect("a port");
+    // The owner of a queue that is woken asks this first.
+    assert_eq!(stream.tx.available(Time::ZERO), Some(u64::MAX));
+    let mut got = [0; 3];
+    peer.read_exact(&mut got).expect("it is there");
+    assert_eq!(&got, b"end");
+    assert_eq!(stream.tx.available(Time::ZERO), None);
+}
