@@ -59,7 +59,11 @@ fn connection(sport: u16, direction: Direction) -> Connection {
 fn world(forward: (QdiscSpec, Option<u64>), reverse: (QdiscSpec, Option<u64>)) -> World {
     let pool = pool(8192);
     let simulator = |(spec, rate): (QdiscSpec, Option<u64>)| {
-        let tree = Tree::build(spec, &QdiscEnv::new(&pool)).expect("a tree");
+        let env = QdiscEnv {
+            seed: 1,
+            ..QdiscEnv::new(&pool)
+        };
+        let tree = Tree::build(spec, &env).expect("a tree");
         let link = SimLink {
             rate,
             ..SimLink::default()
