@@ -104,8 +104,8 @@ pub(crate) struct Options {
     /// results are printed, and expectations decide by the first
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Option<PathBuf>,
-    /// The policy of the reverse direction, read like that of --compare: acknowledgments and replies
-    /// to pings pass it; without one they come back at once
+    /// The policy of the reverse direction, read like that of --compare: acknowledgments and
+    /// replies to pings pass it; without one they come back at once
     #[arg(long, value_name = "FILE")]
     pub(super) reverse: Option<PathBuf>,
     /// The device or port of --reverse, if it is not that of the first policy

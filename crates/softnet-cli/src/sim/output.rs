@@ -176,7 +176,7 @@ fn flow_json(flow: &FlowReport) -> Value {
     })
 }
 
-/// What happened in a tree.
+/// Report on a tree.
 fn tree_json(report: &Report, outside: Outside) -> Value {
     let classes: Vec<Value> = report
         .classes

@@ -12,7 +12,7 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// Those of the reverse direction.
+    /// Options of the reverse direction.
     pub(super) fn in_reverse(self) -> Outside {
         Outside {
             no_buffer: self.reverse_no_buffer,

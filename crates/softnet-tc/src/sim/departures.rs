@@ -1,4 +1,4 @@
-//! What left a tree while a packet waited. Departures are logged once, not for each packet that
+//! Departures from a tree while a packet waited. They are logged once, not for each packet that
 //! waits: the log has what the sums of a class were, and is made shorter where nobody's arrival is
 //! between two entries. So its memory is bounded by the packets that wait and the classes.
 

@@ -114,7 +114,7 @@ pub enum FlowError {
         "addresses, ports and protocol are those of another flow; give it another source port"
     )]
     Same,
-    /// Its packets go where there is no tree.
+    /// A direction without a tree.
     #[error("there is no policy for the reverse direction")]
     Direction,
     /// More than can be told apart.
@@ -197,7 +197,7 @@ impl Flow {
         })
     }
 
-    /// What answers it.
+    /// The flow of its answers.
     pub(super) fn back(&self) -> Flow {
         Flow {
             source: self.destination,

@@ -100,7 +100,7 @@ pub struct Report {
     pub drops: Vec<(DropReason, u64)>,
     /// The root, and all classes, each before those below it.
     pub classes: Vec<ClassReport>,
-    /// Of the tree of the reverse direction, if there is one.
+    /// Report on the tree of the reverse direction, if there is one.
     pub reverse: Option<Box<Report>>,
 }
 

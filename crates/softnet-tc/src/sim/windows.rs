@@ -18,7 +18,7 @@ pub struct Window {
     pub until: Time,
     /// The root and all classes.
     pub classes: Vec<ClassReport>,
-    /// Those of the tree of the reverse direction; none if there is none.
+    /// Figures of the tree of the reverse direction; none if there is none.
     pub reverse: Vec<ClassReport>,
     /// The flows and connections that were to send then, or of which something was there.
     pub flows: Vec<FlowReport>,

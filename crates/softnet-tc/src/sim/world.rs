@@ -4,8 +4,8 @@
 //! receiver, and the other half is on the way back. That has no queue, or a tree and a link of its
 //! own: then answers are packets there, and others may send there, too, and be answered here.
 //!
-//! Whoever drives it also lets packets of a capture arrive. Everything that happens has a time and a
-//! number: the order is the same on every run.
+//! Whoever drives it also lets packets of a capture arrive. Everything that happens has a time and
+//! a number: the order is the same on every run.
 
 mod answers;
 mod connections;
@@ -53,7 +53,7 @@ impl Udp {
     }
 }
 
-/// What a flow is, and what answers it as a packet.
+/// Kind of a flow, with what answers it as a packet.
 #[derive(Debug)]
 enum Kind {
     /// Nothing.
@@ -74,7 +74,7 @@ pub struct World {
     udp: Vec<Udp>,
     tcp: Vec<Tcp>,
     pub(super) seen: Vec<Seen>,
-    /// What each flow is.
+    /// Kind of each flow.
     kinds: Vec<Kind>,
     keys: HashSet<Key>,
     /// The next arrival of each flow.

@@ -115,7 +115,7 @@ pub enum RingError {
     /// It has a loop, or is longer than the ring, or than any driver makes one.
     #[error("a chain has more descriptors than its table, or than {MAX_CHAIN}")]
     EndlessChain,
-    /// Its buffers go over from one region of memory into the next more often than any driver's.
+    /// A chain whose buffers cross borders of memory regions more often than any driver's.
     #[error("a chain in more than {MAX_SPANS} pieces of guest memory")]
     Scattered,
     /// More than 4 GiB.

@@ -467,8 +467,8 @@ mod tests {
         assert!(cubic.window > 1030.0, "{}", cubic.window);
     }
 
-    /// What was sent twice tells no round-trip time (Karn). Where all of the first segments were, a
-    /// path of which nothing is known is not one without length.
+    /// A segment that was sent twice tells no round-trip time (Karn). Where all of the
+    /// first segments were, a path of which nothing is known is not one without length.
     #[test]
     fn bbr_knows_no_round_trip_before_one_was_measured() {
         let mut bbr = Congestion::new(Algorithm::Bbr);

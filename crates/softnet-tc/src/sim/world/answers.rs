@@ -19,14 +19,14 @@ use super::{Kind, World};
 #[derive(Debug)]
 pub(super) struct Acks {
     pub(super) template: Template,
-    /// What the sender does not know yet, by the numbers of the acknowledgments that tell it first.
+    /// News for the sender, by the numbers of the acknowledgments that tell it first.
     waiting: VecDeque<Acknowledgment>,
     /// Number of the first of them.
     first: u32,
 }
 
 impl Acks {
-    /// Of a connection that sends `flow`; none if its addresses make no sense.
+    /// Acknowledgments of a connection that sends `flow`; none if its addresses make no sense.
     pub(super) fn of(flow: &Flow) -> Option<Acks> {
         Some(Acks {
             template: Template::acknowledgments(&flow.back())?,
@@ -48,7 +48,7 @@ impl Acks {
         self.template.acknowledgment(number as u32, id, pool)
     }
 
-    /// What the sender learns as one arrives; nothing if a later one came first.
+    /// News for the sender as one arrives; nothing if a later one came first.
     pub(super) fn arrived(&mut self, id: u32) -> Option<Acknowledgment> {
         let ahead = id.wrapping_sub(self.first);
         // Numbers have 32 bits; those of the past are in the upper half.

@@ -1,4 +1,4 @@
-//! What leaves the trees: which flow it is of, what it says, and who gets it when.
+//! Packets that leave the trees: of which flow, what they say, and who gets them when.
 
 use softnet::mem::Packet;
 use softnet::time::Time;
@@ -15,7 +15,7 @@ pub(super) struct Departed {
     pub(super) at: Time,
     /// Number of the flow.
     pub(super) seen: usize,
-    /// Of a segment or an acknowledgment; of a reply, when what it answers was sent.
+    /// Number of a segment or an acknowledgment; of a reply, when what it answers was sent.
     pub(super) number: u64,
     pub(super) is_marked: bool,
     pub(super) len: u64,
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// What a packet of a flow, or an answer to it, says: see [`Departed::number`].
+/// Number in a packet of a flow, or in an answer to it: see [`Departed::number`].
 fn number_in(packet: &Packet, kind: &Kind, is_answer: bool, tcp: &[Tcp]) -> u64 {
     let data = packet.data();
     match (kind, is_answer) {
