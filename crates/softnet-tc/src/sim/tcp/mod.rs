@@ -432,7 +432,7 @@ impl Sender {
             now,
             segments,
             marked,
-            rtt: rtt.or((self.srtt > 0).then_some(self.srtt)),
+            rtt: rtt.or_else(|| (self.srtt > 0).then_some(self.srtt)),
             flight: self.flight,
             rate,
             is_round,
