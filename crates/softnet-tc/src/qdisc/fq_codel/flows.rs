@@ -8,8 +8,8 @@
 //! one of the qdisc that is idle, if there is one.
 //!
 //! Packets that find no page go to one more flow that the qdisc has in itself, and are counted.
-//! A flow of which packets may be there gets no page until that flow is empty: packets of a flow
-//! stay in order.
+//! A flow of which packets may be there gets no page until those have left: packets of a flow stay
+//! in order, and a flow that never empties the shared one keeps no other there.
 
 use std::sync::Arc;
 
@@ -122,8 +122,10 @@ pub(crate) struct FlowTable {
     /// The flow of packets that found no page, and the wire bytes in it.
     shared: Flow,
     shared_backlog: u64,
-    /// Pages of which it has packets, by the last six bits of their places.
-    in_shared: u64,
+    /// Pages of which it may have packets, by the last six bits of their places: of the first
+    /// `turn` ones that found no page, and of those after them.
+    in_shared: [u64; 2],
+    turn: u64,
     /// Packets that found no page so far.
     pub(super) shared_packets: u64,
     /// The place that was looked at last for a page to give back.
@@ -145,7 +147,8 @@ impl FlowTable {
             len,
             shared: Flow::default(),
             shared_backlog: 0,
-            in_shared: 0,
+            in_shared: [0; 2],
+            turn: 0,
             shared_packets: 0,
             hand: 0,
         }
@@ -170,13 +173,19 @@ impl FlowTable {
 
     #[cold]
     fn borrow(&mut self, place: usize) -> bool {
-        if self.shared.packets.is_empty() {
-            self.in_shared = 0;
+        let waiting = self.shared.packets.len() as u64;
+        if waiting == 0 {
+            self.in_shared = [0; 2];
+        } else if self.shared_packets - waiting >= self.turn {
+            // They leave in their order: the first `turn` have.
+            self.in_shared = [self.in_shared[1], 0];
+            self.turn = self.shared_packets;
         }
         let bit: u64 = 1 << (place % 64);
-        let found = self.in_shared & bit == 0 && self.pages.take(place);
+        let [before, since] = self.in_shared;
+        let found = (before | since) & bit == 0 && self.pages.take(place);
         if !found {
-            self.in_shared |= bit;
+            self.in_shared[1] |= bit;
             self.shared_packets += 1;
         }
         found

@@ -95,6 +95,35 @@ fn flows_without_a_page_share_one_until_others_are_idle() {
     assert_eq!(empty(&mut last, &pool), [5]);
 }
 
+/// One flow keeps the shared one from being empty: another one leaves it all the same.
+#[test]
+fn a_flow_leaves_the_shared_one_behind_its_packets() {
+    let pool = pool(64);
+    let [mut busy, mut late] = qdiscs(&spec(), 4, &pool);
+    let mut cx = Cx::new(&pool);
+    let mut take = |qdisc: &mut FqCodel, n| {
+        let mut out = PacketList::new();
+        assert_eq!(qdisc.dequeue(n, &mut out, cx.at(Time(MS))), Next::Ready);
+        out.iter().map(Packet::mark).collect::<Vec<_>>()
+    };
+    send(&mut busy, &[0, 16, 32, 48], &pool);
+    send(&mut late, &[40, 7, 40, 40], &pool);
+    // Two of its pages come back.
+    assert_eq!(empty(&mut busy, &pool).len(), 4);
+    assert_eq!(take(&mut late, 1), [40]);
+    send(&mut late, &[7, 40], &pool);
+    assert_eq!((late.listed(), shared(&late)), (1, 6), "7 waits there");
+    assert_eq!(take(&mut late, 4), [7, 40, 40, 7]);
+    send(&mut late, &[40, 40], &pool);
+    assert_eq!((late.listed(), shared(&late)), (1, 8), "so does 40");
+    assert_eq!(take(&mut late, 2), [40, 40]);
+    send(&mut late, &[7, 40], &pool);
+    assert_eq!((late.listed(), shared(&late)), (2, 9), "7 does not");
+    let mut left = empty(&mut late, &pool);
+    left.sort_unstable();
+    assert_eq!(left, [7, 40, 40]);
+}
+
 /// CoDel's memory of a flow goes with its page, which stays while half of the store is free.
 #[test]
 fn a_flow_is_remembered_while_there_are_pages() {
