@@ -197,8 +197,9 @@ impl<T: Default> Pages<T> {
         let place = &mut self.places[place];
         if place.is_none() {
             *place = self.store.take();
-            let lent = usize::from(place.is_some());
-            self.store.lent.fetch_add(lent, Ordering::Relaxed);
+            if place.is_some() {
+                self.store.lent.fetch_add(1, Ordering::Relaxed);
+            }
         }
         place.is_some()
     }
