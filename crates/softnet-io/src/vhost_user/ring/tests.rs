@@ -308,6 +308,30 @@ fn frames_of_the_guest_arrive_whole_and_in_order() {
     }
 }
 
+/// With `VIRTIO_F_IN_ORDER` one element of a split ring says that a whole batch was used.
+#[test]
+fn a_batch_in_order_is_one_used_element() {
+    const UNUSED: [u8; 8] = [0xff; 8];
+    let used = RING + 0xa_0000 + 4;
+    for (in_order, expected) in [(false, 3), (true, 1)] {
+        let mut setup = Setup::new(RingConfig {
+            in_order,
+            ..config(false, 8)
+        });
+        setup.memory.write_from(used, &UNUSED.repeat(3)).unwrap();
+        for n in 0..3 {
+            setup.send(place(n), &[0; 100]);
+        }
+        assert_eq!(setup.receive(64).unwrap().0.len(), 3);
+        let mut elements = [[0; 8]; 3];
+        let bytes = elements.as_flattened_mut();
+        setup.memory.read_into(used, bytes).unwrap();
+        let written = elements.iter().filter(|&&element| element != UNUSED);
+        assert_eq!(written.count(), expected);
+        assert_eq!(setup.driver.reap().len(), 3);
+    }
+}
+
 #[test]
 fn packets_reach_the_guest_whole_and_in_order() {
     for (i, config) in configs().enumerate() {
