@@ -114,8 +114,7 @@ impl Machine {
             }
             let mut stamps = self.take();
             stamps.retain(|stamp| *stamp != GREETING);
-            let sent = stamps.iter().filter(|stamp| **stamp != END);
-            times.extend(sent.map(|sent| now.saturating_sub(*sent) as f64));
+            times.extend(waited(&stamps, now));
             if let Some(last) = stamps.last() {
                 return Ok(*last != END);
             }
@@ -154,6 +153,15 @@ impl Machine {
         }
         Ok(times)
     }
+}
+
+/// Times until now of the frames that were sent before. The others came while the first were taken:
+/// for them nobody was called.
+fn waited(stamps: &[u64], now: u64) -> impl Iterator<Item = f64> {
+    let sent = stamps
+        .iter()
+        .filter(move |sent| **sent != END && **sent < now);
+    sent.map(move |sent| (now - sent) as f64)
 }
 
 /// Nanoseconds since `clock`, at least one.
@@ -311,6 +319,12 @@ pub(super) fn measured() -> Vec<Vec<Param>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_comes_after_the_wake_up_did_not_wait_for_it() {
+        let times: Vec<f64> = waited(&[3, 9, 10, 12, END], 10).collect();
+        assert_eq!(times, [7.0, 1.0]);
+    }
 
     #[test]
     fn a_guest_that_sleeps_is_called_for_frames_in_either_load() {

@@ -86,16 +86,16 @@ struct HyStart {
 
 #[derive(Debug, Default)]
 struct Cubic {
-    /// Window before the last reduction.
+    /// Window before the last reduction; 0 before the first, and after a timeout.
     most: f64,
     /// Start of the current epoch.
     epoch: Option<Time>,
-    /// Time in which the window grows back to `most`, s.
+    /// Window around which it is flat in the current epoch: `most`, or where it began.
+    plateau: f64,
+    /// Time in which the window grows back to `plateau`, s.
     k: f64,
     /// Window that Reno would have (RFC 9438, 4.3).
     estimate: f64,
-    /// Window at the start of the epoch.
-    first: f64,
 }
 
 #[derive(Debug)]
@@ -379,27 +379,32 @@ impl Cubic {
             Some(epoch) => epoch,
             None => {
                 self.epoch = Some(now);
-                self.first = *window;
                 self.estimate = *window;
-                self.most = self.most.max(*window);
+                self.plateau = self.most.max(*window);
                 // C = 0.4 segments a cubed second.
-                self.k = ((self.most - *window) / 0.4).cbrt();
+                self.k = ((self.plateau - *window) / 0.4).cbrt();
                 now
             }
         };
         let time = now.since(epoch).as_secs_f64() + rtt.unwrap_or(0) as f64 / 1e9;
-        let target = 0.4 * (time - self.k).powi(3) + self.most;
+        let target = 0.4 * (time - self.k).powi(3) + self.plateau;
         let target = target.clamp(*window, 1.5 * *window);
         // Reno's region (4.3): alpha until the window is what it was, then 1.
-        let alpha = match self.estimate < self.most {
+        let alpha = match self.estimate < self.plateau {
             true => 3.0 * (1.0 - KEPT) / (1.0 + KEPT),
             false => 1.0,
         };
         self.estimate += alpha * segments / *window;
+        let before = *window;
         if target < self.estimate {
             *window = window.max(self.estimate);
         } else {
             *window += segments * (target - *window) / *window;
+        }
+        // Where slow start ended before anything was lost, nobody knows how much there is: by 5 %
+        // a round trip at least, as in Linux.
+        if self.most == 0.0 {
+            *window = window.max(before + segments / 20.0);
         }
     }
 }
@@ -465,6 +470,24 @@ mod tests {
         }
         assert!((at_k - 1000.0).abs() < 10.0, "{at_k}");
         assert!(cubic.window > 1030.0, "{}", cubic.window);
+    }
+
+    /// After a slow start without a loss it goes on by 5 % a round trip, until there is one.
+    #[test]
+    fn cubic_looks_for_its_first_loss() {
+        let mut cubic = Congestion::new(Algorithm::Cubic);
+        (cubic.window, cubic.threshold) = (100.0, 100.0);
+        cubic.acked(acked(Time(1), 100, 100, true));
+        assert!((cubic.window - 105.0).abs() < 1e-9, "{}", cubic.window);
+        cubic.congested(105);
+        assert!((cubic.window - 73.5).abs() < 1e-9, "{}", cubic.window);
+        cubic.acked(acked(Time(2), 73, 73, true));
+        // Of the 3.65 that were 5 %, some 2.1.
+        assert!((75.0..76.0).contains(&cubic.window), "{}", cubic.window);
+        cubic.timed_out(75, false);
+        (cubic.window, cubic.threshold) = (40.0, 40.0);
+        cubic.acked(acked(Time(3), 40, 40, true));
+        assert!((cubic.window - 42.0).abs() < 1e-9, "{}", cubic.window);
     }
 
     /// A segment that was sent twice tells no round-trip time (Karn). Where all of the
