@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::{
-    HostState, Running, Scratch, has_program, may_make_networks, skip, softnet, text, wait_for,
+    HostState, Running, Scratch, copy_program, has_program, may_make_networks, skip, softnet,
+    text, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -165,7 +166,7 @@ fn interrupted() {
 /// The demo as the user nobody, who finds a /dev/net/tun of this mode.
 fn as_nobody(scratch: &Scratch, mode: &str) -> Output {
     let program = scratch.path("softnet");
-    std::fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy that nobody can reach");
+    copy_program(&program);
     let script = "mount --make-rprivate / && mount -t tmpfs tmpfs /dev/net \
                   && mknod -m \"$1\" /dev/net/tun c 10 200 \
                   && exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use common::{
-    NamedNetns, Running, Scratch, ask, carriers, end, has_program, may_make_networks, ping,
-    softnet, text, two_ports, wait_for,
+    NamedNetns, Running, Scratch, ask, carriers, copy_program, end, has_program,
+    may_make_networks, ping, softnet, text, two_ports, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -44,7 +44,7 @@ impl Place {
         );
         scratch.file("config.toml", &file);
         let program = scratch.path("softnet");
-        fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy");
+        copy_program(&program);
         Place {
             scratch,
             hosts,

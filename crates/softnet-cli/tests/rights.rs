@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    HostState, NamedNetns, Running, Scratch, ask, end, has_program, may_make_networks, ping, skip,
-    softnet, text, two_ports, wait_for,
+    HostState, NamedNetns, Running, Scratch, ask, copy_program, end, has_program,
+    may_make_networks, ping, skip, softnet, text, two_ports, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -459,7 +459,7 @@ fn descendants(pid: Pid) -> Vec<Pid> {
 /// The program where `nobody` may read it.
 fn copy(scratch: &Scratch) -> std::path::PathBuf {
     let program = scratch.path("softnet");
-    fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy that nobody can reach");
+    copy_program(&program);
     program
 }
 

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::thread;
 
 use common::{
-    HostState, NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, skip,
-    softnet, text, two_ports, wait_for,
+    HostState, NamedNetns, PATIENCE, Running, Scratch, copy_program, has_program,
+    may_make_networks, skip, softnet, text, two_ports, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -410,7 +410,7 @@ fn root_of_a_user_namespace_listens_in_a_place_of_its_own() {
     }
     let scratch = Scratch::new("rootless");
     let program = scratch.path("softnet");
-    std::fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy that nobody can reach");
+    copy_program(&program);
     let runtime = scratch.path("runtime");
     std::fs::create_dir(&runtime).expect("it is new");
     std::os::unix::fs::chown(&runtime, Some(65534), Some(65534)).expect("it is ours");

@@ -28,6 +28,15 @@ pub(crate) fn softnet() -> Command {
     command
 }
 
+/// Copies the built program, to be run from there. By a process of its own: a file that this one
+/// had open for writing would be so in each child that another test makes meanwhile, until it runs its
+/// program, and what somebody writes is not run (`ETXTBSY`).
+pub(crate) fn copy_program(to: &Path) {
+    let mut copy = Command::new("cp");
+    let copied = copy.arg(env!("CARGO_BIN_EXE_softnet")).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{to:?}");
+}
+
 /// True if this test may make devices and namespaces; if not, it is reported as skipped.
 pub(crate) fn may_make_networks() -> bool {
     let why = if !geteuid().is_root() {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::common::{has_program, softnet, text};
+use super::common::{copy_program, has_program, softnet, text};
 use super::daemon::INTERFACE;
 use super::{Bench, assert_refused, exec};
 
@@ -116,7 +116,7 @@ fn another_user_than_root_is_confined_too() {
     fs::set_permissions(&bench.daemon.socket, all(0o666)).expect("its mode");
     // A copy: the program's own folder may be closed to others.
     let program = bench.root().join("softnet");
-    fs::copy(env!("CARGO_BIN_EXE_softnet"), &program).expect("a copy");
+    copy_program(&program);
     let run = |arguments: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
