@@ -29,8 +29,8 @@ pub(crate) fn softnet() -> Command {
 }
 
 /// Copies the built program, to be run from there. By a process of its own: a file that this one
-/// had open for writing would be so in each child that another test makes meanwhile, until it runs its
-/// program, and what somebody writes is not run (`ETXTBSY`).
+/// had open for writing would be so in each child that another test makes meanwhile, until that
+/// runs its program, and a file that somebody writes is not run (`ETXTBSY`).
 pub(crate) fn copy_program(to: &Path) {
     let mut copy = Command::new("cp");
     let copied = copy.arg(env!("CARGO_BIN_EXE_softnet")).arg(to).status();
