@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn every_ring_delivers_all_packets() {
         for sync in Sync::ALL {
-            let plan = Plan {
+            let mut plan = Plan {
                 threads: 2,
                 bulk: 4,
                 offered: None,
@@ -111,10 +111,18 @@ mod tests {
                 classes: 0,
                 time: Duration::from_millis(10),
             };
-            match measure(sync, Driver::Copy, &plan) {
-                Ok(outcome) => assert!(outcome.call.percentile(0.5).is_some()),
-                Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
-                Err(other) => panic!("{other}"),
+            loop {
+                match measure(sync, Driver::Copy, &plan) {
+                    Ok(outcome) if outcome.call.percentile(0.5).is_some() => break,
+                    // Others may have the CPUs for so long.
+                    Ok(_) => plan.time *= 4,
+                    Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
+                    Err(other) => panic!("{other}"),
+                }
+                assert!(
+                    plan.time < Duration::from_secs(10),
+                    "{sync:?} delivers nothing"
+                );
             }
         }
     }
