@@ -81,7 +81,7 @@ impl HaltPoll {
             let now = clock.now();
             let late = now.since(before) > LATE;
             if late {
-                self.give_way(now);
+                self.back_off(now);
             }
             if any || late || now >= end {
                 return any;
@@ -91,7 +91,7 @@ impl HaltPoll {
 
     /// Others want the CPU.
     #[cold]
-    fn give_way(&mut self, now: Time) {
+    fn back_off(&mut self, now: Time) {
         if now.since(self.back) >= CALM {
             self.away = Duration::ZERO;
         }

@@ -280,18 +280,18 @@ impl FromIterator<Action> for ActionList {
 
 /// A packet's way through filters and their actions, whatever these make of it.
 #[derive(Debug)]
-pub(crate) struct Passage {
+pub(crate) struct InFlight {
     /// The size that it counts as, from when it came on (`qdisc_skb_cb(skb)->pkt_len`).
     pub(crate) size: WireSize,
     /// EtherType of the Ethernet header that `vlan pop_eth` took away.
     bare: Option<[u8; 2]>,
 }
 
-impl Passage {
+impl InFlight {
     /// That of a packet that comes to the filters.
     #[inline]
-    pub(crate) fn new(packet: &Packet, cx: &Cx) -> Passage {
-        Passage {
+    pub(crate) fn new(packet: &Packet, cx: &Cx) -> InFlight {
+        InFlight {
             size: cx.size(packet),
             bare: None,
         }
@@ -301,7 +301,7 @@ impl Passage {
 /// An action on a packet.
 struct Run<'a> {
     packet: &'a mut Packet,
-    passage: &'a mut Passage,
+    in_flight: &'a mut InFlight,
     cx: &'a mut Cx,
     action: &'a Action,
     tally: &'a Tally,
@@ -360,13 +360,13 @@ pub(crate) fn exec(
     actions: &ActionList,
     tallies: &[Tally],
     packet: &mut Packet,
-    passage: &mut Passage,
+    in_flight: &mut InFlight,
     cx: &mut Cx,
 ) -> (Control, Option<Target>) {
     let actions = actions.as_slice();
     let (mut at, mut jumps) = (0, 0);
     while let (Some(action), Some(tally)) = (actions.get(at), tallies.get(at)) {
-        let (control, moved) = once(action, tally, packet, passage, cx);
+        let (control, moved) = once(action, tally, packet, in_flight, cx);
         match control {
             Control::Pipe => at += 1,
             Control::Jump(to) => {
@@ -388,15 +388,15 @@ fn once(
     action: &Action,
     tally: &Tally,
     packet: &mut Packet,
-    passage: &mut Passage,
+    in_flight: &mut InFlight,
     cx: &mut Cx,
 ) -> (Control, Option<Target>) {
     for _ in 0..MAX_JUMPS {
-        tally.count(passage.size, cx.now);
+        tally.count(in_flight.size, cx.now);
         let control = action.spec().control;
         let mut run = Run {
             packet,
-            passage,
+            in_flight,
             cx,
             action,
             tally,

@@ -101,7 +101,7 @@ impl Police {
     }
 
     fn conforms(&self, run: &Run<'_>) -> bool {
-        let size = run.passage.size;
+        let size = run.in_flight.size;
         let header = match run.cx.arriving {
             true => edit::ETHERNET as u64,
             false => 0,

@@ -61,7 +61,7 @@ impl Vlan {
 
     fn edit(&self, run: &mut Run<'_>) -> Option<()> {
         // Behind its header a packet has bytes of its own where a tag would be.
-        let tag = edit::tag(run.packet).filter(|_| run.passage.bare.is_none());
+        let tag = edit::tag(run.packet).filter(|_| run.in_flight.bare.is_none());
         if tag.is_none() && matches!(self, Vlan::Pop | Vlan::Modify(_)) {
             return Some(());
         }
@@ -72,7 +72,7 @@ impl Vlan {
             Vlan::Push(tag) => {
                 let bytes = tag.bytes(priority(tag) | tag.id);
                 edit::insert(run.packet, edit::ADDRESSES, &bytes)?;
-                run.passage.bare = None;
+                run.in_flight.bare = None;
                 Some(())
             }
             Vlan::Modify(to) => {
@@ -87,24 +87,24 @@ impl Vlan {
             }
             Vlan::PopEth => {
                 let longer = run.packet.data().len() >= 2 * edit::ETHERNET;
-                let has_header = tag.is_none() && run.passage.bare.is_none();
+                let has_header = tag.is_none() && run.in_flight.bare.is_none();
                 (has_header && longer).then_some(())?;
                 let ethertype = edit::ethertype(run.packet);
                 edit::remove(run.packet, 0, edit::ETHERNET)?;
-                run.passage.bare = ethertype;
+                run.in_flight.bare = ethertype;
                 Some(())
             }
             Vlan::PushEth {
                 destination,
                 source,
             } => {
-                let ethertype = run.passage.bare?;
+                let ethertype = run.in_flight.bare?;
                 let mut header = [0; edit::ETHERNET];
                 header[..6].copy_from_slice(destination);
                 header[6..12].copy_from_slice(source);
                 header[12..].copy_from_slice(&ethertype);
                 edit::insert(run.packet, 0, &header)?;
-                run.passage.bare = None;
+                run.in_flight.bare = None;
                 Some(())
             }
         }

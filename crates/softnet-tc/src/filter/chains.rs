@@ -10,7 +10,7 @@ use super::FilterKind;
 use super::entry::Filter;
 use super::frame::{Frame, Read};
 use super::priority::Priority;
-use crate::action::{Control, Passage, exec};
+use crate::action::{Control, InFlight, exec};
 use crate::handle::Handle;
 
 /// Times that a packet may be sent back or to another chain (`max_reclassify_loop`).
@@ -124,13 +124,13 @@ impl Filters {
 #[inline(never)]
 fn run(chains: &[Chain], packet: &mut Packet, cx: &mut Cx) -> Classified {
     let mut read = Read::new(cx.arriving);
-    let mut passage = Passage::new(packet, cx);
+    let mut in_flight = InFlight::new(packet, cx);
     let mut number = 0;
     for _ in 0..=MAX_RESTARTS {
         let Ok(at) = chains.binary_search_by_key(&number, |chain| chain.number) else {
             return Classified::None;
         };
-        match chains[at].run(packet, &mut read, &mut passage, cx) {
+        match chains[at].run(packet, &mut read, &mut in_flight, cx) {
             Outcome::Decided(classified) => return classified,
             Outcome::Restart(next) => number = next,
         }
@@ -143,19 +143,19 @@ impl Chain {
         &self,
         packet: &mut Packet,
         read: &mut Read,
-        passage: &mut Passage,
+        in_flight: &mut InFlight,
         cx: &mut Cx,
     ) -> Outcome {
         for priority in &self.priorities {
             if priority.is_walked() {
-                match walk(priority, packet, read, passage, cx) {
+                match walk(priority, packet, read, in_flight, cx) {
                     Some(outcome) => return outcome,
                     None => continue,
                 }
             }
             let mut from = 0;
             while let Some(filter) = priority.find(&Frame::new(packet, read), &mut from) {
-                if let Some(outcome) = decide(filter, packet, read, passage, cx) {
+                if let Some(outcome) = decide(filter, packet, read, in_flight, cx) {
                     return outcome;
                 }
             }
@@ -170,12 +170,12 @@ fn walk(
     priority: &Priority,
     packet: &mut Packet,
     read: &mut Read,
-    passage: &mut Passage,
+    in_flight: &mut InFlight,
     cx: &mut Cx,
 ) -> Option<Outcome> {
     let mut walk = priority.walk(&Frame::new(packet, read))?;
     while let Some(filter) = walk.next(&Frame::new(packet, read)) {
-        if let Some(outcome) = decide(filter, packet, read, passage, cx) {
+        if let Some(outcome) = decide(filter, packet, read, in_flight, cx) {
             return Some(outcome);
         }
     }
@@ -188,15 +188,15 @@ fn decide(
     filter: &Filter,
     packet: &mut Packet,
     read: &mut Read,
-    passage: &mut Passage,
+    in_flight: &mut InFlight,
     cx: &mut Cx,
 ) -> Option<Outcome> {
-    filter.count(passage.size);
+    filter.count(in_flight.size);
     let actions = &filter.spec.actions;
     let mut control = Control::Pass;
     let mut moved = None;
     if !actions.is_empty() {
-        (control, moved) = exec(actions, filter.tallies(), packet, passage, cx);
+        (control, moved) = exec(actions, filter.tallies(), packet, in_flight, cx);
         // What it says may be of a packet that was changed.
         *read = Read::new(cx.arriving);
     }

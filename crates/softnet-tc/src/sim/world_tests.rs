@@ -11,7 +11,7 @@ use super::*;
 use crate::qdisc::{FqCodelSpec, QdiscEnv, QdiscSpec};
 use crate::tree::Tree;
 
-fn flow(sport: u16) -> Flow {
+pub(super) fn flow(sport: u16) -> Flow {
     Flow {
         rate: 1,
         size: 1514..=1514,

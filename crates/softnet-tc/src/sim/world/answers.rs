@@ -133,25 +133,8 @@ impl World {
 mod tests {
     use softnet::wire::{fold, pseudo_header, sum_bytes};
 
-    use super::super::super::flow::{Direction, Pattern};
+    use super::super::tests::flow;
     use super::*;
-
-    fn flow() -> Flow {
-        Flow {
-            rate: 1,
-            size: 1514..=1514,
-            start: Time::ZERO,
-            duration: 1,
-            pattern: Pattern::Constant,
-            seed: 1,
-            source: ([10, 0, 0, 1].into(), 1),
-            destination: ([10, 0, 0, 2].into(), 80),
-            dscp: 0,
-            priority: 0,
-            mark: 0,
-            direction: Direction::Forward,
-        }
-    }
 
     /// The checksum of the transport header is right, and the ends are exchanged.
     fn check(packet: &Packet, protocol: u8) {
@@ -169,7 +152,7 @@ mod tests {
     #[test]
     fn a_reply_carries_a_time() {
         let pool = softnet::testing::pool(4);
-        let replies = Replies::to(&flow(), 1000).expect("of one family");
+        let replies = Replies::to(&flow(1), 1000).expect("of one family");
         let time = Time(5 << 40 | 7);
         for (len, expected) in [(42, 50), (99, 99), (1514, 1514), (9000, 1514)] {
             let packet = replies.template.reply(len, time, &pool).expect("a buffer");
@@ -185,7 +168,7 @@ mod tests {
         // The numbers wrap meanwhile.
         let mut acks = Acks {
             first: u32::MAX,
-            ..Acks::of(&flow()).expect("of one family")
+            ..Acks::of(&flow(1)).expect("of one family")
         };
         for number in 0..4_u64 {
             let told = (vec![number], 1);
