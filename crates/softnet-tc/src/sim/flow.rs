@@ -17,6 +17,9 @@ const HEADERS_V6: u16 = 14 + 40 + 8;
 /// The longest frame that is generated: what fits a packet buffer of 2 KiB.
 const MAX_SIZE: u16 = 1700;
 
+/// Parts of a byte, and nanoseconds of a second.
+const BILLION: u64 = 1_000_000_000;
+
 /// Flows and connections that can be told apart.
 pub(super) const MAX_FLOWS: usize = u16::MAX as usize;
 
@@ -155,9 +158,12 @@ impl Random {
 pub struct Arrivals {
     flow: Flow,
     random: Random,
-    /// When the next packet comes, from the start of the flow, in billionths of a byte at its
-    /// rate.
-    at: u128,
+    /// When the next packet comes, from the start of the flow: nanoseconds, and what is beyond
+    /// them in billionths of a byte at its rate.
+    at: u64,
+    beyond: u64,
+    /// The last length, and how far apart frames of it are, as above.
+    step: (u16, u64, u64),
     in_burst: u32,
     burst_bytes: u64,
 }
@@ -192,6 +198,8 @@ impl Flow {
             flow: self.clone(),
             random: Random(self.seed),
             at: 0,
+            beyond: 0,
+            step: (0, 0, 0),
             in_burst: 0,
             burst_bytes: 0,
         })
@@ -214,15 +222,47 @@ impl Flow {
     }
 }
 
+impl Arrivals {
+    /// The time passes that so many billionths of a byte take.
+    fn pass(&mut self, bytes: u128) {
+        let (bytes, rate) = (u128::from(self.beyond) + bytes, self.flow.rate);
+        let (nanos, beyond) = match u64::try_from(bytes) {
+            Ok(bytes) => (bytes / rate, bytes % rate),
+            Err(_) => {
+                let (bytes, rate) = (bytes, u128::from(rate));
+                let nanos = u64::try_from(bytes / rate).unwrap_or(u64::MAX);
+                (nanos, (bytes % rate) as u64)
+            }
+        };
+        self.at = self.at.saturating_add(nanos);
+        self.beyond = beyond;
+    }
+
+    /// The time of a frame passes. The length is mostly that of the frame before: nothing is
+    /// divided then.
+    #[inline]
+    fn pass_frame(&mut self, len: u16) {
+        let rate = self.flow.rate;
+        if self.step.0 != len {
+            let bytes = u64::from(len) * BILLION;
+            self.step = (len, bytes / rate, bytes % rate);
+        }
+        let (_, nanos, beyond) = self.step;
+        self.at = self.at.saturating_add(nanos);
+        self.beyond += beyond;
+        if self.beyond >= rate {
+            self.at = self.at.saturating_add(1);
+            self.beyond -= rate;
+        }
+    }
+}
+
 impl Iterator for Arrivals {
     /// When, and how long the frame is.
     type Item = (Time, u16);
 
     fn next(&mut self) -> Option<(Time, u16)> {
-        let mut nanos = match u64::try_from(self.at) {
-            Ok(at) => at / self.flow.rate,
-            Err(_) => u64::try_from(self.at / u128::from(self.flow.rate)).ok()?,
-        };
+        let mut nanos = self.at;
         if let Pattern::OnOff { on, off } = self.flow.pattern {
             nanos = nanos.saturating_add((nanos / on).saturating_mul(off));
         }
@@ -231,15 +271,17 @@ impl Iterator for Arrivals {
         }
         let (least, most) = (*self.flow.size.start(), *self.flow.size.end());
         let len = least + self.random.below(u32::from(most - least) + 1) as u16;
-        let bytes = u128::from(len) * 1_000_000_000;
         match self.flow.pattern {
-            Pattern::Constant | Pattern::OnOff { .. } => self.at += bytes,
-            Pattern::Poisson => self.at += (bytes as f64 * self.random.exponential()) as u128,
+            Pattern::Constant | Pattern::OnOff { .. } => self.pass_frame(len),
+            Pattern::Poisson => {
+                let bytes = u64::from(len) * BILLION;
+                self.pass((bytes as f64 * self.random.exponential()) as u128);
+            }
             Pattern::Bursts(count) => {
                 self.in_burst += 1;
                 self.burst_bytes += u64::from(len);
                 if self.in_burst >= count {
-                    self.at += u128::from(self.burst_bytes) * 1_000_000_000;
+                    self.pass(u128::from(self.burst_bytes) * u128::from(BILLION));
                     (self.in_burst, self.burst_bytes) = (0, 0);
                 }
             }

@@ -11,12 +11,12 @@ mod answers;
 mod connections;
 mod pages;
 mod passing;
+mod schedule;
 
 pub use connections::Connection;
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
-use std::collections::binary_heap::{BinaryHeap, PeekMut};
+use std::collections::{BinaryHeap, HashSet};
 use std::net::IpAddr;
 
 use softnet::mem::{Packet, Pool};
@@ -31,6 +31,7 @@ use super::{Simulator, flow};
 use answers::Replies;
 use connections::{Event, Tcp};
 use passing::Departed;
+use schedule::Schedule;
 
 /// Key that tells flows apart: addresses, ports, protocol.
 type Key = (IpAddr, IpAddr, u16, u16, u8);
@@ -78,7 +79,7 @@ pub struct World {
     kinds: Vec<Kind>,
     keys: HashSet<Key>,
     /// The next arrival of each flow.
-    arrivals: BinaryHeap<Reverse<(Time, usize)>>,
+    arrivals: Schedule,
     pub(super) windows: Option<Windows>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     count: u64,
@@ -102,7 +103,7 @@ impl World {
             seen: Vec::new(),
             kinds: Vec::new(),
             keys: HashSet::new(),
-            arrivals: BinaryHeap::new(),
+            arrivals: Schedule::default(),
             windows: None,
             events: BinaryHeap::new(),
             count: 0,
@@ -158,7 +159,7 @@ impl World {
             seen,
         });
         if let Some(time) = self.udp[index].draw() {
-            self.arrivals.push(Reverse((time, index)));
+            self.arrivals.add((time, index));
         }
         Ok(())
     }
@@ -192,7 +193,7 @@ impl World {
 
     /// Time of what happens next by itself; none if nothing does.
     pub fn due(&self) -> Option<Time> {
-        let udp = self.arrivals.peek().map(|Reverse((time, _))| *time);
+        let udp = self.arrivals.first().map(|(time, _)| time);
         let event = self.events.peek().map(|Reverse((time, ..))| *time);
         let reverse = self.reverse.as_ref().and_then(Simulator::due);
         [udp, event, self.simulator.due(), reverse]
@@ -243,19 +244,13 @@ impl World {
             }
             return Ok(());
         }
-        let Some(mut first) = self.arrivals.peek_mut() else {
+        let Some((now, index)) = self.arrivals.first() else {
             return Ok(());
         };
-        let Reverse((now, index)) = *first;
         let udp = &mut self.udp[index];
         let (packet, seen) = (udp.template.packet(udp.len, &self.pool), udp.seen);
-        match udp.draw() {
-            Some(time) => {
-                *first = Reverse((time, index));
-                drop(first);
-            }
-            None => _ = PeekMut::pop(first),
-        }
+        let next = udp.draw().map(|time| (time, index));
+        self.arrivals.happened(next);
         self.send(packet, seen, now, depart)
     }
 
