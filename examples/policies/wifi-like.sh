@@ -1,7 +1,7 @@
 #!/bin/sh
 # A link like a busy wireless network: 20 ms and queueing delay, jitter, 1 % lost in bursts.
 #
-# expect: probe sojourn mean 30..60ms
+# expect: probe sojourn mean 20..60ms
 # expect: probe loss 0.2%..3%
 # expect: cubic rate > 1mbit
 # expect: bbr rate > 10mbit

@@ -274,6 +274,14 @@ fn more_processors_than_there_are() {
             "it is written like p99=200us",
         ),
         (
+            &["--cpus", "2", "--stall", "p99=9e9s"],
+            "the longest is 600s",
+        ),
+        (
+            &["--cpus", "2", "--stall", "p99=301ms"],
+            "--stall: p99=301.000 ms is longer than the run, whose senders end after 300.000 ms",
+        ),
+        (
             &["--cpus", "2", "--skew", "190%"],
             "it is a share like 0.9 or 90%",
         ),

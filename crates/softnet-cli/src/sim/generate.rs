@@ -62,6 +62,11 @@ impl Generated {
             _ => &self.name,
         }
     }
+
+    /// The end of the time for which they send.
+    pub(super) fn ends(&self) -> Time {
+        self.flow.start.plus_nanos(self.flow.duration)
+    }
 }
 
 /// Reads a flow. An error begins with its column, from 1.

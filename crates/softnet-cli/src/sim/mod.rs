@@ -55,6 +55,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let text = "--link: the rate behind the slash is that of --reverse, which is missing";
         return Err(Failure::new(Exit::Config, text));
     }
+    // How long a capture is, nobody knows yet.
+    let ends = options.generate.iter().map(|of| of.ends().0);
+    if let (Some(stall), Some(end), None) = (options.stall, ends.max(), &options.pcap)
+        && stall > end
+    {
+        let text = format!(
+            "--stall: p99={} is longer than the run, whose senders end after {}",
+            shown::time(stall),
+            shown::time(end)
+        );
+        return Err(Failure::new(Exit::Config, text));
+    }
     // What is piped in can be read once.
     let piped = match &options.pcap {
         Some(path) if other.is_some() && path.as_os_str() == "-" => {

@@ -129,7 +129,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) cpus: Option<u16>,
     /// Delay with which a CPU begins, in 99 of 100 cases at most, like p99=200us; it is
-    /// exponentially distributed
+    /// exponentially distributed, and not longer than the senders send, nor than 600s
     #[arg(long, value_name = "p99=TIME", requires = "cpus", value_parser = stall)]
     pub(super) stall: Option<u64>,
     /// Share of the flows that the first CPU sends, like 90%; without it all have equal parts
@@ -187,11 +187,18 @@ fn link_rates(text: &str) -> Result<LinkRates, String> {
     })
 }
 
+/// The longest delay of a CPU, ns: sums of many fit in the times that there are.
+const LONGEST_STALL: u64 = 600_000_000_000;
+
 fn stall(text: &str) -> Result<u64, String> {
     let time = text
         .strip_prefix("p99=")
         .ok_or("it is written like p99=200us")?;
-    units::time(time).map_err(|error| error.to_string())
+    let nanos = units::time(time).map_err(|error| error.to_string())?;
+    match nanos <= LONGEST_STALL {
+        true => Ok(nanos),
+        false => Err("the longest is 600s".to_owned()),
+    }
 }
 
 fn skew(text: &str) -> Result<f64, String> {

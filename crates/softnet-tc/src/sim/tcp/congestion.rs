@@ -37,6 +37,9 @@ const INITIAL: f64 = 10.0;
 const LEAST: f64 = 2.0;
 /// Part of its window that Cubic keeps.
 const KEPT: f64 = 0.7;
+/// Segments by which the window of a Reno that keeps as much grows in a round trip, at the same rate
+/// as that of one that keeps half.
+const ALPHA: f64 = 3.0 * (1.0 - KEPT) / (1.0 + KEPT);
 
 /// News of an acknowledgment.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +85,21 @@ struct HyStart {
     /// Start of the round, and the last acknowledgment that came close to the one before.
     start: Time,
     last: Time,
+    /// It ended a slow start. That of a restart is left alone then, as in Linux.
+    has_ended: bool,
+}
+
+impl Default for HyStart {
+    fn default() -> HyStart {
+        HyStart {
+            least: u64::MAX,
+            of_round: u64::MAX,
+            samples: 0,
+            start: Time::ZERO,
+            last: Time::ZERO,
+            has_ended: false,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +146,8 @@ struct Bbr {
     min_rtt: (u64, Time),
 }
 
+/// Part of its rate at which BBR sends, so that queues become shorter.
+const PACED: f64 = 0.99;
 /// Gain of startup: 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
@@ -139,13 +159,7 @@ impl Congestion {
             window: INITIAL,
             threshold: f64::INFINITY,
             cubic: Cubic::default(),
-            hystart: HyStart {
-                least: u64::MAX,
-                of_round: u64::MAX,
-                samples: 0,
-                start: Time::ZERO,
-                last: Time::ZERO,
-            },
+            hystart: HyStart::default(),
             dctcp: Dctcp {
                 alpha: 1.0,
                 acked: 0,
@@ -178,7 +192,7 @@ impl Congestion {
             BbrState::Probe(phase, _) => CYCLE[phase],
             BbrState::ProbeRtt(_) => 1.0,
         };
-        (rate > 0.0).then(|| (1e9 / (rate * gain)) as u64)
+        (rate > 0.0).then(|| (1e9 / (rate * gain * PACED)) as u64)
     }
 
     /// Segments were delivered.
@@ -202,7 +216,7 @@ impl Congestion {
             Algorithm::Cubic => {
                 let ends = self.hystart.ends(self.window, acked);
                 if ends && self.window < self.threshold {
-                    self.threshold = self.window;
+                    (self.threshold, self.hystart.has_ended) = (self.window, true);
                 }
                 self.grow(acked);
             }
@@ -222,7 +236,10 @@ impl Congestion {
             return;
         }
         match self.algorithm {
-            Algorithm::Cubic => self.cubic.grow(&mut self.window, segments, acked),
+            Algorithm::Cubic => {
+                let (now, least) = (acked.now, self.hystart.least);
+                self.cubic.grow(&mut self.window, segments, now, least);
+            }
             _ => self.window += segments / self.window,
         }
     }
@@ -273,8 +290,9 @@ impl Congestion {
             };
             self.threshold = kept.max(LEAST);
         }
-        // The next window is where Cubic begins (RFC 9438, 4.8).
+        // The next window is where Cubic begins (RFC 9438, 4.8), and HyStart with it.
         self.cubic = Cubic::default();
+        self.hystart = HyStart::default();
         self.window = 1.0;
     }
 
@@ -355,7 +373,7 @@ impl HyStart {
             return false;
         };
         self.least = self.least.min(rtt);
-        if window < 16.0 {
+        if self.has_ended || window < 16.0 {
             return false;
         }
         if since(self.last) <= CLOSE {
@@ -372,9 +390,9 @@ impl HyStart {
 }
 
 impl Cubic {
-    /// RFC 9438, section 4.
-    fn grow(&mut self, window: &mut f64, segments: f64, acked: Acked) {
-        let Acked { now, rtt, .. } = acked;
+    /// RFC 9438, section 4, with what Linux does otherwise: the round trip that the window is ahead
+    /// by is the `least` one, and Reno's window grows by the same alpha beyond the last one, too.
+    fn grow(&mut self, window: &mut f64, segments: f64, now: Time, least: u64) {
         let epoch = match self.epoch {
             Some(epoch) => epoch,
             None => {
@@ -386,15 +404,12 @@ impl Cubic {
                 now
             }
         };
-        let time = now.since(epoch).as_secs_f64() + rtt.unwrap_or(0) as f64 / 1e9;
+        let ahead = if least == u64::MAX { 0 } else { least };
+        let time = now.since(epoch).as_secs_f64() + ahead as f64 / 1e9;
         let target = 0.4 * (time - self.k).powi(3) + self.plateau;
         let target = target.clamp(*window, 1.5 * *window);
-        // Reno's region (4.3): alpha until the window is what it was, then 1.
-        let alpha = match self.estimate < self.plateau {
-            true => 3.0 * (1.0 - KEPT) / (1.0 + KEPT),
-            false => 1.0,
-        };
-        self.estimate += alpha * segments / *window;
+        // Reno's region (4.3).
+        self.estimate += ALPHA * segments / *window;
         let before = *window;
         if target < self.estimate {
             *window = window.max(self.estimate);
@@ -416,106 +431,4 @@ impl Bbr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn acked(now: Time, segments: u32, flight: u32, is_round: bool) -> Acked {
-        Acked {
-            now,
-            segments,
-            marked: 0,
-            rtt: Some(100_000_000),
-            flight,
-            rate: f64::INFINITY,
-            is_round,
-            in_recovery: false,
-        }
-    }
-
-    #[test]
-    fn slow_start_doubles_and_avoidance_adds_one_a_round() {
-        let mut reno = Congestion::new(Algorithm::Reno);
-        reno.acked(acked(Time(1), 10, 10, true));
-        assert_eq!(reno.window(), 20);
-        reno.congested(20);
-        assert_eq!(reno.window(), 10);
-        for _ in 0..10 {
-            reno.acked(acked(Time(1), 1, 10, false));
-        }
-        assert!((10.9..11.1).contains(&reno.window), "{}", reno.window);
-        reno.timed_out(10, false);
-        assert_eq!((reno.window(), reno.threshold), (1, 5.0));
-        reno.timed_out(1, true);
-        assert_eq!((reno.window(), reno.threshold), (1, 5.0));
-    }
-
-    /// RFC 9438, figure 1 and section 5: after a reduction at W_max the window is back there after
-    /// K seconds, flat around it, and grows faster beyond.
-    #[test]
-    fn cubic_is_back_at_its_window_after_k() {
-        let mut cubic = Congestion::new(Algorithm::Cubic);
-        (cubic.window, cubic.threshold) = (1000.0, 1000.0);
-        cubic.congested(1000);
-        assert!((cubic.window - 700.0).abs() < 1e-9);
-        let k = (300.0_f64 / 0.4).cbrt();
-        let (mut at, mut at_k) = (0.0, 0.0);
-        while at < 1.5 * k {
-            at += 0.1;
-            let window = cubic.window;
-            let now = Time((at * 1e9) as u64);
-            cubic.acked(acked(now, window as u32, window as u32, true));
-            if at < k {
-                at_k = cubic.window;
-            }
-        }
-        assert!((at_k - 1000.0).abs() < 10.0, "{at_k}");
-        assert!(cubic.window > 1030.0, "{}", cubic.window);
-    }
-
-    /// After a slow start without a loss it goes on by 5 % a round trip, until there is one.
-    #[test]
-    fn cubic_looks_for_its_first_loss() {
-        let mut cubic = Congestion::new(Algorithm::Cubic);
-        (cubic.window, cubic.threshold) = (100.0, 100.0);
-        cubic.acked(acked(Time(1), 100, 100, true));
-        assert!((cubic.window - 105.0).abs() < 1e-9, "{}", cubic.window);
-        cubic.congested(105);
-        assert!((cubic.window - 73.5).abs() < 1e-9, "{}", cubic.window);
-        cubic.acked(acked(Time(2), 73, 73, true));
-        // Of the 3.65 that were 5 %, some 2.1.
-        assert!((75.0..76.0).contains(&cubic.window), "{}", cubic.window);
-        cubic.timed_out(75, false);
-        (cubic.window, cubic.threshold) = (40.0, 40.0);
-        cubic.acked(acked(Time(3), 40, 40, true));
-        assert!((cubic.window - 42.0).abs() < 1e-9, "{}", cubic.window);
-    }
-
-    /// A segment that was sent twice tells no round-trip time (Karn). Where all of the
-    /// first segments were, a path of which nothing is known is not one without length.
-    #[test]
-    fn bbr_knows_no_round_trip_before_one_was_measured() {
-        let mut bbr = Congestion::new(Algorithm::Bbr);
-        let acked = |now, rtt, rate| Acked {
-            rtt,
-            rate,
-            ..acked(now, 10, 10, true)
-        };
-        bbr.acked(acked(Time(1), None, 500.0));
-        assert_eq!(bbr.window(), 10);
-        bbr.acked(acked(Time(100_000_001), Some(100_000_000), 1000.0));
-        // 2.885 times 1000 segments a second for 100 ms.
-        assert_eq!(bbr.window(), 288);
-    }
-
-    #[test]
-    fn dctcp_reduces_by_the_share_of_marks() {
-        let mut dctcp = Congestion::new(Algorithm::Dctcp);
-        (dctcp.window, dctcp.threshold) = (100.0, 50.0);
-        dctcp.dctcp.alpha = 0.0;
-        let mut marked = acked(Time(1), 100, 100, true);
-        marked.marked = 16;
-        dctcp.acked(marked);
-        // alpha = 0.16 / 16: half a percent less, and one more for the round.
-        assert!((dctcp.window - 100.5).abs() < 0.01, "{}", dctcp.window);
-    }
-}
+mod tests;

@@ -54,6 +54,8 @@ struct Segment {
     again: bool,
     /// Segments delivered, and when the last was, as this one was sent.
     delivered: (u64, Time),
+    /// When the newest of those was sent.
+    behind: Time,
 }
 
 /// A reduction on its way (PRR, RFC 6937): segments are sent in proportion to those delivered.
@@ -96,6 +98,8 @@ pub struct Sender {
     reduction: Option<Reduction>,
     /// The end of what is in flight was probed since something was acknowledged.
     probed: bool,
+    /// A segment that a probe sent again, until it is known whether it was lost.
+    probe: Option<u64>,
     /// When something was acknowledged or sent for the first time.
     progress: Time,
     /// A round ends when this one is.
@@ -108,6 +112,8 @@ pub struct Sender {
     newest: (Time, u64),
     newest_rtt: u64,
     delivered: (u64, Time),
+    /// When the newest of those delivered was sent; or, with nothing in flight, the next one.
+    behind: Time,
     /// Time of the next paced segment.
     paced: Time,
     /// Counters for the report.
@@ -150,6 +156,7 @@ impl Sender {
             recovery: None,
             reduction: None,
             probed: false,
+            probe: None,
             progress: Time::ZERO,
             round_until: 0,
             srtt: 0,
@@ -159,6 +166,7 @@ impl Sender {
             newest: (Time::ZERO, 0),
             newest_rtt: 0,
             delivered: (0, Time::ZERO),
+            behind: Time::ZERO,
             paced: Time::ZERO,
             stats: SenderStats::default(),
         }
@@ -209,7 +217,7 @@ impl Sender {
         }
         while let Some(&number) = self.lost.front() {
             self.lost.pop_front();
-            let delivered = self.delivered;
+            let (delivered, behind) = (self.delivered, self.behind);
             let Some(segment) = self.segment(number) else {
                 continue;
             };
@@ -221,10 +229,16 @@ impl Sender {
                 state: State::InFlight,
                 again: true,
                 delivered,
+                behind,
             };
             self.stats.again += 1;
             return Some(self.sent(number, now));
         }
+        self.send_next(now)
+    }
+
+    /// The number of a segment to send for the first time; none if there is none, or no room for it.
+    fn send_next(&mut self, now: Time) -> Option<u64> {
         let number = self.next();
         // One segment fits any window.
         let unacknowledged = number - self.first;
@@ -233,13 +247,14 @@ impl Sender {
             return None;
         }
         if self.flight == 0 {
-            self.delivered.1 = now;
+            (self.delivered.1, self.behind) = (now, now);
         }
         self.segments.push_back(Segment {
             sent: now,
             state: State::InFlight,
             again: false,
             delivered: self.delivered,
+            behind: self.behind,
         });
         Some(self.sent(number, now))
     }
@@ -324,10 +339,15 @@ impl Sender {
         }
         if self.probe_at().is_some_and(|at| at <= now) {
             self.probed = true;
+            // RFC 8985, 7.3: what was never sent, or else the last segment again.
+            if let Some(number) = self.send_next(now) {
+                return Some(number);
+            }
             let number = self.next().checked_sub(1)?;
             let segment = self.segment(number)?;
             (segment.sent, segment.again) = (now, true);
             self.stats.again += 1;
+            self.probe = Some(number);
             self.transmitted(number, now);
             return Some(number);
         }
@@ -343,7 +363,7 @@ impl Sender {
             return self.give_up();
         }
         self.congestion.timed_out(self.flight, self.backoff > 1);
-        (self.recovery, self.reduction) = (Some(self.next()), None);
+        (self.recovery, self.reduction, self.probe) = (Some(self.next()), None, None);
         self.order.clear();
         self.lost.clear();
         for (place, segment) in self.segments.iter_mut().enumerate() {
@@ -363,7 +383,7 @@ impl Sender {
         self.order.clear();
         self.lost.clear();
         (self.flight, self.beyond, self.backoff) = (0, 0, 0);
-        (self.recovery, self.reduction) = (None, None);
+        (self.recovery, self.reduction, self.probe) = (None, None, None);
     }
 
     /// These segments arrived; of them so many had a mark.
@@ -371,12 +391,12 @@ impl Sender {
         let (flight, first) = (self.flight, self.first);
         let (mut segments, mut rtt, mut rate) = (0, None, f64::INFINITY);
         for &number in numbers {
-            let Some(segment) = self.segment(number) else {
+            let segment = self.segment(number);
+            let Some(segment) = segment.filter(|of| of.state != State::Delivered) else {
+                // The probe arrived, and what it repeats: nothing was lost.
+                self.probe = self.probe.filter(|&probe| probe != number);
                 continue;
             };
-            if segment.state == State::Delivered {
-                continue;
-            }
             let was = *segment;
             segment.state = State::Delivered;
             segments += 1;
@@ -393,9 +413,14 @@ impl Sender {
             if !was.again {
                 rtt = Some(waited);
             }
-            let time = now.since(was.delivered.1).as_secs_f64();
-            if time > 0.0 {
-                rate = (self.delivered.0 - was.delivered.0) as f64 / time;
+            self.behind = self.behind.max(was.sent);
+            // No faster than they were sent: acknowledgments may have waited for one another. Sent
+            // again, it may be what was sent before that arrived.
+            let sent = was.sent.since(was.behind);
+            let time = now.since(was.delivered.1).max(sent);
+            let least = if was.again { self.min_rtt } else { 1 };
+            if time.as_nanos() >= u128::from(least) {
+                rate = (self.delivered.0 - was.delivered.0) as f64 / time.as_secs_f64();
             }
         }
         if segments == 0 {
@@ -415,12 +440,18 @@ impl Sender {
             self.first += 1;
             self.beyond -= 1;
         }
+        if self.probe.is_some_and(|probe| self.first > probe + 1) {
+            // RFC 8985, 7.4: the probe made good a loss that nothing else tells of.
+            self.probe = None;
+            self.congestion.congested(flight);
+        }
         if self.recovery.is_some_and(|until| self.first >= until) {
             (self.recovery, self.reduction) = (None, None);
         }
         let is_advanced = self.first > first;
         let lost = self.detect(now, flight);
-        let is_round = self.first >= self.round_until;
+        // With the first segment that was sent since the last one began.
+        let is_round = self.first > self.round_until;
         if is_round {
             self.round_until = self.next();
         }
@@ -493,7 +524,7 @@ impl Sender {
         if self.recovery.is_some() {
             return;
         }
-        self.recovery = Some(self.next());
+        (self.recovery, self.probe) = (Some(self.next()), None);
         self.congestion.congested(flight);
         self.reduction = self.congestion.is_reduced().then_some(Reduction {
             from: flight.max(1),

@@ -226,6 +226,57 @@ fn a_lost_tail_is_probed() {
     assert_eq!(sender.stats.timeouts, 0);
 }
 
+/// RFC 8985, 7.3: a probe is what was never sent, if there is such and the receiver has room.
+#[test]
+fn a_probe_sends_something_new() {
+    let mut sender = Sender::new(Algorithm::Reno, u64::MAX, false);
+    while sender.send(Time::ZERO).is_some() {}
+    let now = Time(20_000_000);
+    sender.acknowledged(now, &[0, 1], 0);
+    while sender.send(now).is_some() {}
+    let now = sender.timeout_at().expect("twelve in flight");
+    assert_eq!(sender.timed_out(now), Some(14));
+    assert_eq!((sender.stats.again, sender.stats.timeouts), (0, 0));
+}
+
+/// RFC 8985, 7.4: a loss that a probe made good reduces the window once something behind it
+/// arrives, though nothing else tells of it. If what the probe repeats arrived, too, none was lost.
+#[test]
+fn a_loss_that_a_probe_made_good_reduces_the_window() {
+    let windows = [&[8, 9][..], &[8, 9, 9]].map(|told| {
+        let mut sender = Sender::new(Algorithm::Reno, 10, false);
+        while sender.send(Time::ZERO).is_some() {}
+        let rtt = 20_000_000;
+        sender.acknowledged(Time(rtt), &(0..8).collect::<Vec<_>>(), 0);
+        let now = sender.timeout_at().expect("two in flight");
+        assert_eq!(sender.timed_out(now), Some(9));
+        let now = now.plus_nanos(rtt);
+        sender.acknowledged(now, told, 0);
+        sender.more(10);
+        while sender.send(now).is_some() {}
+        assert_eq!(sender.window(), 10);
+        sender.acknowledged(now.plus_nanos(rtt), &[10], 0);
+        sender.window()
+    });
+    assert_eq!(windows, [5, 11]);
+}
+
+/// Acknowledgments that waited for one another come faster than segments were sent.
+#[test]
+fn a_rate_is_not_above_that_of_sending() {
+    let mut sender = Sender::new(Algorithm::Bbr, u64::MAX, false);
+    let at = |millis: u64| Time(millis * 1_000_000);
+    for number in 0..6 {
+        assert_eq!(sender.send(at(10 * number)), Some(number));
+    }
+    sender.acknowledged(at(60), &[0], 0);
+    assert_eq!(sender.send(at(60)), Some(6));
+    sender.acknowledged(at(80), &[1, 2, 3, 4, 5, 6], 0);
+    // 2/ln 2 times 100 segments a second, less 1 %.
+    let gap = sender.congestion.pacing().expect("a rate");
+    assert!((3_490_000..3_510_000).contains(&gap), "{gap}");
+}
+
 /// While a window is reduced, no more is sent than was delivered.
 #[test]
 fn losses_cause_no_burst() {

@@ -1,0 +1,152 @@
+use super::*;
+
+fn acked(now: Time, segments: u32, flight: u32, is_round: bool) -> Acked {
+    Acked {
+        now,
+        segments,
+        marked: 0,
+        rtt: Some(100_000_000),
+        flight,
+        rate: f64::INFINITY,
+        is_round,
+        in_recovery: false,
+    }
+}
+
+#[test]
+fn slow_start_doubles_and_avoidance_adds_one_a_round() {
+    let mut reno = Congestion::new(Algorithm::Reno);
+    reno.acked(acked(Time(1), 10, 10, true));
+    assert_eq!(reno.window(), 20);
+    reno.congested(20);
+    assert_eq!(reno.window(), 10);
+    for _ in 0..10 {
+        reno.acked(acked(Time(1), 1, 10, false));
+    }
+    assert!((10.9..11.1).contains(&reno.window), "{}", reno.window);
+    reno.timed_out(10, false);
+    assert_eq!((reno.window(), reno.threshold), (1, 5.0));
+    reno.timed_out(1, true);
+    assert_eq!((reno.window(), reno.threshold), (1, 5.0));
+}
+
+/// RFC 9438, figure 1 and section 5: after a reduction at W_max the window is back there after
+/// K seconds, flat around it, and grows faster beyond.
+#[test]
+fn cubic_is_back_at_its_window_after_k() {
+    let mut cubic = Congestion::new(Algorithm::Cubic);
+    (cubic.window, cubic.threshold) = (1000.0, 1000.0);
+    cubic.congested(1000);
+    assert!((cubic.window - 700.0).abs() < 1e-9);
+    let k = (300.0_f64 / 0.4).cbrt();
+    let (mut at, mut at_k) = (0.0, 0.0);
+    while at < 1.5 * k {
+        at += 0.1;
+        let window = cubic.window;
+        let now = Time((at * 1e9) as u64);
+        cubic.acked(acked(now, window as u32, window as u32, true));
+        if at < k {
+            at_k = cubic.window;
+        }
+    }
+    assert!((at_k - 1000.0).abs() < 10.0, "{at_k}");
+    assert!(cubic.window > 1030.0, "{}", cubic.window);
+}
+
+/// After a slow start without a loss it goes on by 5 % a round trip, until there is one.
+#[test]
+fn cubic_looks_for_its_first_loss() {
+    let mut cubic = Congestion::new(Algorithm::Cubic);
+    (cubic.window, cubic.threshold) = (100.0, 100.0);
+    cubic.acked(acked(Time(1), 100, 100, true));
+    assert!((cubic.window - 105.0).abs() < 1e-9, "{}", cubic.window);
+    cubic.congested(105);
+    assert!((cubic.window - 73.5).abs() < 1e-9, "{}", cubic.window);
+    cubic.acked(acked(Time(2), 73, 73, true));
+    // Of the 3.65 that were 5 %, some 2.1.
+    assert!((75.0..76.0).contains(&cubic.window), "{}", cubic.window);
+    cubic.timed_out(75, false);
+    (cubic.window, cubic.threshold) = (40.0, 40.0);
+    cubic.acked(acked(Time(3), 40, 40, true));
+    assert!((cubic.window - 42.0).abs() < 1e-9, "{}", cubic.window);
+}
+
+/// In Reno's region the window grows as before the loss, also where it is beyond the one
+/// before; and it is ahead by the least round trip, not by what queues add to it.
+#[test]
+fn cubic_grows_in_renos_region_as_linux_does() {
+    let mut cubic = Congestion::new(Algorithm::Cubic);
+    (cubic.window, cubic.threshold) = (10.0, 10.0);
+    cubic.congested(10);
+    for _ in 0..20 {
+        cubic.acked(acked(Time(1), 7, 7, true));
+    }
+    // By 0.53 of 7 / 7 to 7 / 14 segments each time.
+    assert!((14.0..14.3).contains(&cubic.window), "{}", cubic.window);
+    let grown = |rtts: [u64; 2]| {
+        let mut cubic = Congestion::new(Algorithm::Cubic);
+        (cubic.window, cubic.threshold) = (1000.0, 1000.0);
+        cubic.congested(1000);
+        for rtt in rtts {
+            let rtt = Some(rtt);
+            let of_all = acked(Time(1), 700, 700, true);
+            cubic.acked(Acked { rtt, ..of_all });
+        }
+        cubic.window
+    };
+    assert_eq!(grown([100_000_000, 5_000_000_000]), grown([100_000_000; 2]));
+}
+
+/// Acknowledgments that come for more than half of a round trip end a slow start, but not that
+/// of a restart later on; after a timeout they do again.
+#[test]
+fn a_train_of_acknowledgments_ends_slow_start_once() {
+    let mut cubic = Congestion::new(Algorithm::Cubic);
+    cubic.window = 20.0;
+    // Two milliseconds apart, from 1 s on, behind a pause.
+    let train = |cubic: &mut Congestion, from: u64| {
+        for number in 0..30 {
+            let now = Time(from + number * 2_000_000);
+            cubic.acked(acked(now, 1, cubic.window(), number == 0));
+        }
+    };
+    train(&mut cubic, 1_000_000_000);
+    // Half of 100 ms is over with the 27th.
+    assert_eq!(cubic.threshold, 46.0);
+    (cubic.window, cubic.threshold) = (20.0, 1000.0);
+    train(&mut cubic, 2_000_000_000);
+    assert_eq!((cubic.threshold, cubic.window), (1000.0, 50.0));
+    cubic.timed_out(50, false);
+    (cubic.window, cubic.threshold) = (20.0, 1000.0);
+    train(&mut cubic, 3_000_000_000);
+    assert_eq!(cubic.threshold, 46.0);
+}
+
+/// A segment that was sent twice tells no round-trip time (Karn). Where all of the
+/// first segments were, a path of which nothing is known is not one without length.
+#[test]
+fn bbr_knows_no_round_trip_before_one_was_measured() {
+    let mut bbr = Congestion::new(Algorithm::Bbr);
+    let acked = |now, rtt, rate| Acked {
+        rtt,
+        rate,
+        ..acked(now, 10, 10, true)
+    };
+    bbr.acked(acked(Time(1), None, 500.0));
+    assert_eq!(bbr.window(), 10);
+    bbr.acked(acked(Time(100_000_001), Some(100_000_000), 1000.0));
+    // 2.885 times 1000 segments a second for 100 ms.
+    assert_eq!(bbr.window(), 288);
+}
+
+#[test]
+fn dctcp_reduces_by_the_share_of_marks() {
+    let mut dctcp = Congestion::new(Algorithm::Dctcp);
+    (dctcp.window, dctcp.threshold) = (100.0, 50.0);
+    dctcp.dctcp.alpha = 0.0;
+    let mut marked = acked(Time(1), 100, 100, true);
+    marked.marked = 16;
+    dctcp.acked(marked);
+    // alpha = 0.16 / 16: half a percent less, and one more for the round.
+    assert!((dctcp.window - 100.5).abs() < 0.01, "{}", dctcp.window);
+}
