@@ -164,8 +164,8 @@ impl Classes {
         }
         self.shares.sent(flow, place, packet.wire_len());
         let tally = &mut self.all[place].now;
-        let stay = now.since(packet.timestamp()).as_nanos();
-        tally.times.record(u64::try_from(stay).unwrap_or(u64::MAX));
+        let stay = now.0.saturating_sub(packet.timestamp().0);
+        tally.times.record(stay);
         if is_marked {
             tally.marked += packet.wire_packets();
         }

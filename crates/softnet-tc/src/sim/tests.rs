@@ -222,6 +222,24 @@ fn flows_keep_their_rate_and_are_well_formed() {
     assert_eq!(error(|f| f.pattern = Pattern::Bursts(0)), FlowError::Burst);
 }
 
+/// No part of a nanosecond is lost, however many packets there were.
+#[test]
+fn times_of_a_constant_rate_are_exact() {
+    for size in [100..=100, 100..=1500] {
+        let flow = Flow {
+            rate: 333_333,
+            size,
+            ..flow()
+        };
+        let mut bytes = 0_u128;
+        for (time, len) in flow.arrivals().unwrap() {
+            assert_eq!(u128::from(time.0 - 5), bytes * u128::from(SECOND) / 333_333);
+            bytes += u128::from(len);
+        }
+        assert!(bytes > 3_300_000, "{bytes}");
+    }
+}
+
 /// Hashes are not those of the process, which differ from run to run: what is written here is what
 /// came out once.
 #[test]

@@ -261,6 +261,28 @@ fn a_loss_that_a_probe_made_good_reduces_the_window() {
     assert_eq!(windows, [5, 11]);
 }
 
+/// A round begins as the first segment that was sent in it is acknowledged: after a pause, if there
+/// is one. Twenty acknowledgments that come for more than half of a round trip end a slow start.
+#[test]
+fn a_round_begins_with_what_was_sent_in_it() {
+    let mut sender = Sender::new(Algorithm::Cubic, u64::MAX, false);
+    let at = |millis: u64| Time(millis * 1_000_000);
+    while sender.send(at(0)).is_some() {}
+    for number in 0..10 {
+        let now = at(40 + number);
+        sender.acknowledged(now, &[number], 0);
+        while sender.send(now).is_some() {}
+    }
+    assert_eq!(sender.window(), 20);
+    for number in 10..30 {
+        let now = at(60 + 2 * number);
+        sender.acknowledged(now, &[number], 0);
+        while sender.send(now).is_some() {}
+    }
+    // From 80 ms on, until half of 40 ms is over: eleven.
+    assert_eq!(sender.window(), 31);
+}
+
 /// Acknowledgments that waited for one another come faster than segments were sent.
 #[test]
 fn a_rate_is_not_above_that_of_sending() {

@@ -130,6 +130,6 @@ fn departed_of(at: Time, seen: usize, packet: &Packet, number: u64) -> Departed 
         number,
         is_marked: is_marked(packet),
         len: packet.wire_len(),
-        sojourn: at.since(packet.timestamp()).as_nanos() as u64,
+        sojourn: at.0.saturating_sub(packet.timestamp().0),
     }
 }
