@@ -55,6 +55,9 @@ impl World {
             self.left(&left, direction);
         }
         self.departed = departed;
+        if self.tree_of(direction).lost.is_empty() {
+            return result;
+        }
         let mut lost = std::mem::take(&mut self.tree_of(direction).lost);
         for port in lost.drain(..) {
             let seen = usize::from(port).checked_sub(1);
