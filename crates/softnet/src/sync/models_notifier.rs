@@ -102,7 +102,7 @@ fn a_sleeper_is_woken_though_the_bell_was_set_by_a_thread_that_stands_still() {
     });
 }
 
-/// How a sender publishes before it looks whether the bell is set.
+/// Publication of a sender, before it looks whether the bell is set.
 #[derive(Clone, Copy)]
 enum Publishes {
     /// By a read-modify-write of the word that the worker changes, too.

@@ -246,7 +246,7 @@ mod tests {
         assert!(!notifier.take(|_| ()));
     }
 
-    /// What was pushed is told of where the event is set already, too, if the worker sleeps.
+    /// A worker that sleeps is woken for a push also where the event is set already.
     #[test]
     fn a_push_sets_the_event_once_and_wakes_a_sleeper() {
         let count = Arc::new(Count(AtomicU64::new(0)));

@@ -16,8 +16,8 @@
 //! list; it has at most [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were
 //! segmented.) Then all rings wait for that one.
 //!
-//! What is said of all rings together is [summed up](Held), so a run in which no ring is full
-//! looks at those only that its packets leave by.
+//! Sums over all rings are [kept](Held), so a run in which no ring is full looks at those only that
+//! its packets leave by.
 
 use std::time::Duration;
 

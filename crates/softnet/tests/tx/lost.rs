@@ -115,8 +115,8 @@ fn inv_tx_2_a_copy_of_a_packet_that_passes_leaves() {
     bench.check(2);
 }
 
-/// What finds the qdisc empty goes past it, also where it feeds several rings; not while a ring is
-/// full.
+/// A packet that finds the qdisc empty goes past it, also where it feeds several rings; not while a
+/// ring is full.
 #[test]
 fn packets_pass_a_qdisc_of_several_rings_while_none_is_full() {
     let bench = scripted(copier(), 4);
