@@ -14,10 +14,10 @@
 //!
 //! A caller that published by a SeqCst read-modify-write (P) of a word, which the worker changes by
 //! another one (B) after each exchange (T), may look first ([`notify_pushed`]). If B is before P in
-//! the word's order, P acquires B, and T with it: the look (L) cannot see the bit that T took. So if
-//! L sees a bit, the B after the T that takes it is behind P, and finds what was published. And the
-//! look at the sleeper's state comes after L, which has acquired the bit: it is ordered behind the
-//! read-modify-write that set the bit, as if this caller had done that.
+//! the word's order, P acquires B, and T with it: the look (L) cannot see the bit that T took. So
+//! if L sees a bit, the B after the T that takes it is behind P, and finds what was published. And
+//! the look at the sleeper's state comes after L, which has acquired the bit: it is ordered behind
+//! the read-modify-write that set the bit, as if this caller had done that.
 //!
 //! [`notify_pushed`]: Notifier::notify_pushed
 
