@@ -47,6 +47,7 @@
 //! - A class that is a leaf again has the tokens that are left, not full buckets.
 
 mod class;
+mod deferred;
 mod kind;
 mod pots;
 mod row;
@@ -422,6 +423,7 @@ impl Qdisc for Htb {
                 break Next::At(held.min(self.scheduler.next_event()));
             }
         };
+        self.scheduler.settle(cx.now);
         self.classes.stats.overlimits = self.scheduler.overlimits;
         self.scheduler.announce(next, cx.now);
         next
