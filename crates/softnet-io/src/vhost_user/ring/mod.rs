@@ -321,6 +321,7 @@ impl Virtqueue {
             memory,
             buffers,
             queue,
+            payload: buffers.small.payload_size(),
             fresh: &mut self.fresh,
             longest: self.longest,
         };

@@ -341,17 +341,15 @@ impl<A: Area> Ring for Packed<A> {
         let start = self.next;
         self.look_used(start, first.slots);
         let mut place = start.plus(first.slots, self.size);
+        let mut slots = u32::from(first.slots);
         for chain in others {
             self.look_used(place, chain.slots);
             self.give_back(place, chain.id, chain.written);
             place = place.plus(chain.slots, self.size);
+            slots += u32::from(chain.slots);
         }
         // All of the batch comes first. The driver looks here before it looks at those behind.
         self.give_back(start, first.id, first.written);
-        let slots: u32 = batch.chains[..n]
-            .iter()
-            .map(|chain| u32::from(chain.slots))
-            .sum();
         self.moved = self.moved.saturating_add(slots);
         self.next = place;
     }
