@@ -478,6 +478,8 @@ impl Running {
             self.call.clone_from(&wanted.call);
             // Whoever told the guest before may have been killed, and what was told by another
             // file the front end may have missed when it changed to this one.
+            // What it is yet to be told of is told with that.
+            self.queue.must_notify();
             self.call();
             if self.blocked {
                 return Err(SetupError::Blocked);
