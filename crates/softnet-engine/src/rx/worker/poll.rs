@@ -162,7 +162,8 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             *claim.rest() = pending;
         }
         let unarmed = work.next == NextPoll::Unarmed;
-        work.more |= unarmed && claim.peek();
+        // The driver is asked only where its answer counts: it may take a lock for it.
+        work.more = work.more || unarmed && claim.peek();
         work.more |= claim.end();
         if let Some(Some(slot)) = self.napis.get_mut(index) {
             slot.next = match work.next {

@@ -308,6 +308,52 @@ fn frames_of_the_guest_arrive_whole_and_in_order() {
     }
 }
 
+/// The descriptors of a cache line of a packed ring are taken together, unless one of them is of a
+/// longer chain or lies in another region.
+#[test]
+fn frames_of_whole_and_mixed_lines_arrive_in_order() {
+    for (i, size) in [4, 6, 8, 50].into_iter().enumerate() {
+        let mut setup = Setup::new(config(true, size));
+        let mut random = Random(200 + i as u64);
+        let (mut sent, mut received, mut reaped) = (0, 0, 0);
+        while received < 1000 {
+            for _ in 0..random.below(2 * u64::from(size)) {
+                let region = if random.below(8) == 0 {
+                    DATA_LEN / 2
+                } else {
+                    0
+                };
+                let at = DATA + region + (sent % 100) * 0x1000;
+                let mut all = VnetHeader::default().to_bytes().to_vec();
+                all.extend(frame(sent, 100));
+                setup.memory.write_from(at, &all).unwrap();
+                let len = all.len() as u32;
+                let mut parts = vec![Part::readable(at, len)];
+                if random.below(8) == 0 {
+                    parts = vec![Part::readable(at, 50), Part::readable(at + 50, len - 50)];
+                }
+                if !setup.driver.offer(sent, &parts) {
+                    break;
+                }
+                sent += 1;
+            }
+            setup.driver.publish();
+            let budget = 1 + random.below(60) as usize;
+            for packet in setup.receive(budget).unwrap().0 {
+                assert_eq!(bytes(&packet), frame(received, 100), "{size}");
+                received += 1;
+            }
+            for used in setup.driver.reap() {
+                let token = reaped;
+                assert_eq!(used, Used { token, len: 0 });
+                reaped += 1;
+            }
+            assert_eq!(reaped, received);
+        }
+        assert_eq!(setup.drops.nonzero(), []);
+    }
+}
+
 /// With `VIRTIO_F_IN_ORDER` one element of a split ring says that a whole batch was used.
 #[test]
 fn a_batch_in_order_is_one_used_element() {
