@@ -54,7 +54,7 @@ fn flows_are_hashed_anew() {
     assert_eq!(seldom.stats().qlen, 0);
 }
 
-/// What finds no place under another key is dropped, and counted.
+/// Packets that find no place under another key are dropped, and counted.
 #[test]
 fn flows_that_are_hashed_together_may_lose() {
     let pool = pool(64);
