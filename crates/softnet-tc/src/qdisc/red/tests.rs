@@ -212,7 +212,11 @@ fn adaptive_red_does_not_depend_on_calls() {
         for time in (0..=total).step_by(step as usize) {
             red.dequeue(0, &mut PacketList::new(), cx.at(Time((1 + time) * MS)));
         }
-        red.law.max_p()
+        let found = red.law.max_p();
+        assert_eq!(xstat(&red, "max_p"), found.into());
+        red.change(&adaptive, &mut cx);
+        assert_eq!(xstat(&red, "max_p"), spec().curve.max_p.into());
+        found
     };
     let start = f64::from(spec().curve.max_p);
     let percent = 2_f64.powi(32) / 100.0;
