@@ -98,7 +98,8 @@ pub(super) struct Packed<A> {
     event_index: bool,
     /// The first descriptor that is not used.
     next: Position,
-    /// The first descriptor that was not available when last looked for one.
+    /// The first descriptor that was not taken when chains were last asked for: it was not
+    /// available, or there was no room for it.
     seen: Position,
     /// Descriptors used since the driver was asked whether it wants to know.
     moved: u32,
@@ -313,11 +314,9 @@ impl<A: Area> Ring for Packed<A> {
             let left = self.size - batch.slots;
             // All of the ring may be in the batch; the first of it looks available again.
             if left == 0 || !batch.has_capacity() {
-                self.seen = position;
                 break;
             }
             let flags = self.flags(position.slot);
-            self.seen = position;
             if !Self::is_available(flags, position.wrap) {
                 break;
             }
@@ -330,6 +329,7 @@ impl<A: Area> Ring for Packed<A> {
                 window = batch.window(memory);
             }
         }
+        self.seen = position;
         Ok(())
     }
 
