@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::{ping, speed};
 
 const PROGRAM: &str = "dpdk-testpmd";
-/// What it prints once it forwards.
+/// A part of the line that it prints once it forwards.
 const FORWARDS: &str = "packet forwarding - ports=2";
 /// Time that it may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);

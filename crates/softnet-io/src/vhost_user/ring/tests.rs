@@ -479,8 +479,8 @@ fn a_packed_ring_goes_on_while_the_driver_writes() {
     assert_eq!(setup.driver.reap().len(), 2);
 }
 
-/// What ends a batch may be its size, not the lack of chains: whoever arms then is told of the
-/// chains behind it.
+/// A batch may end by its size, not by the lack of chains: whoever arms then is told of those
+/// behind it.
 #[test]
 fn a_full_batch_is_behind_what_the_device_waits_for() {
     let (config, memory) = (config(true, 8), memory());
