@@ -107,7 +107,8 @@ pub(super) struct Packed<A> {
     event_index: bool,
     /// The first descriptor that is not used.
     next: Position,
-    /// The first descriptor that was not available when last looked for one.
+    /// The first descriptor that was not taken when chains were last asked for: it was not
+    /// available, or there was no room for it.
     seen: Position,
     /// Descriptors used since the driver was asked whether it wants to know.
     moved: u32,
@@ -342,7 +343,6 @@ impl<A: Area> Ring for Packed<A> {
             let left = self.size - batch.slots;
             // All of the ring may be in the batch; the first of it looks available again.
             if left == 0 || !batch.has_capacity() {
-                self.seen = position;
                 break;
             }
             let behind = left.min(self.size - position.slot);
@@ -358,7 +358,6 @@ impl<A: Area> Ring for Packed<A> {
             }
             n += 1;
             let flags = self.flags(position.slot);
-            self.seen = position;
             if !Self::is_available(flags, position.wrap) {
                 break;
             }
@@ -371,6 +370,7 @@ impl<A: Area> Ring for Packed<A> {
                 window = batch.window(memory);
             }
         }
+        self.seen = position;
         Ok(())
     }
 

@@ -524,3 +524,22 @@ fn a_packed_ring_goes_on_while_the_driver_writes() {
     assert_eq!(setup.receive(64).unwrap().0.len(), 1);
     assert_eq!(setup.driver.reap().len(), 2);
 }
+
+/// A batch may end by its size, not by the lack of chains: whoever arms then is told of those
+/// behind it.
+#[test]
+fn a_full_batch_is_behind_what_the_device_waits_for() {
+    let (config, memory) = (config(true, 8), memory());
+    let areas = || Areas::new(&config, &memory).unwrap();
+    let (mut driver, mut batch) = (Driver::new(config, areas()), Batch::default());
+    let mut device = Packed::new(&config, areas()).unwrap();
+    let part = Part::readable(DATA, 100);
+    assert!(driver.offer(0, &[part]));
+    assert!(driver.publish());
+    device.take(&memory, false, 1, &mut batch).unwrap();
+    assert_eq!(batch.chains.len(), 1);
+    device.complete(&batch, 1);
+    assert!(device.arm(), "nothing is offered");
+    assert!(driver.offer(1, &[part]));
+    assert!(driver.publish(), "the device waits for it");
+}
