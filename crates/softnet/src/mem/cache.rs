@@ -47,6 +47,9 @@ pub(super) struct Cache {
     keep_below: Cell<usize>,
     /// Value of `taken` when `keep_below` was last decided.
     decided: Cell<u64>,
+    /// Headers in the slots from here on were touched when they were freed here, or are fetched;
+    /// those below came in magazines. A hint.
+    pub(super) cold: Cell<usize>,
     slots: [Slot; CACHE],
     outgoing: [Outgoing; OUTGOING],
 }
@@ -133,6 +136,7 @@ impl Cache {
             capacity: AtomicUsize::new(capacity.min(CACHE)),
             keep_below: Cell::new(0),
             decided: Cell::new(0),
+            cold: Cell::new(0),
             slots: [const { Cell::new(MaybeUninit::uninit()) }; CACHE],
             outgoing: [const { Outgoing::new() }; OUTGOING],
         }
@@ -199,14 +203,19 @@ impl Cache {
         self.slots.as_ptr().cast_mut().cast()
     }
 
-    /// Fetches the headers in the slots from `from` to below `to`.
+    /// Fetches the headers in the slots from `from` to below `to` that are cold.
     ///
     /// # Safety
     /// `to <= len`.
     #[inline(always)]
     unsafe fn fetch(&self, from: usize, to: usize) {
-        // SAFETY: filled, by the caller's promise.
-        (from..to).for_each(|i| prefetch_for_write(unsafe { *self.slots().add(i) }.as_ptr()));
+        let cold = self.cold.get();
+        if from < cold {
+            let fetched = from..to.min(cold);
+            // SAFETY: filled, by the caller's promise.
+            fetched.for_each(|i| prefetch_for_write(unsafe { *self.slots().add(i) }.as_ptr()));
+            self.cold.set(from);
+        }
     }
 
     /// Fetches the headers that will be allocated first.
@@ -377,6 +386,7 @@ impl Cache {
         }
         // SAFETY: `len + n <= CACHE`.
         unsafe { magazine.unpack(self.slots().add(len)) };
+        self.cold.set(len + n);
         self.move_end(n.cast_signed());
         Ok(())
     }
@@ -391,6 +401,7 @@ impl Cache {
         }
         // SAFETY: within the filled slots.
         unsafe { std::ptr::copy(self.slots().add(n), self.slots(), len - n) };
+        self.cold.set(self.cold.get().saturating_sub(n));
         self.move_end(-n.cast_signed());
     }
 }
