@@ -193,8 +193,12 @@ impl Inner {
     /// Buffers that each cache may hold, as many as there are now: together no more than half of
     /// the pool, but each at least two batches, so that a magazine always fits one that runs low.
     pub(super) fn cache_capacity(&self) -> usize {
-        let share = self.arena.len() / 2 / self.threads.len().max(1);
-        share.clamp(2 * self.batch, self.capacity)
+        let (half, threads) = (self.arena.len() / 2, self.threads.len().max(1));
+        // Mostly there is enough for all; a division takes as long as several packets.
+        if half >= threads * self.capacity {
+            return self.capacity;
+        }
+        (half / threads).clamp(2 * self.batch, self.capacity)
     }
 
     #[inline(always)]
