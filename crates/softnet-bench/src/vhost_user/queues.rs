@@ -1,6 +1,6 @@
 //! Case `queues`: [machines](super::vms) with many queues. Two workers receive; one of them, on a
-//! CPU of its own, processes, sends and frees all packets, so that half of the buffers are freed by
-//! another worker than allocated them. The other worker shares the guests' CPU.
+//! CPU of its own, forwards all packets, so that half of the buffers are freed by another worker
+//! than allocated them. The other one shares the guests' CPU.
 //!
 //! Do the pool's mechanisms pay, one by one and together? Variants turn off the return of buffers
 //! to their owner (`no-defer`), the allocation of several at once (`per-packet`), the look at what
