@@ -1,135 +1,182 @@
-//! The orders in which the classes of an `hfsc` are looked at: binary heaps of slots, in which each
-//! class knows its place, so that one that changes is moved in logarithmic time. Nothing is
-//! allocated but by [`reserve`](Heap::reserve).
+//! The orders in which the classes of an `hfsc` are looked at: heaps of slots beside their keys, in
+//! which the place of each class is known, so that one that changes is moved in logarithmic time.
+//! [`BELOW`] are below each, whose keys lie side by side. Nothing is allocated but by
+//! [`reserve`](Heap::reserve) and [`set`](Places::set).
 
-use super::class::Class;
+/// Entries below one.
+const BELOW: usize = 4;
+/// The place of a class that is in no heap.
+const NOWHERE: u32 = u32::MAX;
 
-/// The order of a heap. A class is in one of the first two at most, and in one of the next two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Not eligible yet: by eligible time.
-    Waiting,
-    /// Eligible: by deadline.
-    Eligible,
-    /// Below its upper limit: by virtual time.
-    Fit,
-    /// At its upper limit: by the time when it is below again.
-    Unfit,
-    /// The highest virtual time first.
-    Last,
+/// Places of classes, by their slots. Heaps can share them where no class is in two at once.
+#[derive(Debug, Default)]
+pub(super) struct Places(Vec<u32>);
+
+impl Places {
+    /// There is such a class from now on, in no heap yet.
+    pub(super) fn set(&mut self, slot: usize) {
+        if self.0.len() <= slot {
+            self.0.resize(slot + 1, NOWHERE);
+        }
+        self.0[slot] = NOWHERE;
+    }
+
+    /// No class is in a heap any more.
+    pub(super) fn clear(&mut self) {
+        self.0.fill(NOWHERE);
+    }
 }
 
-/// The place of a class that is in no heap.
-pub(super) const NOWHERE: u32 = u32::MAX;
-
+/// Classes of which the one with the least key is first. Keys are kept here, so that to compare
+/// them takes no look at classes.
 #[derive(Debug)]
-pub(super) struct Heap {
-    order: Order,
+pub(super) struct Heap<K> {
+    keys: Vec<K>,
     slots: Vec<u32>,
 }
 
-impl Heap {
-    pub(super) fn new(order: Order) -> Heap {
+impl<K> Default for Heap<K> {
+    fn default() -> Heap<K> {
         Heap {
-            order,
+            keys: Vec::new(),
             slots: Vec::new(),
         }
     }
+}
 
+impl<K: Copy + Ord> Heap<K> {
     /// Memory for so many classes.
     pub(super) fn reserve(&mut self, classes: usize) {
-        self.slots.reserve(classes.saturating_sub(self.slots.len()));
+        let more = classes.saturating_sub(self.slots.len());
+        self.keys.reserve(more);
+        self.slots.reserve(more);
     }
 
+    #[inline]
     pub(super) fn first(&self) -> Option<usize> {
         self.slots.first().map(|&slot| slot as usize)
     }
 
-    fn key(&self, classes: &[Class], at: usize) -> (u64, u64, u64) {
-        classes[self.slots[at] as usize].key(self.order)
+    /// Where a class is, if it is in it.
+    #[inline]
+    fn find(&self, places: &Places, slot: usize) -> Option<usize> {
+        let place = places.0[slot] as usize;
+        let found = self.slots.get(place) == Some(&(slot as u32));
+        found.then_some(place)
     }
 
-    fn put(&mut self, classes: &mut [Class], at: usize, slot: u32) {
-        self.slots[at] = slot;
-        *classes[slot as usize].place(self.order) = at as u32;
+    #[inline]
+    fn store(&mut self, places: &mut Places, at: usize, slot: u32, key: K) {
+        (self.slots[at], self.keys[at]) = (slot, key);
+        places.0[slot as usize] = at as u32;
     }
 
-    /// Moves the class at a place to where it belongs.
-    fn settle(&mut self, classes: &mut [Class], mut at: usize) {
-        let slot = self.slots[at];
-        let key = classes[slot as usize].key(self.order);
+    /// Stores a class where it belongs, instead of what is at a place.
+    fn settle(&mut self, places: &mut Places, mut at: usize, slot: u32, key: K) {
         while at > 0 {
-            let above = (at - 1) / 2;
-            if self.key(classes, above) <= key {
+            let above = (at - 1) / BELOW;
+            if self.keys[above] <= key {
                 break;
             }
-            self.put(classes, at, self.slots[above]);
+            self.store(places, at, self.slots[above], self.keys[above]);
             at = above;
         }
         loop {
-            let mut below = 2 * at + 1;
-            if below >= self.slots.len() {
+            let first = BELOW * at + 1;
+            let end = self.keys.len().min(first + BELOW);
+            if first >= end {
                 break;
             }
-            if below + 1 < self.slots.len()
-                && self.key(classes, below + 1) < self.key(classes, below)
-            {
-                below += 1;
+            let (mut least, mut least_key) = (first, self.keys[first]);
+            for below in first + 1..end {
+                let other = self.keys[below];
+                if other < least_key {
+                    (least, least_key) = (below, other);
+                }
             }
-            if key <= self.key(classes, below) {
+            if key <= least_key {
                 break;
             }
-            self.put(classes, at, self.slots[below]);
-            at = below;
+            self.store(places, at, self.slots[least], least_key);
+            at = least;
         }
-        self.put(classes, at, slot);
+        self.store(places, at, slot, key);
     }
 
-    /// Adds a class that is not in it.
-    pub(super) fn push(&mut self, classes: &mut [Class], slot: usize) {
-        self.slots.push(slot as u32);
-        self.settle(classes, self.slots.len() - 1);
-    }
-
-    /// The key of a class has changed; nothing happens if it is not in it.
-    pub(super) fn update(&mut self, classes: &mut [Class], slot: usize) {
-        let place = *classes[slot].place(self.order) as usize;
-        if self.slots.get(place) == Some(&(slot as u32)) {
-            self.settle(classes, place);
-        }
+    /// Puts a class where its key says, whether it was in it or not.
+    pub(super) fn put(&mut self, places: &mut Places, slot: usize, key: K) {
+        let place = match self.find(places, slot) {
+            Some(place) => place,
+            None => {
+                self.slots.push(slot as u32);
+                self.keys.push(key);
+                self.slots.len() - 1
+            }
+        };
+        self.settle(places, place, slot as u32, key);
     }
 
     /// Takes a class out; nothing happens if it is not in it.
-    pub(super) fn remove(&mut self, classes: &mut [Class], slot: usize) {
-        let place = *classes[slot].place(self.order) as usize;
-        if self.slots.get(place) != Some(&(slot as u32)) {
+    pub(super) fn remove(&mut self, places: &mut Places, slot: usize) {
+        let Some(place) = self.find(places, slot) else {
             return;
-        }
-        *classes[slot].place(self.order) = NOWHERE;
-        if let Some(last) = self.slots.pop()
+        };
+        places.0[slot] = NOWHERE;
+        if let (Some(last), Some(key)) = (self.slots.pop(), self.keys.pop())
             && place < self.slots.len()
         {
-            self.slots[place] = last;
-            self.settle(classes, place);
+            self.settle(places, place, last, key);
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.slots.clear();
+        self.keys.clear();
     }
 
-    #[cfg(test)]
-    pub(super) fn contains(&self, classes: &mut [Class], slot: usize) -> bool {
-        let place = *classes[slot].place(self.order) as usize;
-        self.slots.get(place) == Some(&(slot as u32))
+    pub(super) fn contains(&self, places: &Places, slot: usize) -> bool {
+        self.find(places, slot).is_some()
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn assert_ordered(&self, classes: &mut [Class]) {
-        for at in 0..self.slots.len() {
-            let slot = self.slots[at] as usize;
-            assert_eq!(*classes[slot].place(self.order) as usize, at);
-            assert!(at == 0 || self.key(classes, (at - 1) / 2) <= self.key(classes, at));
+#[cfg(test)]
+impl<K: Copy + Ord + std::fmt::Debug> Heap<K> {
+    /// Keys are those of the classes, and in order; places are known.
+    pub(super) fn assert_ordered(&self, places: &Places, key: impl Fn(usize) -> K) {
+        assert_eq!(self.keys.len(), self.slots.len());
+        for (at, &slot) in self.slots.iter().enumerate() {
+            assert_eq!(places.0[slot as usize] as usize, at);
+            assert_eq!(self.keys[at], key(slot as usize), "class {slot}");
+            assert!(at == 0 || self.keys[(at - 1) / BELOW] <= self.keys[at]);
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The first is the least of all, whatever comes, changes and goes.
+        #[test]
+        fn the_least_is_first(ops in prop::collection::vec((0..40_usize, 0..60_u64), 1..400)) {
+            let (mut heap, mut places) = (Heap::default(), Places::default());
+            let mut keys = [None; 40];
+            (0..40).for_each(|slot| places.set(slot));
+            for (slot, key) in ops {
+                if key < 20 {
+                    heap.remove(&mut places, slot);
+                    keys[slot] = None;
+                } else {
+                    heap.put(&mut places, slot, key);
+                    keys[slot] = Some(key);
+                }
+                let first = heap.first().and_then(|first| keys[first]);
+                prop_assert_eq!(first, keys.iter().flatten().min().copied());
+                prop_assert_eq!(heap.contains(&places, slot), keys[slot].is_some());
+                heap.assert_ordered(&places, |slot| keys[slot].unwrap());
+            }
         }
     }
 }
