@@ -7,6 +7,9 @@ use super::entry::Filter;
 
 /// Filters in a bucket, on average, at most.
 const LOAD: usize = 8;
+/// Filters up to which each has a bucket, so that a look-up compares one hash. With more, to copy
+/// the pointers to all buckets would take too long.
+const SPARSE: usize = 1024;
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -38,7 +41,7 @@ impl Table {
 
     fn of(mut entries: Vec<Entry>) -> Table {
         let len = entries.len();
-        let size = len.div_ceil(LOAD).next_power_of_two();
+        let size = Table::size(len);
         let at = |entry: &Entry| entry.hash as usize & (size - 1);
         entries.sort_by_key(|entry| (at(entry), entry.filter.order));
         let mut rest = &entries[..];
@@ -51,6 +54,12 @@ impl Table {
             buckets: buckets.collect(),
             len,
         }
+    }
+
+    /// Buckets of so many filters.
+    fn size(len: usize) -> usize {
+        let least = len.div_ceil(LOAD).max(len.min(SPARSE));
+        least.next_power_of_two()
     }
 
     #[inline]
@@ -98,10 +107,10 @@ impl Table {
         let mut bucket = self.buckets[at].to_vec();
         f(&mut bucket);
         Arc::make_mut(&mut self.buckets)[at] = bucket.into();
-        let capacity = LOAD * self.buckets.len();
+        let (size, wanted) = (self.buckets.len(), Table::size(self.len));
         // Between the two bounds a table neither grows nor shrinks, so that not each change of one
         // at a bound makes it anew.
-        if self.len > capacity || self.len < capacity / 4 && self.buckets.len() > 1 {
+        if wanted > size || wanted < size / 4 {
             let entries = self.buckets.iter().flat_map(|bucket| bucket.iter());
             *self = Table::of(entries.cloned().collect());
         }
