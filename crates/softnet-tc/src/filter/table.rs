@@ -116,3 +116,33 @@ impl Table {
         }
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::filter::{FilterKind, FilterSpec};
+    use crate::handle::Handle;
+
+    /// Each of few filters has a bucket, and many do not share one, whatever came and went.
+    #[test]
+    fn buckets_follow_the_number_of_filters() {
+        let class = Handle::new(1, 1);
+        let filter = |order| Filter::new(FilterSpec::new(FilterKind::Matchall, class), order);
+        let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let all: Vec<_> = (0..3000).map(|n| (hash(n), filter(n))).collect();
+        let mut table = Table::new(std::iter::empty());
+        for (count, (hash, filter)) in (1_usize..).zip(&all) {
+            table.insert(*hash, filter.clone());
+            let buckets = table.buckets.len();
+            assert!(buckets >= count.min(SPARSE) && LOAD * buckets >= count);
+        }
+        for (rest, (hash, filter)) in (0..all.len()).rev().zip(&all) {
+            let is = |other: &Filter| other.order == filter.order;
+            assert!(table.find(*hash, is).is_some());
+            table.remove(*hash, filter);
+            assert!(table.find(*hash, is).is_none());
+            assert!(table.buckets.len() <= 8 * rest.max(1), "{rest} are left");
+        }
+        assert!(table.is_empty());
+    }
+}
