@@ -1,7 +1,7 @@
 //! A class of an `hfsc`, as its scheduler knows it.
 
 use super::curve::{Curve, Runtime};
-use super::heap::Heap;
+use super::race::Race;
 use super::spec::HfscClassSpec;
 
 /// The slot of no class: what is above the root.
@@ -14,6 +14,10 @@ const LEVELS: usize = 10;
 #[repr(C, align(64))]
 pub(super) struct Class {
     pub(super) parent: usize,
+    /// Its place in the races of the class above it.
+    pub(super) place: u32,
+    /// Classes below that are active; 1 for an active leaf.
+    pub(super) active: u32,
     /// Bytes sent by it and by classes below it.
     pub(super) total: u64,
     pub(super) virtual_time: u64,
@@ -23,8 +27,6 @@ pub(super) struct Class {
     /// When it may be served for link sharing, by its own upper limit, and with those below.
     pub(super) own_fit: u64,
     pub(super) fit: u64,
-    /// Classes below that are active; 1 for an active leaf.
-    pub(super) active: u32,
     /// A leaf with packets that the scheduler knows of.
     pub(super) is_active: bool,
 
@@ -52,14 +54,17 @@ pub(super) struct Class {
     pub(super) left: u64,
     /// The active classes below: those that may be served by their virtual times, those at their
     /// limits by when they are below them again, all by their virtual times, the highest first.
-    pub(super) fits: Heap<u128>,
-    pub(super) unfits: Heap<u128>,
-    pub(super) last: Heap<u64>,
+    pub(super) fits: Race<u128>,
+    pub(super) unfits: Race<u128>,
+    pub(super) last: Race<u128>,
 
     /// 0 for a leaf, else one more than the highest below.
     pub(super) level: usize,
     /// Classes directly below by their level.
     below: [u32; LEVELS],
+    /// Places for classes below, and those of classes that are gone.
+    places: u32,
+    free: Vec<u32>,
 }
 
 /// A key that is ordered by both numbers, the first one first.
@@ -71,13 +76,14 @@ impl Class {
     pub(super) fn new(parent: usize, spec: &HfscClassSpec) -> Class {
         let mut class = Class {
             parent,
+            place: 0,
+            active: 0,
             total: 0,
             virtual_time: 0,
             virtual_number: 0,
             adjustment: 0,
             own_fit: 0,
             fit: 0,
-            active: 0,
             is_active: false,
             virtuals: None,
             limits: None,
@@ -94,11 +100,13 @@ impl Class {
             parent_period: 0,
             served: 0,
             left: 0,
-            fits: Heap::default(),
-            unfits: Heap::default(),
-            last: Heap::default(),
+            fits: Race::default(),
+            unfits: Race::default(),
+            last: Race::default(),
             level: 0,
             below: [0; LEVELS],
+            places: 0,
+            free: Vec::new(),
         };
         class.set_curves(spec, 0);
         class
@@ -125,8 +133,8 @@ impl Class {
     }
 
     /// Of an active class: the highest virtual time first.
-    pub(super) fn last_key(&self) -> u64 {
-        !self.virtual_time
+    pub(super) fn last_key(&self) -> u128 {
+        u128::from(!self.virtual_time)
     }
 
     /// Takes other curves: those that differ begin anew.
@@ -183,8 +191,21 @@ impl Class {
         std::mem::replace(&mut self.level, level) != level
     }
 
-    /// Number of classes directly below.
-    pub(super) fn children(&self) -> usize {
-        self.below.iter().map(|&count| count as usize).sum()
+    /// A place for another class below it.
+    pub(super) fn take_place(&mut self) -> u32 {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        self.places += 1;
+        let places = self.places as usize;
+        self.fits.grow(places);
+        self.unfits.grow(places);
+        self.last.grow(places);
+        self.places - 1
+    }
+
+    /// A class below it is no more.
+    pub(super) fn free_place(&mut self, place: u32) {
+        self.free.push(place);
     }
 }

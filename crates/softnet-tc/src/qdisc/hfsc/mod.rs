@@ -20,7 +20,7 @@
 
 mod class;
 mod curve;
-mod heap;
+mod race;
 mod scheduler;
 mod spec;
 

@@ -12,7 +12,7 @@ use softnet::time::Time;
 
 use super::class::{Class, NONE};
 use super::curve::{Curve, NEVER, Runtime, ticks, time_of};
-use super::heap::{Heap, Places};
+use super::race::Race;
 use super::spec::HfscClassSpec;
 
 /// A leaf to be served.
@@ -27,13 +27,10 @@ pub(super) struct Choice {
 pub(super) struct Scheduler {
     classes: Vec<Class>,
     root: usize,
-    /// Leaves with a real-time curve that are not eligible yet, and those that are. They share
-    /// places, as the first two heaps of each class do.
-    waiting: Heap<u128>,
-    eligible: Heap<(u64, u128)>,
-    real_time_places: Places,
-    sharing_places: Places,
-    last_places: Places,
+    /// Leaves with a real-time curve that are not eligible yet, and those that are, at the places
+    /// of their slots.
+    waiting: Race<u128>,
+    eligible: Race<(u64, u128)>,
     /// Numbers changes, so that what changed first comes first among equals.
     number: u64,
 }
@@ -44,11 +41,8 @@ impl Scheduler {
         let mut scheduler = Scheduler {
             classes: Vec::new(),
             root,
-            waiting: Heap::default(),
-            eligible: Heap::default(),
-            real_time_places: Places::default(),
-            sharing_places: Places::default(),
-            last_places: Places::default(),
+            waiting: Race::default(),
+            eligible: Race::default(),
             number: 0,
         };
         scheduler.put(root, NONE, &HfscClassSpec::default());
@@ -61,11 +55,8 @@ impl Scheduler {
             self.classes.push(none);
         }
         self.classes[slot] = Class::new(parent, spec);
-        self.real_time_places.set(slot);
-        self.sharing_places.set(slot);
-        self.last_places.set(slot);
-        self.waiting.reserve(self.classes.len());
-        self.eligible.reserve(self.classes.len());
+        self.waiting.grow(self.classes.len());
+        self.eligible.grow(self.classes.len());
     }
 
     pub(super) fn class(&self, slot: usize) -> &Class {
@@ -92,11 +83,7 @@ impl Scheduler {
     pub(super) fn add(&mut self, slot: usize, parent: usize, spec: &HfscClassSpec) {
         self.put(slot, parent, spec);
         self.upgrade(parent);
-        let above = &mut self.classes[parent];
-        let children = above.children() + 1;
-        above.fits.reserve(children);
-        above.unfits.reserve(children);
-        above.last.reserve(children);
+        self.classes[slot].place = self.classes[parent].take_place();
         self.relevel(parent, None, Some(0));
     }
 
@@ -112,7 +99,13 @@ impl Scheduler {
 
     /// A class without packets is no more.
     pub(super) fn remove(&mut self, slot: usize) {
-        let Class { parent, level, .. } = self.classes[slot];
+        let Class {
+            parent,
+            place,
+            level,
+            ..
+        } = self.classes[slot];
+        self.classes[parent].free_place(place);
         self.relevel(parent, Some(level), None);
     }
 
@@ -204,19 +197,18 @@ impl Scheduler {
         class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
         class.eligible_number = number;
         let is_eligible = class.eligible <= ticks(now);
-        let places = &mut self.real_time_places;
         if is_eligible {
-            self.waiting.remove(places, slot);
-            self.eligible.put(places, slot, class.eligible_key());
+            self.waiting.remove(slot);
+            self.eligible.put(slot, slot, class.eligible_key());
         } else {
-            self.eligible.remove(places, slot);
-            self.waiting.put(places, slot, class.waiting_key());
+            self.eligible.remove(slot);
+            self.waiting.put(slot, slot, class.waiting_key());
         }
     }
 
     fn leave_real_time(&mut self, slot: usize) {
-        self.waiting.remove(&mut self.real_time_places, slot);
-        self.eligible.remove(&mut self.real_time_places, slot);
+        self.waiting.remove(slot);
+        self.eligible.remove(slot);
     }
 
     /// The next packet of an active leaf is another one.
@@ -227,37 +219,36 @@ impl Scheduler {
         };
         class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
         // Of those that wait, the order does not depend on it.
-        if self.eligible.contains(&self.real_time_places, slot) {
-            let key = class.eligible_key();
-            self.eligible.put(&mut self.real_time_places, slot, key);
+        if self.eligible.contains(slot) {
+            self.eligible.put(slot, slot, class.eligible_key());
         }
     }
 
     /// A class is not active any more.
     fn leave_sharing(&mut self, slot: usize) {
-        let parent = self.classes[slot].parent;
+        let class = &self.classes[slot];
+        let (parent, place) = (class.parent, class.place as usize);
         let above = &mut self.classes[parent];
-        above.fits.remove(&mut self.sharing_places, slot);
-        above.unfits.remove(&mut self.sharing_places, slot);
-        above.last.remove(&mut self.last_places, slot);
+        above.fits.remove(place);
+        above.unfits.remove(place);
+        above.last.remove(place);
     }
 
     /// Puts an active class where its times say.
     fn enter_sharing(&mut self, slot: usize, tick: u64) {
         let class = &self.classes[slot];
-        let (parent, last) = (class.parent, class.last_key());
-        let (fit, unfit) = (class.fit_key(), class.unfit_key());
+        let (parent, place) = (class.parent, class.place as usize);
+        let (fit, unfit, last) = (class.fit_key(), class.unfit_key(), class.last_key());
         let is_fit = class.fit <= tick;
         let above = &mut self.classes[parent];
-        let places = &mut self.sharing_places;
         if is_fit {
-            above.unfits.remove(places, slot);
-            above.fits.put(places, slot, fit);
+            above.unfits.remove(place);
+            above.fits.put(place, slot, fit);
         } else {
-            above.fits.remove(places, slot);
-            above.unfits.put(places, slot, unfit);
+            above.fits.remove(place);
+            above.unfits.put(place, slot, unfit);
         }
-        above.last.put(&mut self.last_places, slot, last);
+        above.last.put(place, slot, last);
     }
 
     /// A leaf with a link-sharing curve becomes active, and so may the classes above it.
@@ -400,8 +391,8 @@ impl Scheduler {
                 break;
             }
             let key = self.classes[slot].eligible_key();
-            self.waiting.remove(&mut self.real_time_places, slot);
-            self.eligible.put(&mut self.real_time_places, slot, key);
+            self.waiting.remove(slot);
+            self.eligible.put(slot, slot, key);
         }
         if let Some(leaf) = self.eligible.first() {
             let real_time = true;
@@ -430,10 +421,11 @@ impl Scheduler {
             if self.classes[slot].fit > tick {
                 break;
             }
-            let key = self.classes[slot].fit_key();
+            let class = &self.classes[slot];
+            let (place, key) = (class.place as usize, class.fit_key());
             let above = &mut self.classes[at];
-            above.unfits.remove(&mut self.sharing_places, slot);
-            above.fits.put(&mut self.sharing_places, slot, key);
+            above.unfits.remove(place);
+            above.fits.put(place, slot, key);
         }
     }
 
@@ -472,9 +464,6 @@ impl Scheduler {
     pub(super) fn reset(&mut self) {
         self.waiting.clear();
         self.eligible.clear();
-        self.real_time_places.clear();
-        self.sharing_places.clear();
-        self.last_places.clear();
         for slot in 0..self.classes.len() {
             let class = &mut self.classes[slot];
             let [rt, ls, ul]: [Option<Curve>; 3] = [class.rt, class.ls, class.ul];
@@ -489,41 +478,32 @@ impl Scheduler {
 
 #[cfg(test)]
 impl Scheduler {
-    /// Heaps are in order, and a class is in those that it should be in: an active leaf in one of
-    /// the first two if it has a real-time curve, an active class in one of the next two.
+    /// Those win that should, and a class is in the races that it should be in: an active leaf in
+    /// one of the first two if it has a real-time curve, an active class in one of the next two.
     pub(super) fn assert_consistent(&self, has_packets: impl Fn(usize) -> bool) {
         let of = |slot: usize| &self.classes[slot];
-        let real_time = &self.real_time_places;
-        let (sharing, last) = (&self.sharing_places, &self.last_places);
-        self.waiting
-            .assert_ordered(real_time, |slot| of(slot).waiting_key());
-        self.eligible
-            .assert_ordered(real_time, |slot| of(slot).eligible_key());
+        self.waiting.assert_right(|slot| of(slot).waiting_key());
+        self.eligible.assert_right(|slot| of(slot).eligible_key());
         for (slot, class) in self.classes.iter().enumerate() {
-            class
-                .fits
-                .assert_ordered(sharing, |slot| of(slot).fit_key());
-            class
-                .unfits
-                .assert_ordered(sharing, |slot| of(slot).unfit_key());
-            class.last.assert_ordered(last, |slot| of(slot).last_key());
+            class.fits.assert_right(|slot| of(slot).fit_key());
+            class.unfits.assert_right(|slot| of(slot).unfit_key());
+            class.last.assert_right(|slot| of(slot).last_key());
             if slot == self.root {
                 continue;
             }
             let active = class.active > 0;
             if class.level == 0 {
                 assert_eq!(class.is_active, has_packets(slot), "{slot}");
-                let waits = self.waiting.contains(real_time, slot);
-                let is_eligible = self.eligible.contains(real_time, slot);
+                let waits = self.waiting.contains(slot);
+                let is_eligible = self.eligible.contains(slot);
                 let expected = class.is_active && class.rt.is_some();
                 assert_eq!(waits ^ is_eligible, expected, "{slot}");
                 assert_eq!(active, class.is_active && class.ls.is_some());
             }
-            let above = of(class.parent);
-            let fits = above.fits.contains(sharing, slot);
-            let unfits = above.unfits.contains(sharing, slot);
+            let (above, place) = (of(class.parent), class.place as usize);
+            let (fits, unfits) = (above.fits.contains(place), above.unfits.contains(place));
             assert_eq!(fits ^ unfits, active, "{slot}");
-            assert_eq!(above.last.contains(last, slot), active);
+            assert_eq!(above.last.contains(place), active);
         }
     }
 }
