@@ -56,7 +56,7 @@ pub(super) struct Class {
     /// limits by when they are below them again, all by their virtual times, the highest first.
     pub(super) fits: Race<u128>,
     pub(super) unfits: Race<u128>,
-    pub(super) last: Race<u128>,
+    pub(super) last: Race<u64>,
 
     /// 0 for a leaf, else one more than the highest below.
     pub(super) level: usize,
@@ -132,9 +132,9 @@ impl Class {
         pair(self.fit, self.virtual_number)
     }
 
-    /// Of an active class: the highest virtual time first.
-    pub(super) fn last_key(&self) -> u128 {
-        u128::from(!self.virtual_time)
+    /// Of an active class: the highest virtual time first, and before nobody.
+    pub(super) fn last_key(&self) -> u64 {
+        !self.virtual_time.saturating_add(1)
     }
 
     /// Takes other curves: those that differ begin anew.

@@ -1,8 +1,8 @@
 //! The orders in which the classes of an `hfsc` are looked at: tournaments, in which each class has
 //! a place and the one with the least key wins. A class that comes, goes or changes plays once a
-//! round, of which there are as many as the number of places has bits. Which ones it meets does not
-//! depend on any outcome, so that the processor need not guess. Nothing is allocated but by
-//! [`grow`](Race::grow).
+//! round until it makes no difference; there are as many rounds as the number of places has bits.
+//! Which ones it meets does not depend on any outcome, so that the processor need not guess.
+//! Nothing is allocated but by [`grow`](Race::grow).
 
 /// The slot of no class.
 const NOBODY: u32 = u32::MAX;
@@ -11,6 +11,10 @@ const NOBODY: u32 = u32::MAX;
 pub(super) trait Key: Copy + Ord {
     /// Behind all keys of classes.
     const LAST: Self;
+}
+
+impl Key for u64 {
+    const LAST: u64 = u64::MAX;
 }
 
 impl Key for u128 {
@@ -85,7 +89,11 @@ impl<K: Key> Race<K> {
             slot = if wins { slot } else { other.slot };
             key = if wins { key } else { other.key };
             at /= 2;
-            self.entries[at] = Entry { key, slot };
+            let winner = &mut self.entries[at];
+            if winner.slot == slot && winner.key == key {
+                break;
+            }
+            *winner = Entry { key, slot };
         }
     }
 
