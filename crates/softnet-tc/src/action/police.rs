@@ -4,7 +4,7 @@
 //! One rate for all that share the action, on whatever thread: a packet draws from one atomic
 //! word. Each filter on each queue draws some packets' worth in advance, an eighth of the burst at
 //! most, so that not every packet changes the word. Where only one has the action, it gives back
-//! what is left before time passes: its rate is exact to the byte.
+//! what is left when time has passed: its rate is exact to the byte.
 
 use std::fmt;
 
@@ -143,9 +143,12 @@ impl Police {
         if run.is_shared() {
             // 200 us of the rate.
             ahead = ahead.min(self.rate.max(self.pkts_rate) / 5000);
-        } else if credit > 0 && tally.get(Tally::EXTRA_TIME) != now.nanos() {
-            gate.pour_back(credit);
-            credit = 0;
+        } else if tally.get(Tally::EXTRA_TIME) != now.nanos() {
+            if credit > 0 {
+                gate.pour_back(credit);
+            }
+            // This packet may be the only one of its time.
+            (credit, ahead) = (0, 0);
         }
         let passes = credit >= need || {
             let lacking = need - credit;
