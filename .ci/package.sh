@@ -4,6 +4,8 @@
 # As root on Debian. The chroot stays in target/chroot for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Where the programs of administrators are, of this system and of the one that is made.
+export PATH="$PATH:/usr/sbin:/sbin"
 missing=()
 for need in lintian:lintian debootstrap:debootstrap systemd-analyze:systemd apparmor_parser:apparmor; do
   command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
@@ -26,7 +28,16 @@ lintian --fail-on error,warning "$package"
 dpkg-deb --contents "$package" | grep '^drwxr-xr-x root/root .* \./$' >/dev/null
 
 chroot="${CARGO_TARGET_DIR:-target}/chroot"
-[ -e "$chroot/usr/bin/dpkg" ] || debootstrap --variant=minbase bookworm "$chroot" >/dev/null
+if [ ! -e "$chroot" ]; then
+  # It may have been stopped while the kernel's file systems were mounted there.
+  for mount in proc sys; do umount "$chroot.new/$mount" 2>/dev/null || true; done
+  rm -rf --one-file-system "$chroot.new"
+  debootstrap --variant=minbase bookworm "$chroot.new" >"$chroot.log" || {
+    tail "$chroot.log" >&2
+    exit 1
+  }
+  mv "$chroot.new" "$chroot"
+fi
 inside() { chroot "$chroot" "$@"; }
 inside dpkg --purge softnet >/dev/null 2>&1 || true
 cp "$package" "$chroot/softnet.deb"
@@ -52,9 +63,11 @@ inside softnet sim --config /usr/share/doc/softnet/examples/two-hosts.toml --por
 inside dpkg --install /softnet.deb >/dev/null
 grep -q 'workers = 1' "$chroot/etc/softnet/softnet.toml"
 inside dpkg --remove softnet >/dev/null
-[ -e "$chroot/etc/softnet/softnet.toml" ] && [ ! -e "$chroot/usr/bin/softnet" ]
+[ -e "$chroot/etc/softnet/softnet.toml" ]
+[ ! -e "$chroot/usr/bin/softnet" ]
 inside dpkg --purge softnet >/dev/null
-[ ! -e "$chroot/etc/softnet" ] && [ ! -e "$chroot/var/lib/softnet" ]
+[ ! -e "$chroot/etc/softnet" ]
+[ ! -e "$chroot/var/lib/softnet" ]
 [ ! -L "$wanted/softnet.service" ]
 
 cargo publish --workspace --dry-run --locked --allow-dirty --no-verify --quiet

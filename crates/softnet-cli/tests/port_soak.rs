@@ -323,7 +323,7 @@ fn change(net: &Net, daemon: &Daemon, random: &mut Random) {
     let names = [&HOSTS[1..], &OTHERS].concat();
     let name = *random.pick(&names);
     // What fails is not there, or there already.
-    match random.below(8) {
+    match random.below(10) {
         0..=2 => {
             let _ = ask(&daemon.socket, &["port", "del", name]);
         }
@@ -336,6 +336,23 @@ fn change(net: &Net, daemon: &Daemon, random: &mut Random) {
             host.ip(&["link", "set", "eth0", "down"]);
             thread::sleep(Duration::from_millis(random.below(20)));
             host.ip(&["link", "set", "eth0", "up"]);
+        }
+        // The interface is the same, whatever it is called meanwhile.
+        7 => {
+            let wire = format!("wire{}", random.pick(&[4, 5]));
+            for [from, to] in [[&*wire, "other"], ["other", &*wire]] {
+                net.wires.ip(&["link", "set", from, "down"]);
+                net.wires.ip(&["link", "set", from, "name", to]);
+                net.wires.ip(&["link", "set", to, "up"]);
+                thread::sleep(Duration::from_millis(random.below(20)));
+            }
+        }
+        8 => {
+            let wire = format!("wire{}", random.pick(&[4, 5]));
+            for mtu in ["1400", "1500"] {
+                net.wires.ip(&["link", "set", &wire, "mtu", mtu]);
+                thread::sleep(Duration::from_millis(random.below(20)));
+            }
         }
         _ => {
             let number = *random.pick(&[4, 5]);

@@ -262,7 +262,7 @@ fn soak_of_commands_replacements_and_deaths() {
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
         steps += 1;
-        let words = match draws.below(8) {
+        let words = match draws.below(9) {
             0 => "port add x driver=null bridge=br0 qdisc.kind=fq_codel".to_owned(),
             1 => "port del x".to_owned(),
             2 => "rate-group add h rate=1mbit".to_owned(),
@@ -270,6 +270,7 @@ fn soak_of_commands_replacements_and_deaths() {
             4 => "port set x mtu=1400 rate_group=h".to_owned(),
             5 => format!("rate-group set g rate={}mbit", 12 + 4 * draws.below(2)),
             6 => "tc qdisc replace dev s0 root fq_codel".to_owned(),
+            7 => "tc qdisc del dev s0 root".to_owned(),
             _ => {
                 let rate = 4 + 4 * draws.below(2);
                 format!("tc qdisc change dev t0 root tbf rate {rate}mbit burst 20k latency 20ms")

@@ -23,7 +23,7 @@ const WAITING: Duration = Duration::from_millis(4);
 const LEAST: usize = 4;
 /// Packets in a transmit call, at most.
 const BULK: usize = 64;
-/// Time that a sender sleeps when all its flows have enough packets waiting.
+/// Time that a sender sleeps when all its flows have enough packets waiting, or if it is sparse.
 const NAP: Duration = Duration::from_micros(50);
 /// Buffers beyond what waits: threads keep some.
 const SPARE: usize = 512;
@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Kinds of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frame {
+    /// 60 bytes.
+    Least,
     /// 1514 bytes.
     Full,
     /// TCP over IPv4 that stands for 44 of these.
@@ -49,6 +51,7 @@ impl Frame {
     /// Bytes in a buffer.
     fn len(self) -> usize {
         match self {
+            Frame::Least => 60,
             Frame::Full => 1514,
             Frame::Large => usize::from(HEADERS) + usize::from(SEGMENT) * usize::from(SEGMENTS),
         }
@@ -57,6 +60,7 @@ impl Frame {
     /// Bytes on the wire.
     pub(super) fn wire_len(self) -> u64 {
         match self {
+            Frame::Least => 60,
             Frame::Full => 1514,
             Frame::Large => 1514 * u64::from(SEGMENTS),
         }
@@ -64,7 +68,7 @@ impl Frame {
 
     fn buffer(self) -> usize {
         match self {
-            Frame::Full => 2048,
+            Frame::Least | Frame::Full => 2048,
             Frame::Large => 65_536,
         }
     }
@@ -89,6 +93,8 @@ pub(super) enum Senders {
     Always,
     /// One of them, or both, for 1 to 50 ms each time, in a random order.
     OnOff,
+    /// The first always; the second one packet of 60 bytes at a time, and then it sleeps.
+    Sparse,
 }
 
 /// The traffic.
@@ -225,7 +231,11 @@ impl Load {
     ) -> u64 {
         let queues = device.device().queues();
         let queue = &queues[number % queues.len()];
-        let window = self.window() as u64;
+        let sparse = self.senders == Senders::Sparse && number > 0;
+        let (window, frame) = match sparse {
+            true => (1, Frame::Least),
+            false => (self.window() as u64, self.frame),
+        };
         let mut sent = vec![0; flows.len()];
         let (start, mut part) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
@@ -241,7 +251,7 @@ impl Load {
             for (flow, sent) in flows.clone().zip(&mut sent).filter(|_| on) {
                 for _ in *sent - meter.of(flow)..window {
                     let Ok(mut packet) = pool.alloc() else { break };
-                    self.frame.fill(&mut packet);
+                    frame.fill(&mut packet);
                     packet.set_port(flow as u16);
                     // Hashes as far from each other as they can be.
                     packet.set_flow_hash((flow as u32).wrapping_mul(0x9E37_79B1));
@@ -257,7 +267,7 @@ impl Load {
             if !list.is_empty() {
                 queue.transmit(list, clock.now());
             }
-            if idle {
+            if idle || sparse {
                 std::thread::sleep(NAP);
             }
         }

@@ -3,8 +3,8 @@
 //!
 //! - Case `unlimited`: packets per second with [rates that never limit](unlimited), and the time
 //!   that a packet takes through a qdisc that is not loaded.
-//! - Cases `rate`, `skew`, `on-off` and `fair`: how well a [rate](shaped) is kept, reached and
-//!   shared.
+//! - Cases `rate`, `skew`, `sparse`, `on-off` and `fair`: how well a [rate](shaped) is kept,
+//!   reached and shared.
 //! - Case `taps`: TCP between two [TAP ports](taps) of a switch.
 //!
 //! The variants differ in the state that the queues share:
@@ -13,12 +13,14 @@
 //! - `adopt`: one instance, which the senders share by list adoption;
 //! - `private`: each queue has a tree of its own with its part of the rate;
 //! - `mutex`: one instance behind a lock;
+//! - `cake-mq-kernel`: the [algorithm](divided) of the kernel's `cake_mq`, not its code;
 //! - `kernel`: its own, by UDP sockets over veth: other programs around it, so beside the others,
 //!   not against them.
 //!
 //! After every turn what was sent was delivered or dropped, and all buffers are back.
 
 mod device;
+mod divided;
 mod load;
 mod shaped;
 mod taps;
@@ -34,6 +36,7 @@ use crate::tx_adopt::variants::{KERNEL, MUTEX};
 const NAME: &str = "all-cores";
 const ADOPT: &str = "adopt";
 const PRIVATE: &str = "private";
+const CAKE_MQ_KERNEL: &str = "cake-mq-kernel";
 /// Queues of a device, each with a sender.
 const QUEUES: usize = 2;
 
@@ -49,7 +52,7 @@ enum Share {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, ADOPT, PRIVATE, MUTEX, KERNEL];
+    let known = [OURS, ADOPT, PRIVATE, MUTEX, CAKE_MQ_KERNEL, KERNEL];
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     unlimited::rows(options, &mut results)?;

@@ -4,6 +4,7 @@
 //!   `rate_error_beyond_frame_percent` is what of it is more than one frame.
 //!   `cake` is one over both queues; it has no bucket.
 //! - Case `skew`: one of the queues has all the traffic; the part of the rate that it reaches.
+//! - Case `sparse`: the same, but the other queue has a packet of 60 bytes every 100 µs or so.
 //! - Case `on-off`: one of the senders, or both, are on for 1 to 50 ms at a time.
 //! - Case `fair`: how far the flows of one class are from their equal shares, those of both queues
 //!   together. `flows` are those of each queue.
@@ -23,7 +24,7 @@ use softnet_tc::{
 
 use super::device::{self, Meter, qdiscs};
 use super::load::{Frame, Load, Reading, Senders};
-use super::{ADOPT, PRIVATE, QUEUES, Share};
+use super::{ADOPT, CAKE_MQ_KERNEL, PRIVATE, QUEUES, Share, divided};
 use crate::error::{BenchError, failed};
 use crate::htb_tree::priority;
 use crate::interleave::{self, Turn};
@@ -72,6 +73,7 @@ enum Leaf {
 enum Aim {
     Rate,
     Skew,
+    Sparse,
     OnOff,
     Fair,
 }
@@ -81,6 +83,7 @@ impl Aim {
         match self {
             Aim::Rate => "rate",
             Aim::Skew => "skew",
+            Aim::Sparse => "sparse",
             Aim::OnOff => "on-off",
             Aim::Fair => "fair",
         }
@@ -120,6 +123,7 @@ impl Case {
         }
         cases.push(case(Aim::Rate, Qdisc::Cake, MIDDLE, [2, 2]));
         cases.push(case(Aim::Skew, Qdisc::Cake, MIDDLE, skew));
+        cases.push(case(Aim::Sparse, Qdisc::Cake, MIDDLE, [2, 1]));
         for flows in [[7, 1], [1000, 10]] {
             for (qdisc, leaf) in [
                 (Qdisc::Tbf, Leaf::Fq),
@@ -177,6 +181,7 @@ impl Case {
         match self.aim {
             Aim::Rate => &[OURS],
             Aim::Skew | Aim::OnOff => &[OURS, ADOPT, PRIVATE],
+            Aim::Sparse => &[OURS, CAKE_MQ_KERNEL],
             Aim::Fair => &[OURS, PRIVATE],
         }
     }
@@ -219,13 +224,7 @@ impl Case {
     /// The tree for this many bytes per second.
     fn spec(&self, rate: u64) -> Result<QdiscSpec, SpecError> {
         if self.qdisc == Qdisc::Cake {
-            return Ok(QdiscSpec::Cake(CakeSpec {
-                bandwidth: Some(rate),
-                // It is to share, not to drop.
-                target: Some(Duration::from_secs(60)),
-                rtt: Duration::from_secs(1200),
-                ..CakeSpec::default()
-            }));
+            return Ok(QdiscSpec::Cake(cake(rate)));
         }
         let burst = self.burst(rate);
         let mut tree = TreeSpec::new();
@@ -272,6 +271,7 @@ impl Case {
             flows: self.flows,
             senders: match self.aim {
                 Aim::OnOff => Senders::OnOff,
+                Aim::Sparse => Senders::Sparse,
                 _ => Senders::Always,
             },
             priority: match (self.qdisc, self.leaf) {
@@ -297,10 +297,13 @@ impl Case {
             PRIVATE => (Share::Nothing, QUEUES, self.bytes() / QUEUES as u64),
             _ => (Share::Rates, QUEUES, self.bytes()),
         };
-        let spec = self.spec(rate).map_err(failed)?;
+        let qdiscs = match name {
+            CAKE_MQ_KERNEL => divided::qdiscs(&cake(rate), queues, &pool)?,
+            _ => qdiscs(&self.spec(rate).map_err(failed)?, share, queues, &pool)?,
+        };
         let meter = Meter::new(queues, load.flow_count());
         let clock = Clock::monotonic();
-        let device = device::start(qdiscs(&spec, share, queues, &pool)?, &meter, &pool, &clock)?;
+        let device = device::start(qdiscs, &meter, &pool, &clock)?;
         load.measure(&device, &meter, &pool, &clock)
     }
 
@@ -318,7 +321,7 @@ impl Case {
                     percent((off - self.rate.1.wire_len() as f64).max(0.0)),
                 ),
             ]),
-            Aim::Skew => fields.push(("skew_percent", percent(bytes))),
+            Aim::Skew | Aim::Sparse => fields.push(("skew_percent", percent(bytes))),
             Aim::OnOff => fields.push(("rate_percent", percent(bytes))),
             Aim::Fair => fields.push(("fairness_percent", apart(&reading.packets))),
         }
@@ -332,6 +335,17 @@ impl Case {
             Ok(())
         };
         Turn::new(name, &self.params(), measure)
+    }
+}
+
+/// A `cake` of this many bytes per second.
+pub(super) fn cake(rate: u64) -> CakeSpec {
+    CakeSpec {
+        bandwidth: Some(rate),
+        // It is to share, not to drop.
+        target: Some(Duration::from_secs(60)),
+        rtt: Duration::from_secs(1200),
+        ..CakeSpec::default()
     }
 }
 

@@ -18,10 +18,10 @@ pub(crate) fn add_to(report: &mut Value) {
         let Some(variant) = row["variant"].as_str().map(str::to_owned) else {
             continue;
         };
-        if variant.starts_with("dpdk") && row.get("skipped").is_none() {
-            // It chooses no size of cache.
+        if is_dpdk(&variant) && row.get("skipped").is_none() {
+            // They choose no size of cache.
             row["setting"] = match variant.as_str() {
-                "dpdk-vhost" => json!(super::dpdk::pages()),
+                "dpdk-vhost" | "testpmd-af-xdp" => json!(super::dpdk::pages()),
                 _ => json!(format!(
                     "{}; for each figure the best size of cache",
                     super::dpdk::pages()
@@ -33,6 +33,11 @@ pub(crate) fn add_to(report: &mut Value) {
             row["version"] = json!(version);
         }
     }
+}
+
+/// True of what is part of DPDK.
+fn is_dpdk(variant: &str) -> bool {
+    ["dpdk", "testpmd"].iter().any(|of| variant.starts_with(of))
 }
 
 /// The version behind a variant's name; none if it is not a peer, or not there.
@@ -52,7 +57,7 @@ fn of(variant: &str) -> Option<String> {
         "jemalloc" => locked("tikv-jemalloc-sys"),
         "snmalloc" => locked("snmalloc-sys"),
         "crossbeam" => locked("crossbeam-channel"),
-        _ if variant.starts_with("dpdk") => super::dpdk::version(),
+        _ if is_dpdk(variant) => super::dpdk::version(),
         _ => None,
     }
 }
@@ -75,9 +80,12 @@ mod tests {
             {"variant": "softnet", "mpps": 1},
             {"variant": "mimalloc", "mpps": 1},
             {"variant": "kernel-bridge", "skipped": "no root"},
+            {"variant": "testpmd-af-xdp", "udp_pps": 1},
         ]});
         add_to(&mut report);
         assert!(report["rows"][0].get("version").is_none());
+        let setting = report["rows"][3]["setting"].as_str();
+        assert!(setting.is_some_and(|text| text.starts_with("pages") && !text.contains("cache")));
         let version = |row: usize| report["rows"][row]["version"].as_str();
         assert!(version(1).is_some_and(|text| text.starts_with("libmimalloc-sys 0.")));
         assert_eq!(version(2), of("kernel").as_deref());

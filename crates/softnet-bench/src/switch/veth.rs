@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::switches::{
     self, KernelBridge, OpenVswitch, Softnet, Switch, VethLoop, VethOpenVswitch, VethSoftnet,
-    Wiring,
+    VethTestpmd, Wiring,
 };
 
 /// Value of the parameter `case`.
@@ -30,6 +30,7 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
             driver: "af_xdp",
             daemon: Softnet::default(),
         }),
+        Box::new(VethTestpmd::default()),
         Box::new(VethLoop),
         Box::new(KernelBridge),
         Box::new(VethOpenVswitch(OpenVswitch::Stock)),

@@ -36,7 +36,11 @@ fn make_system(topology: &Topology) -> Result<(), BenchError> {
     system.ip(&format!("route add default via {ADDRESS_B}"))
 }
 
-/// A topology in which host a reaches the system; unavailable where it does not.
+/// A topology in which host a reaches the system.
+///
+/// # Errors
+/// [`BenchError::Unavailable`] if a program is not there. One that ends, or does not carry packets,
+/// has failed.
 pub(crate) fn open(switch: &dyn Switch) -> Result<Topology, BenchError> {
     let mut topology = Topology::new()?;
     switch.connect(&mut topology, Wiring::default())?;
@@ -50,9 +54,10 @@ pub(crate) fn open(switch: &dyn Switch) -> Result<Topology, BenchError> {
         Ok(TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
     };
     while !topology.a().run(reach)? {
-        if topology.check_running().is_err() || Instant::now() > deadline {
-            let what = "host a does not reach the system: passt or pasta does not work here";
-            return Err(BenchError::Unavailable(what.to_owned()));
+        topology.check_running()?;
+        if Instant::now() > deadline {
+            let what = format!("host a does not reach the system by {}", switch.name());
+            return Err(BenchError::Measure(what));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -118,5 +123,39 @@ impl Switch for Pasta {
         let daemon = Process::start(&mut command)?;
         topology.daemons.push(daemon);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A program that is there and ends at once.
+    struct Ends;
+
+    impl Switch for Ends {
+        fn name(&self) -> &'static str {
+            "ends"
+        }
+
+        fn connect(&self, topology: &mut Topology, _: Wiring) -> Result<(), BenchError> {
+            let process = Process::start(&mut Command::new("true"))?;
+            topology.daemons.push(process);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_what_is_not_there_is_unavailable() {
+        if let Err(BenchError::Unavailable(why)) = Topology::new() {
+            return softnet_tests::skip(&why);
+        }
+        let failed = open(&Ends).map(drop);
+        assert!(
+            matches!(failed, Err(BenchError::Command { .. })),
+            "{failed:?}"
+        );
     }
 }

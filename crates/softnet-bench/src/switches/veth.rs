@@ -14,7 +14,7 @@ use crate::hosts::Topology;
 use crate::process::{self, Process};
 
 /// Makes a veth for each host.
-fn connect(topology: &Topology, queues: usize) -> Result<(), BenchError> {
+pub(super) fn connect(topology: &Topology, queues: usize) -> Result<(), BenchError> {
     connect_with(topology, queues, ["", "up", ""])
 }
 
@@ -44,7 +44,7 @@ pub(super) fn connect_with(
 }
 
 /// Has hosts make frames with checksums, none larger than the MTU.
-fn make_whole_frames(topology: &Topology) -> Result<(), BenchError> {
+pub(super) fn make_whole_frames(topology: &Topology) -> Result<(), BenchError> {
     if process::find("ethtool").is_none() {
         return Err(BenchError::Unavailable("`ethtool` is not installed".into()));
     }

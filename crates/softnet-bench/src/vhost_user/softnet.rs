@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use softnet::mem::PacketList;
+use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropCounters;
 use softnet::time::Clock;
 use softnet::tx::{Sent, TxRing as _};
@@ -123,10 +123,40 @@ pub(super) struct Setup {
     pub(super) queues: usize,
     /// The CPU of each worker.
     pub(super) cpus: Vec<usize>,
-    /// True if buffers return to the worker that allocated them.
+    /// Mechanisms of the pools that are turned off.
+    pub(super) without: Without,
+    /// The workers that the flows of each port are shared out over (RPS).
+    pub(super) rps: Vec<usize>,
+}
+
+/// Mechanisms of the pools that are turned off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Without {
+    /// The return of buffers to the worker that allocated them.
     pub(super) defer: bool,
-    /// True if the flows of each port are shared out over all workers (RPS).
-    pub(super) steer: bool,
+    /// The allocation of several buffers at once.
+    pub(super) bulk: bool,
+    /// The look at what has returned before a look into the depot.
+    pub(super) drain: bool,
+}
+
+impl Without {
+    fn apply(self, pool: &Pool) -> Result<(), BenchError> {
+        if self.defer {
+            pool.set_defer_max(0);
+        }
+        #[cfg(feature = "controls")]
+        {
+            pool.set_bulk(!self.bulk);
+            pool.set_drain_before_refill(!self.drain);
+        }
+        #[cfg(not(feature = "controls"))]
+        if self.bulk || self.drain {
+            let why = "built without the feature `controls`";
+            return Err(BenchError::Unavailable(why.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 impl Setup {
@@ -135,8 +165,8 @@ impl Setup {
         Setup {
             queues: 1,
             cpus: vec![cpu],
-            defer: true,
-            steer: false,
+            without: Without::default(),
+            rps: Vec::new(),
         }
     }
 }
@@ -155,9 +185,9 @@ impl std::fmt::Debug for Switch {
 impl Switch {
     pub(super) fn start(sockets: &[PathBuf], setup: &Setup) -> Result<Switch, BenchError> {
         let buffers = buffers()?;
-        if !setup.defer {
-            let pools = [Some(&buffers.small), buffers.large.as_ref()];
-            pools.into_iter().flatten().for_each(|p| p.set_defer_max(0));
+        let pools = [Some(&buffers.small), buffers.large.as_ref()];
+        for pool in pools.into_iter().flatten() {
+            setup.without.apply(pool)?;
         }
         let poller = |&cpu: &usize| {
             let poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;
@@ -179,10 +209,7 @@ impl Switch {
                 tx: opened.tx,
                 features: opened.features,
             };
-            let steering = &mut port.options.steering;
-            if setup.steer {
-                steering.rps = (0..setup.cpus.len()).collect();
-            }
+            port.options.steering.rps = setup.rps.clone();
             engine.add_port_with(port, device).map_err(failed)?;
         }
         Ok(Switch { engine })

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::softnet::{Setup, Switch};
+use super::softnet::{Setup, Switch, Without};
 use super::testpmd::{self, Rates, Testpmd};
 use super::{BackEnd as _, NO_DEFER, QUEUE, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
@@ -24,12 +24,12 @@ use crate::report::{Collector, Field, OURS, Param};
 
 /// Name of these rows for `--only case=`.
 const CASE: &str = "vms";
-const RING: &str = "split";
+pub(super) const RING: &str = "split";
 const VMS: [usize; 2] = [2, 8];
 const QUEUES: usize = 2;
 const STEERING: [&str; 2] = ["none", "rps"];
 /// Ethernet, IPv4 and TCP headers, and 400 bytes.
-const FRAME: usize = 454;
+pub(super) const FRAME: usize = 454;
 /// Bursts of 32 packets that go round, from each queue.
 const BURSTS: usize = 4;
 
@@ -44,26 +44,21 @@ fn params(vms: usize, steering: &str) -> Vec<Param> {
     ]
 }
 
-fn measure(
-    variant: &str,
+/// Figures of `vms` machines in pairs, which are on `cpu` and have rings of so many `descriptors`.
+pub(super) fn measure(
+    setup: &Setup,
     vms: usize,
-    steering: &str,
-    cpus: Cpus,
+    descriptors: usize,
+    cpu: usize,
     time: Duration,
 ) -> Result<Vec<Field>, BenchError> {
     let directory = Directory::private()?;
     let socket = |n| directory.path().join(format!("{n}.sock"));
     let sockets: Vec<_> = (0..vms).map(socket).collect();
-    let setup = Setup {
-        queues: QUEUES,
-        cpus: vec![cpus.a, cpus.b],
-        defer: variant == OURS,
-        steer: steering == "rps",
-    };
-    let switch = Switch::start(&sockets, &setup)?;
+    let (switch, queues) = (Switch::start(&sockets, setup)?, setup.queues);
     let device = |(n, path): (usize, &std::path::PathBuf)| {
-        let ring = device_options(RING, QUEUE);
-        let options = format!("mac={},{ring},queues={QUEUES}", address(n));
+        let ring = device_options(RING, descriptors);
+        let options = format!("mac={},{ring},queues={queues}", address(n));
         testpmd::front_end(n, path, &options)
     };
     let devices: Vec<_> = sockets.iter().enumerate().map(device).collect();
@@ -71,30 +66,33 @@ fn measure(
         "--forward-mode=mac".to_owned(),
         "--txonly-multi-flow".to_owned(),
         format!("--txpkts={FRAME}"),
-        format!("--rxq={QUEUES}"),
-        format!("--txq={QUEUES}"),
+        format!("--rxq={queues}"),
+        format!("--txq={queues}"),
     ];
     // Pairs: 0 and 1, 2 and 3, ...
     arguments.extend((0..vms).map(|n| format!("--eth-peer={n},{}", address(n ^ 1))));
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     // Each ring of the guest may be full of them, and of as many again that wait to be sent.
-    let packets = 8192 + 2 * vms * QUEUES * QUEUE;
-    let mut guest = Testpmd::start(cpus.b, &devices, packets, &arguments)?;
+    let packets = 8192 + 2 * vms * queues * descriptors;
+    let mut guest = Testpmd::start(cpu, &devices, packets, &arguments)?;
     guest.ask(&format!("start tx_first {BURSTS}"))?;
     std::thread::sleep(WARM_UP.min(time));
-    let before = switch.stats();
+    let (before, cpu_before) = (switch.stats(), switch.cpu_s());
     let rates = Rates::sum(&guest.rates(time)?);
-    let after = switch.stats();
+    let (after, cpu_after) = (switch.stats(), switch.cpu_s());
     let (was, is) = (before.conservation(), after.conservation());
+    let sent = ((is.tx - was.tx) as f64).max(1.0);
     let freed = after.pool.remote_freed - before.pool.remote_freed;
-    let fields = vec![
+    let exchanges = after.pool.depot_ops - before.pool.depot_ops;
+    let mut fields = vec![
         ("mpps", rates.received / 1e6),
         ("drops", (is.dropped - was.dropped) as f64),
-        (
-            "remote_freed_per_packet",
-            freed as f64 / ((is.tx - was.tx) as f64).max(1.0),
-        ),
+        ("remote_freed_per_packet", freed as f64 / sent),
+        ("depot_ops_per_packet", exchanges as f64 / sent),
     ];
+    if let (Some(before), Some(after)) = (cpu_before, cpu_after) {
+        fields.push(("cpu_s_per_mpkt", (after - before) / sent * 1e6));
+    }
     drop(guest);
     Box::new(switch).stop()?;
     Ok(fields)
@@ -120,10 +118,21 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             if !only.allows(&params) {
                 continue;
             }
-            let turn = |name| {
+            let turn = |name: &'static str| {
                 let of = params.clone();
+                let without = Without {
+                    defer: name == NO_DEFER,
+                    ..Without::default()
+                };
+                let rps = if steering == "rps" { 0..2 } else { 0..0 };
+                let setup = Setup {
+                    queues: QUEUES,
+                    cpus: vec![cpus.a, cpus.b],
+                    without,
+                    rps: rps.collect(),
+                };
                 let measure = move |results: &mut Collector| {
-                    let fields = measure(name, vms, steering, cpus, time)?;
+                    let fields = measure(&setup, vms, QUEUE, cpus.b, time)?;
                     results.add(name, &of, &fields);
                     Ok(())
                 };

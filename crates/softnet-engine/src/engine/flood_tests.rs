@@ -52,6 +52,27 @@ fn what_others_send_does_not_wait_for_a_whole_flood() {
     assert_eq!(net.stop().drops(), []);
 }
 
+/// A turn has copies for half of them: two lists, and the frame between that had to wait.
+#[test]
+fn a_port_gets_what_a_turn_floods_in_one_list() {
+    let clock = Clock::virtual_at(Time(1));
+    let net = Net::at(clock, 1, 3, 1024, EngineConfig::default());
+    let stalled = net.ports[0].queue.stall();
+    net.receive(1, floods(&net));
+    drop(stalled);
+    net.settle();
+    for port in [0, 2] {
+        assert!(net.marks(port).into_iter().eq(1..=FLOOD), "{port}");
+        let calls = net.ports[port].script.calls();
+        assert!(calls.len() <= 4, "{calls:?}");
+    }
+    let stats = net.stop();
+    assert_eq!(stats.drops(), []);
+    let counts = stats.conservation();
+    let copies = u64::from(FLOOD);
+    assert_eq!((counts.copied, counts.tx), (copies, 2 * copies));
+}
+
 /// Has the bridge forward by rules.
 fn rule(net: &Net) {
     let options = BridgePortOptions {

@@ -65,7 +65,9 @@ fn engine(pool: &Pool) -> Engine<OwnQueues<Armed, ScriptedRing>> {
         busy_poll: Duration::ZERO,
         ..EngineConfig::default()
     };
-    let (pool, clock) = (pool.clone(), Clock::monotonic());
+    // No time passes, so no queue is armed for being silent.
+    let clock = Clock::virtual_at(Time::ZERO + Duration::from_secs(100));
+    let pool = pool.clone();
     Engine::with_config(vec![sleeper], pool, clock, config, OwnQueues::default()).unwrap()
 }
 
@@ -244,5 +246,67 @@ fn files_are_looked_at_where_polling_always_finds_packets() {
     let looks = || counts.looks.load(Ordering::SeqCst);
     let before = looks();
     wait("looks", || looks() >= before + 10);
+    engine.stop(Duration::ZERO);
+}
+
+/// A receive queue of which each poll takes 60 µs. It always has more, or never a packet: then it
+/// counts how often it is armed.
+#[derive(Debug)]
+struct Constant {
+    file: UnixDatagram,
+    clock: Clock,
+    /// None: it has more.
+    arms: Option<Arc<AtomicUsize>>,
+}
+
+impl RxQueue for Constant {
+    fn poll(&mut self, _: &mut Receive<'_>) -> Polled {
+        self.clock.advance(Duration::from_micros(60));
+        Polled {
+            more: self.arms.is_none(),
+            next: NextPoll::Unarmed,
+            ..Polled::default()
+        }
+    }
+
+    fn arm(&mut self) -> bool {
+        if let Some(arms) = &self.arms {
+            arms.fetch_add(1, Ordering::SeqCst);
+        }
+        self.arms.is_some()
+    }
+
+    fn peek(&mut self) -> bool {
+        self.arms.is_none()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+/// A worker that is never idle arms a queue in which nothing has come for long, once: from then on
+/// the queue's file tells.
+#[test]
+fn a_busy_worker_arms_a_silent_queue() {
+    let clock = Clock::virtual_at(Time::ZERO + Duration::from_secs(100));
+    let (sleeper, _) = Counted::new(&clock, Duration::ZERO);
+    let engine: Engine<OwnQueues<Constant, ScriptedRing>> =
+        Engine::start(vec![sleeper], pool(8), clock.clone(), OwnQueues::default()).unwrap();
+    let arms = Arc::new(AtomicUsize::new(0));
+    for (name, arms) in [("busy", None), ("silent", Some(arms.clone()))] {
+        let queue = Constant {
+            file: UnixDatagram::pair().unwrap().0,
+            clock: clock.clone(),
+            arms,
+        };
+        engine
+            .add(setup(name, vec![queue], vec![ScriptedRing::new().0]))
+            .unwrap();
+    }
+    wait("the queue to be armed", || arms.load(Ordering::SeqCst) > 0);
+    let later = clock.now() + Duration::from_millis(10);
+    wait("more rounds", || clock.now() >= later);
+    assert_eq!(arms.load(Ordering::SeqCst), 1);
     engine.stop(Duration::ZERO);
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::bridge::{Members, Verdict};
 use super::by_rules::forward_by_rules;
 use super::elsewhere::LinkTable;
+use super::flood::flood_lists;
 use super::guard::Guard;
 use super::multicast::Scope;
 use super::pending::{Begun, Pending};
@@ -116,7 +117,7 @@ impl<'a, R: TxRing> Batch<'a, R> {
         self.packets.push_back(packet);
     }
 
-    fn send_list(&mut self, to: u16, mut packets: PacketList) {
+    pub(super) fn send_list(&mut self, to: u16, mut packets: PacketList) {
         self.turn(to);
         self.packets.append(&mut packets);
     }
@@ -197,6 +198,9 @@ impl<R: TxRing> Forwarder<R> {
                 Verdict::Drop(reason) => source.drops().lose(reason, &run),
                 Verdict::Flood | Verdict::Multicast => {
                     let snooped = verdict == Verdict::Multicast;
+                    if !snooped && begun.is_none() {
+                        flood_lists(&mut batch, source, members, from, &mut run);
+                    }
                     while let Some(packet) = run.pop_front() {
                         let left =
                             flood(&mut batch, source, (members, snooped), from, begun, packet);

@@ -4,6 +4,7 @@ mod bridge;
 mod by_rules;
 mod elsewhere;
 mod fdb;
+mod flood;
 mod forwarder;
 mod guard;
 mod hook;

@@ -145,7 +145,8 @@ impl Extend<Packet> for Receive<'_> {
 /// A queue with a file is polled when the file is readable, until it is empty. One whose packets
 /// are in memory that it shares with the device suppresses notifications meanwhile: each poll by
 /// its owner disarms it, and it says so ([`NextPoll::Unarmed`]). Once it is empty it is [looked
-/// at](RxQueue::peek) in every round, and [armed](RxQueue::arm) before the worker sleeps.
+/// at](RxQueue::peek) in every round, and [armed](RxQueue::arm) when it has been empty for a
+/// millisecond, or before the worker sleeps.
 pub trait RxQueue: Send {
     /// Receives packets until they stand for `rx.budget` wire packets or more, without blocking.
     /// Packets come checked: offload metadata fits the frame (see
@@ -156,6 +157,10 @@ pub trait RxQueue: Send {
     /// A poll by another worker than the [owner](Receive::by_owner) must leave the queue armed and
     /// not consume the notification (an event that was reported, or is about to be): the owner
     /// sleeps, and the notification is all that wakes it.
+    ///
+    /// Where the owner's poll leaves an [unarmed](NextPoll::Unarmed) queue empty, the driver may
+    /// tell its device of what it took by the next [look](RxQueue::peek), when the packets are on
+    /// their way.
     fn poll(&mut self, rx: &mut Receive<'_>) -> Polled;
 
     /// Asks for notifications: from now on the file becomes readable when packets come. False:
@@ -165,7 +170,9 @@ pub trait RxQueue: Send {
         true
     }
 
-    /// True if packets wait in an [unarmed](NextPoll::Unarmed) queue. No system call.
+    /// True if packets wait in an [unarmed](NextPoll::Unarmed) queue. Asked after each poll that
+    /// left it empty, and in every round from then on. No system call, but for one that such a
+    /// poll left to it.
     fn peek(&mut self) -> bool {
         false
     }

@@ -110,7 +110,10 @@ impl Port {
     pub(super) fn connect(&self, socket: OwnedFd, status: String) -> io::Result<()> {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&self.readable, &socket, data, epoll::EventFlags::IN)?;
-        epoll::add(&self.writable, &socket, data, epoll::EventFlags::OUT)?;
+        epoll::add(&self.writable, &socket, data, epoll::EventFlags::OUT).inspect_err(|_| {
+            // To close the socket is not enough: the process that had it before may have it still.
+            let _ = epoll::delete(&self.readable, &socket);
+        })?;
         self.set(Some(Arc::new(socket)), status);
         Ok(())
     }

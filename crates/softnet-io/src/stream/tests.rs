@@ -1,9 +1,11 @@
 //! Connections that are not made, and one that another process had.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::time::Timespec;
 use softnet::mem::{Pool, PoolConfig};
 use softnet::time::Time;
 use softnet::tx::TxRing;
@@ -79,4 +81,27 @@ fn the_end_of_a_frame_is_sent_by_the_next_process() {
     peer.read_exact(&mut got).expect("it is there");
     assert_eq!(&got, b"end");
     assert_eq!(stream.tx.available(Time::ZERO), None);
+}
+
+/// The receive queue's file must not be ready for a connection that the port does not have, which
+/// another process may have.
+#[test]
+fn a_connection_that_is_refused_by_one_queue_is_of_neither() {
+    let port = Port::new(None, Parts::default()).expect("a port");
+    let (mut peer, ours) = UnixStream::pair().expect("sockets");
+    let _another = ours.try_clone().expect("a socket");
+    let ours = OwnedFd::from(ours);
+    let data = epoll::EventData::new_u64(0);
+    epoll::add(&port.writable, &ours, data, epoll::EventFlags::OUT).expect("it is not there");
+    let refused = port.connect(ours, "connected".to_owned());
+    let refused = refused.map_err(|error| error.kind());
+    assert_eq!(refused, Err(io::ErrorKind::AlreadyExists));
+    assert!(!Link::state(&port).up);
+    peer.write_all(b"frame").expect("a socket");
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut files = [PollFd::new(&port.readable, PollFlags::IN)];
+    assert_eq!(poll(&mut files, Some(&now)), Ok(0));
 }

@@ -12,15 +12,22 @@
 //! it writes *and then* asks whether the thread rests; the thread says that it rests *and then*
 //! asks who writes. Each is a store and a later load of another location with a full fence between,
 //! so one of the two sees the other, and no write is unwatched ([`Rest`]).
+//!
+//! **Who writes wakes nobody.** It sets a timer, which ends the rest a tick later: before that
+//! there is nothing to see. To wake a thread takes longer than the write, and would be done while
+//! the guest waits for it.
 
 #![allow(unsafe_code, reason = "sends a signal to a thread, and handles it")]
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, LazyLock, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use softnet::sync::primitive::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Interval at which the writers are looked at while there are any.
@@ -59,7 +66,7 @@ impl Rest {
         Rest(AtomicBool::new(false))
     }
 
-    /// For a writer that has said that it writes. True: it must wake the watching thread.
+    /// For a writer that has said that it writes. True: it must set the watching thread's timer.
     fn is_to_end(&self) -> bool {
         fence(Ordering::SeqCst);
         let rests = self.0.load(Ordering::Relaxed);
@@ -93,13 +100,16 @@ impl Rest {
 struct Watch {
     writers: Mutex<Vec<Arc<Writer>>>,
     rest: Rest,
-    thread: OnceLock<Thread>,
+    /// Ends the rest. None, without which the thread never rests: the system had no file left.
+    timer: Option<OwnedFd>,
+    started: Once,
 }
 
 static WATCH: LazyLock<Watch> = LazyLock::new(|| Watch {
     writers: Mutex::new(Vec::new()),
     rest: Rest::new(),
-    thread: OnceLock::new(),
+    timer: timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).ok(),
+    started: Once::new(),
 });
 
 thread_local! {
@@ -132,7 +142,7 @@ fn watched(write: impl FnOnce() -> Result<usize, Errno>) -> Result<(), Late> {
         let writes = writer.writes.load(Ordering::Relaxed);
         writer.writes.store(writes + 1, Ordering::Relaxed);
         if WATCH.rest.is_to_end() {
-            WATCH.wake();
+            WATCH.set_timer();
         }
         // It fails otherwise if the counter is at its end, in which case the guest has been told.
         let result = write();
@@ -164,29 +174,39 @@ impl Watch {
 
     /// Starts the watching thread, unless it runs.
     fn start(&'static self) {
-        self.thread.get_or_init(|| {
+        self.started.call_once(|| {
             let thread = std::thread::Builder::new().name("vhost-call".into());
             let thread = thread.spawn(|| {
                 crate::rights::port_thread();
                 self.run();
             });
             // As for other threads: without it the engine is not to work.
-            let thread = thread.expect("the system has threads left");
-            thread.thread().clone()
+            thread.expect("the system has threads left");
         });
     }
 
+    /// Has the watching thread's rest end in a tick.
     #[cold]
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+    fn set_timer(&self) {
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec {
+                tv_sec: 0,
+                tv_nsec: TICK.subsec_nanos().into(),
+            },
+        };
+        if let Some(timer) = &self.timer {
+            // It fails for times that are none.
+            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
         }
     }
 
     fn run(&self) {
         let mut before: Vec<Seen> = Vec::new();
         loop {
-            std::thread::sleep(TICK);
             let now = self.look();
             for seen in now.iter().filter(|seen| seen.is_in_write()) {
                 let same = |then: &&Seen| then.is_same(seen);
@@ -199,8 +219,8 @@ impl Watch {
             }
             let idle = is_same(&before, &now) && !now.iter().any(Seen::is_in_write);
             before = now;
-            if idle {
-                self.rest(&before);
+            if !(idle && self.rest(&before)) {
+                std::thread::sleep(TICK);
             }
         }
     }
@@ -211,12 +231,21 @@ impl Watch {
         writers.iter().map(Seen::new).collect()
     }
 
-    /// Waits until somebody writes; see the module.
-    fn rest(&self, seen: &[Seen]) {
-        let rests = self.rest.begin(|| is_same(seen, &self.look()));
-        while rests && self.rest.is_on() {
-            std::thread::park();
+    /// Waits until a tick after somebody has begun to write; see the module. False: somebody
+    /// writes already, or there is no timer.
+    fn rest(&self, seen: &[Seen]) -> bool {
+        let Some(timer) = &self.timer else {
+            return false;
+        };
+        if !self.rest.begin(|| is_same(seen, &self.look())) {
+            return false;
         }
+        while self.rest.is_on() {
+            // Two writers may have set the timer: its end may be from the rest before. Who sets it
+            // has ended the rest before that; the timer's lock orders the two.
+            let _ = rustix::io::read(timer, &mut [0; 8]);
+        }
+        true
     }
 }
 
@@ -308,9 +337,31 @@ fn take_signals() {
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
+    use std::sync::mpsc;
     use std::time::Instant;
 
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
+
+    /// A write that waits is ended, also if it is what ends the watching thread's rest.
+    #[test]
+    fn a_write_that_waits_is_ended_after_a_rest() {
+        let full = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        rustix::io::write(&*full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        for _ in 0..3 {
+            // Other tests may write all the time.
+            let end = Instant::now() + Duration::from_secs(5);
+            while !WATCH.rest.is_on() && Instant::now() < end {
+                std::thread::sleep(TICK);
+            }
+            let (done, result) = mpsc::channel();
+            let full = full.clone();
+            std::thread::spawn(move || done.send(call(&full)));
+            let result = result.recv_timeout(Duration::from_secs(60));
+            assert_eq!(result, Ok(Err(Late::Blocked)));
+        }
+    }
 
     /// A write that is work for two ticks is noticed. One that waits in the kernel is not work.
     #[test]

@@ -622,6 +622,18 @@ impl GuestArea {
         u16::from_le(field.load(Ordering::Acquire))
     }
 
+    /// As [`load_u16`](GuestArea::load_u16), of the flags of four descriptors of a packed ring: the
+    /// last two of each 16 bytes from `at` on.
+    #[inline]
+    pub fn load_flags(&self, at: usize) -> [u16; 4] {
+        let line = self.field::<[[u16; 8]; 4]>(at).cast::<u16>();
+        std::array::from_fn(|n| {
+            // SAFETY: as in `load_u16`: all of the line is inside of the area and aligned.
+            let field = unsafe { AtomicU16::from_ptr(line.wrapping_add(8 * n + 7)) };
+            u16::from_le(field.load(Ordering::Acquire))
+        })
+    }
+
     /// An index or a flag that says what was written: the driver that sees it sees what was
     /// written before.
     #[inline]

@@ -62,7 +62,8 @@ const SLOW_CALLS: u32 = 2;
 impl Running {
     /// Tells the guest, if it wants to know, of what came back.
     pub(super) fn notify(&mut self) {
-        if self.queue.must_notify() {
+        // Without a file nobody is asked, which takes a full fence.
+        if self.call.is_some() && self.queue.must_notify() {
             self.call();
         }
     }
@@ -477,6 +478,8 @@ impl Running {
             self.call.clone_from(&wanted.call);
             // Whoever told the guest before may have been killed, and what was told by another
             // file the front end may have missed when it changed to this one.
+            // What it is yet to be told of is told with that.
+            self.queue.must_notify();
             self.call();
             if self.blocked {
                 return Err(SetupError::Blocked);

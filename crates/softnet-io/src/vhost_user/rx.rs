@@ -57,6 +57,8 @@ impl RxQueue for VhostUserRx {
         let mut running = receivable(&mut ring);
         if rx.by_owner {
             let has_packets = running.as_mut().is_some_and(|running| {
+                // An owner that never looks comes here.
+                running.notify();
                 running.queue.disarm();
                 running.queue.peek()
             });
@@ -78,14 +80,16 @@ impl RxQueue for VhostUserRx {
             // vhost-user, "Ring states": the buffers of a disabled ring come back all the same.
             rx.retain(DropReason::DeviceDown, |_| false);
         }
-        running.notify();
+        let more = received.unwrap_or(false);
+        // Else the owner looks next, when the packets are on their way: a guest that waits for
+        // them comes before the one that is told of its buffers.
+        if more || !rx.by_owner {
+            running.notify();
+        }
         if received.is_err() || running.is_broken() {
             port.fail();
         }
-        Polled {
-            more: received.unwrap_or(false),
-            ..nothing
-        }
+        Polled { more, ..nothing }
     }
 
     fn arm(&mut self) -> bool {
@@ -99,18 +103,26 @@ impl RxQueue for VhostUserRx {
         let Some(running) = receivable(&mut ring) else {
             return true;
         };
+        running.notify();
         let armed = running.queue.arm();
         // The kick that was taken may have been for this.
-        if running.memory.is_lost() {
+        if running.is_broken() {
             port.fail();
         }
         armed
     }
 
     fn peek(&mut self) -> bool {
-        let pair = &self.life.port.pairs[self.pair];
+        let port = &self.life.port;
+        let pair = &port.pairs[self.pair];
         match pair.from_guest.try_lock() {
-            Ok(mut ring) => receivable(&mut ring).is_some_and(|running| running.queue.peek()),
+            Ok(mut ring) => receivable(&mut ring).is_some_and(|running| {
+                running.notify();
+                if running.blocked {
+                    port.fail();
+                }
+                running.queue.peek()
+            }),
             // Asked again, or armed.
             Err(Taken) => false,
         }

@@ -1,4 +1,5 @@
-//! A receive queue's notification is its worker's, whoever else polls the queue.
+//! A receive queue's notification is its worker's, whoever else polls the queue. That of a guest
+//! that sends comes behind its frames.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softnet::mem::PacketList;
@@ -75,4 +76,41 @@ fn a_kick_is_left_to_the_owner_of_a_split_ring() {
 #[test]
 fn a_kick_is_left_to_the_owner_of_a_packed_ring() {
     a_kick_is_left_to_the_owner(true);
+}
+
+/// A guest is told of the buffers of its frames when those are on their way: by the owner's next
+/// look or poll, or as it arms the queue. At once where there is more, or another worker polls.
+#[test]
+fn a_sender_is_told_behind_its_frames() {
+    let (path, mut port, _) = open_port("told");
+    let mut guest = Guest::new(PAIR);
+    let front_end = connect(&path, &guest, 0);
+    let queue = &mut port.rx[0];
+    assert_eq!(receive_some(queue, true), 0);
+    let is_told = |guest: &Guest| told(guest.call_file(1));
+    assert!(is_told(&guest), "when its ring starts");
+    let looks: [fn(&mut VhostUserRx); 3] = [
+        |queue| assert!(!queue.peek()),
+        |queue| assert_eq!(receive_some(queue, true), 0),
+        |queue| assert!(queue.arm()),
+    ];
+    for look in looks {
+        assert!(guest.ring(1).send([0; HEADER], &frame(1, 1), false));
+        assert_eq!(receive_some(queue, true), 1);
+        assert!(!is_told(&guest), "its frame has yet to go on");
+        look(queue);
+        assert!(is_told(&guest));
+        look(queue);
+        assert!(!is_told(&guest), "once is enough");
+    }
+    assert!(guest.ring(1).send([0; HEADER], &frame(1, 2), false));
+    assert_eq!(receive_some(queue, false), 1);
+    assert!(is_told(&guest), "the owner sleeps");
+    for mark in 3..5 {
+        assert!(guest.ring(1).send([0; HEADER], &frame(1, mark), false));
+    }
+    let (mut packets, drops) = (PacketList::new(), DropCounters::new());
+    let mut rx = Receive::new(1, Time::ZERO, &mut packets, &drops);
+    assert!(queue.poll(&mut rx).more && is_told(&guest));
+    drop(front_end);
 }

@@ -69,7 +69,12 @@ impl Child {
     /// True if nothing is queued.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.stash.is_none() && self.qdisc.stats().qlen == 0
+        // A `pfifo`, as most are, is looked at without a call.
+        let stats = match &self.qdisc {
+            AnyQdisc::Pfifo(fifo) => fifo.stats(),
+            other => other.stats(),
+        };
+        self.stash.is_none() && stats.qlen == 0
     }
 
     /// Packets that are queued.
@@ -132,10 +137,12 @@ impl Child {
     }
 
     /// Packet that leaves next, if that can be told without taking it out.
+    #[inline]
     pub(crate) fn peek_only(&self, now: Time) -> Peek {
-        match &self.stash {
-            Some(packet) => Peek::Packet(packet.into()),
-            None => self.qdisc.peek(now),
+        match (&self.stash, &self.qdisc) {
+            (Some(packet), _) => Peek::Packet(packet.into()),
+            (None, AnyQdisc::Pfifo(fifo)) => fifo.peek(now),
+            (None, other) => other.peek(now),
         }
     }
 

@@ -27,10 +27,27 @@ impl Children {
     /// Returns the packet if the child is another kind, or has no space.
     #[inline]
     pub(crate) fn push_pfifo(&mut self, slot: usize, packet: Packet) -> Result<bool, Packet> {
+        self.push_pfifo_run(slot, packet, &mut PacketList::new(), |_| false)
+    }
+
+    /// As [`push_pfifo`](Children::push_pfifo), with the packets at the front of a list that go the
+    /// same way, as long as there is space for them. What changes is counted once. True: there were
+    /// none before.
+    ///
+    /// # Errors
+    /// Returns the first packet, as there.
+    #[inline]
+    pub(crate) fn push_pfifo_run(
+        &mut self,
+        slot: usize,
+        first: Packet,
+        others: &mut PacketList,
+        same: impl Fn(&Packet) -> bool,
+    ) -> Result<bool, Packet> {
         self.last = slot as u16;
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
-            return Err(packet);
+            return Err(first);
         };
         let QdiscStats {
             qlen,
@@ -39,9 +56,17 @@ impl Children {
             memory,
             ..
         } = *fifo.stats();
-        fifo.push(packet)?;
+        fifo.push(first)?;
+        while others.front().is_some_and(&same)
+            && let Some(packet) = others.pop_front()
+        {
+            if let Err(packet) = fifo.push(packet) {
+                others.push_front(packet);
+                break;
+            }
+        }
         let now = fifo.stats();
-        self.stats.qlen += 1;
+        self.stats.qlen += now.qlen - qlen;
         self.stats.backlog += now.backlog - backlog;
         self.stats.queued += now.queued - queued;
         self.stats.memory += now.memory - memory;

@@ -78,6 +78,7 @@ xstats! {
     Marked "marked" Sum,
     EarlyDrops "early" Sum,
     QueueDrops "pdrop" Sum,
+    MaxP "max_p" Highest,
     ProbDrop "prob_drop" Sum,
     ForcedDrop "forced_drop" Sum,
     ProbMark "prob_mark" Sum,

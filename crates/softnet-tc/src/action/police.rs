@@ -2,8 +2,9 @@
 //! `act_police.c`).
 //!
 //! One rate for all that share the action, on whatever thread: a packet draws from one atomic
-//! word. Where several filters or queues share it, each draws some packets' worth in advance, an
-//! eighth of the burst at most, so that they do not meet at every packet.
+//! word. Each filter on each queue draws some packets' worth in advance, an eighth of the burst at
+//! most, so that not every packet changes the word. Where only one has the action, it gives back
+//! what is left when time has passed: its rate is exact to the byte.
 
 use std::fmt;
 
@@ -127,11 +128,7 @@ impl Police {
             0 => (size.packets, self.pkts_burst),
             _ => (cost, self.burst),
         };
-        let passes = if run.is_shared() {
-            self.draw(rate, need, burst, run)
-        } else {
-            rate.pass(need, now)
-        };
+        let passes = self.draw(rate, need, burst, run);
         if !passes && let Some(peak) = &gates.peak {
             peak.pour_back(cost);
         }
@@ -140,22 +137,31 @@ impl Police {
 
     /// Uses what this instance has drawn in advance, or draws.
     fn draw(&self, gate: &Gate, need: u64, burst: u64, run: &Run<'_>) -> bool {
-        let credit = run.tally.get(Tally::EXTRA);
-        if credit >= need {
-            run.tally.put(Tally::EXTRA, credit - need);
-            return true;
-        }
-        let rate = self.rate.max(self.pkts_rate);
-        // 200 us of the rate.
-        let ahead = (rate / 5000).min(burst / 8);
-        let lacking = need - credit;
-        match gate.draw(lacking, lacking + ahead, run.cx.now) {
-            Some(drawn) => {
-                run.tally.put(Tally::EXTRA, credit + drawn - need);
-                true
+        let (tally, now) = (run.tally, run.cx.now);
+        let mut credit = tally.get(Tally::EXTRA);
+        let mut ahead = burst / 8;
+        if run.is_shared() {
+            // 200 us of the rate.
+            ahead = ahead.min(self.rate.max(self.pkts_rate) / 5000);
+        } else if tally.get(Tally::EXTRA_TIME) != now.nanos() {
+            if credit > 0 {
+                gate.pour_back(credit);
             }
-            None => false,
+            // This packet may be the only one of its time.
+            (credit, ahead) = (0, 0);
         }
+        let passes = credit >= need || {
+            let lacking = need - credit;
+            let drawn = gate.draw(lacking, lacking + ahead, now);
+            tally.put(Tally::EXTRA_TIME, now.nanos());
+            credit += drawn.unwrap_or(0);
+            drawn.is_some()
+        };
+        if passes {
+            credit -= need;
+        }
+        tally.put(Tally::EXTRA, credit);
+        passes
     }
 
     pub(super) fn read(words: &mut Words<'_>) -> Result<(Police, Control), WordsError> {

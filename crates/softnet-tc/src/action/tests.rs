@@ -238,6 +238,37 @@ fn police_lets_pass_what_the_rate_allows() {
     assert_eq!((packets, bytes, drops, over), (7, 7000, 3, 3));
 }
 
+/// However packets lie in time, as many pass as if each had been drawn by itself.
+#[test]
+fn police_of_one_filter_is_exact() {
+    let pool = pool(4);
+    let list = filters(list(&[
+        "police rate 8mbit burst 20000 conform-exceed drop/pass",
+    ]));
+    let filters = list.filters();
+    let mut cx = Cx::new(&pool);
+    let (mut tokens, mut passed, mut dropped) = (20_000_u64, 0, 0);
+    let mut now = 1_000_000_000;
+    for n in 0..3000_u64 {
+        // 1 byte in each microsecond; batches of 1 to 7 packets, and now and then a long pause.
+        let batch = 1 + n % 7;
+        let pause = if n % 500 == 0 { 30_000 } else { 100 * (n % 11) };
+        now += pause * 1000;
+        tokens = (tokens + pause).min(20_000);
+        for packet in 0..batch {
+            let len = 60 + (n * 37 + packet * 411) % 1400;
+            let passes = tokens >= len;
+            tokens -= if passes { len } else { 0 };
+            cx.now = Time(now);
+            let mut packet = frame(&pool, 1, 2, len as usize, 0);
+            let found = filters.classify(&mut packet, &mut cx);
+            assert_eq!(found == CLASS, passes, "batch {n}");
+            (passed, dropped) = (passed + u32::from(passes), dropped + u32::from(!passes));
+        }
+    }
+    assert!(passed > 100 && dropped > 100, "{passed} {dropped}");
+}
+
 /// Two filters in two instances share one bucket, exactly.
 #[test]
 fn a_shared_rate_is_one() {

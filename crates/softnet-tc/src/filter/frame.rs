@@ -52,14 +52,18 @@ impl<'a> Frame<'a> {
     /// As far as they are readable: no packet escapes a filter because something behind is bad.
     /// `None` if what is in front of the network header is.
     pub(super) fn headers(&self) -> Option<&Headers> {
-        let read = || self.packet.parse().ok().or_else(|| self.dissect());
+        let read = || match self.packet.is_chained() {
+            false => wire::dissect(self.packet.data(), self.packet.len()).ok(),
+            true => self.packet.parse().ok().or_else(|| self.dissect()),
+        };
         self.read.headers.get_or_init(read).as_ref()
     }
 
+    /// Of a packet in several segments.
     #[cold]
     fn dissect(&self) -> Option<Headers> {
         let (first, len) = (self.packet.data(), self.packet.len());
-        if !self.packet.is_chained() || first.len() >= MAX_HEADERS {
+        if first.len() >= MAX_HEADERS {
             return wire::dissect(first, len).ok();
         }
         let mut bytes = [0; MAX_HEADERS];

@@ -7,6 +7,9 @@ use super::entry::Filter;
 
 /// Filters in a bucket, on average, at most.
 const LOAD: usize = 8;
+/// Filters up to which each has a bucket, so that a look-up compares one hash. With more, to copy
+/// the pointers to all buckets would take too long.
+const SPARSE: usize = 1024;
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -38,7 +41,7 @@ impl Table {
 
     fn of(mut entries: Vec<Entry>) -> Table {
         let len = entries.len();
-        let size = len.div_ceil(LOAD).next_power_of_two();
+        let size = Table::size(len);
         let at = |entry: &Entry| entry.hash as usize & (size - 1);
         entries.sort_by_key(|entry| (at(entry), entry.filter.order));
         let mut rest = &entries[..];
@@ -51,6 +54,12 @@ impl Table {
             buckets: buckets.collect(),
             len,
         }
+    }
+
+    /// Buckets of so many filters.
+    fn size(len: usize) -> usize {
+        let least = len.div_ceil(LOAD).max(len.min(SPARSE));
+        least.next_power_of_two()
     }
 
     #[inline]
@@ -98,12 +107,42 @@ impl Table {
         let mut bucket = self.buckets[at].to_vec();
         f(&mut bucket);
         Arc::make_mut(&mut self.buckets)[at] = bucket.into();
-        let capacity = LOAD * self.buckets.len();
+        let (size, wanted) = (self.buckets.len(), Table::size(self.len));
         // Between the two bounds a table neither grows nor shrinks, so that not each change of one
         // at a bound makes it anew.
-        if self.len > capacity || self.len < capacity / 4 && self.buckets.len() > 1 {
+        if wanted > size || wanted < size / 4 {
             let entries = self.buckets.iter().flat_map(|bucket| bucket.iter());
             *self = Table::of(entries.cloned().collect());
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::filter::{FilterKind, FilterSpec};
+    use crate::handle::Handle;
+
+    /// Each of few filters has a bucket, and many do not share one, whatever came and went.
+    #[test]
+    fn buckets_follow_the_number_of_filters() {
+        let class = Handle::new(1, 1);
+        let filter = |order| Filter::new(FilterSpec::new(FilterKind::Matchall, class), order);
+        let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let all: Vec<_> = (0..3000).map(|n| (hash(n), filter(n))).collect();
+        let mut table = Table::new(std::iter::empty());
+        for (count, (hash, filter)) in (1_usize..).zip(&all) {
+            table.insert(*hash, filter.clone());
+            let buckets = table.buckets.len();
+            assert!(buckets >= count.min(SPARSE) && LOAD * buckets >= count);
+        }
+        for (rest, (hash, filter)) in (0..all.len()).rev().zip(&all) {
+            let is = |other: &Filter| other.order == filter.order;
+            assert!(table.find(*hash, is).is_some());
+            table.remove(*hash, filter);
+            assert!(table.find(*hash, is).is_none());
+            assert!(table.buckets.len() <= 8 * rest.max(1), "{rest} are left");
+        }
+        assert!(table.is_empty());
     }
 }

@@ -61,54 +61,55 @@ pub(super) fn free_list(list: &mut PacketList) {
 /// The caller owns the packets, linked from `first` on, which are not inside anything else.
 #[inline(never)]
 unsafe fn free_chain(first: NonNull<Header>) {
-    // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
-    unsafe {
-        let slab = Slab::of(first);
-        let mut rest = Some(first);
-        if let Some((thread, cache)) = thread::enter(slab.id) {
-            let limit = slab.pool.as_ref().defer_limit();
-            let freed;
-            (freed, rest) = cache.free_while_easy(first, thread.index, limit);
-            bump(&thread.freed, freed as u64);
-        }
-        if rest.is_some() {
-            free_slow(rest);
+    let mut next = Some(first);
+    while let Some(first) = next {
+        // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
+        unsafe {
+            let slab = Slab::of(first);
+            if let Some((thread, cache)) = thread::enter(slab.id) {
+                let limit = slab.pool.as_ref().defer_limit();
+                let freed;
+                (freed, next) = cache.free_while_easy(first, thread.index, limit);
+                bump(&thread.freed, freed as u64);
+            }
+            next = next.and_then(|first| free_slow(first));
         }
     }
 }
 
-/// As [`free_chain`], on the slow path: enters each pool once for a run of packets that belong to
-/// it.
+/// Frees packets of one pool on the slow path, linked from `first` on: up to the first plain one,
+/// after which the cache has space again or its magazine is another's; or, where the thread is not
+/// in a cache of its own, all that follow each other. Returns the first that is left.
 ///
 /// # Safety
 /// As for [`free_chain`].
 #[inline(never)]
-unsafe fn free_slow(first: Option<NonNull<Header>>) {
-    let mut next = first;
-    while let Some(header) = next {
-        // SAFETY: every header lies in a slab that lives as long as its pool, which outlives the
-        // packet.
-        let (pool, id) = unsafe { (Slab::of(header).pool, Slab::of(header).id) };
-        // Packets of other pools that turn up meanwhile (segments, shared data): freed at the end
-        // of this step, when we have left this one.
-        let mut elsewhere = PacketList::new();
-        // SAFETY: `header` keeps the pool alive until it is freed inside.
-        next = unsafe {
-            slow::enter(pool, |slow| {
-                let mut next = Some(header);
-                while let Some(header) = next
-                    && Slab::of(header).id == id
-                {
-                    next = header.as_ref().next;
-                    if header.as_ref().has_parts() {
-                        slow.release(header, &mut elsewhere);
-                    } else {
-                        slow.free(header);
+unsafe fn free_slow(first: NonNull<Header>) -> Option<NonNull<Header>> {
+    // SAFETY: every header lies in a slab that lives as long as its pool, which outlives the
+    // packet.
+    let (pool, id) = unsafe { (Slab::of(first).pool, Slab::of(first).id) };
+    // Packets of other pools that turn up meanwhile (segments, shared data): freed at the end, when
+    // we have left this one.
+    let mut elsewhere = PacketList::new();
+    // SAFETY: `first` keeps the pool alive until it is freed inside.
+    unsafe {
+        slow::enter(pool, |slow| {
+            let mut next = Some(first);
+            while let Some(header) = next
+                && Slab::of(header).id == id
+            {
+                next = header.as_ref().next;
+                if header.as_ref().has_parts() {
+                    slow.release(header, &mut elsewhere);
+                } else {
+                    slow.free(header);
+                    if slow.thread.is_some() {
+                        break;
                     }
                 }
-                next
-            })
-        };
+            }
+            next
+        })
     }
 }
 

@@ -93,8 +93,8 @@ impl Header {
     }
 
     /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is
-    /// left), followed by `next`. Written as whole words: field by field it takes half as many
-    /// stores again.
+    /// left), followed by `next`. Written as pairs of words, four stores in all: many a CPU does
+    /// one a cycle, and they are most of what an allocation takes.
     ///
     /// # Safety
     /// The caller owns the header, whose `buf` is valid.
@@ -109,16 +109,13 @@ impl Header {
         let [off, owner] = [EMPTY.to_ne_bytes(), owner.to_ne_bytes()];
         let place = u64::from_ne_bytes([off[0], off[1], 0, 0, owner[0], owner[1], 0, 0]);
         // SAFETY: by the caller's promise. The words cover all fields behind `buf` (asserted
-        // below), for which all bits may be zero.
+        // above), for which all bits may be zero; the line is aligned to 64.
         unsafe {
             (*header.as_ptr()).next = next;
             let words = header.as_ptr().cast::<u64>();
-            words.add(2).write(0);
-            words.add(3).write(0);
-            words.add(4).write(0);
-            words.add(5).write(place);
-            words.add(6).write(0);
-            words.add(7).write(0);
+            write_pair(words.add(2), 0, 0);
+            write_pair(words.add(4), 0, place);
+            write_pair(words.add(6), 0, 0);
         }
     }
 
@@ -135,6 +132,27 @@ impl Header {
         self.gso = from.gso.as_on_wire();
         self.way = from.way;
         self.flags = Flags((self.flags.0 & Flags::OF_BUFFER) | (from.flags.0 & !Flags::OF_BUFFER));
+    }
+}
+
+/// Writes two words, in one store where the architecture has one.
+///
+/// # Safety
+/// 16 bytes may be written at `at`, which is aligned to 16.
+#[inline(always)]
+unsafe fn write_pair(at: *mut u64, low: u64, high: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: by the caller's promise; every CPU of this architecture has the instructions.
+    unsafe {
+        use std::arch::x86_64::{__m128i, _mm_set_epi64x, _mm_store_si128};
+        let pair = _mm_set_epi64x(high.cast_signed(), low.cast_signed());
+        _mm_store_si128(at.cast::<__m128i>(), pair);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: by the caller's promise.
+    unsafe {
+        at.write(low);
+        at.add(1).write(high);
     }
 }
 
@@ -192,6 +210,7 @@ mod tests {
             csum_start: 11,
             csum_offset: 12,
             flags: Flags(0xff),
+            way: 13,
             ..fresh(buf)
         };
         for next in [next, None] {
@@ -204,6 +223,7 @@ mod tests {
             assert_eq!((line.mark, line.priority), (0, 0));
             assert_eq!((line.csum_start, line.csum_offset), (0, 0));
             assert!(!line.flags.any(0xff));
+            assert_eq!(line.way, 0);
         }
     }
 }

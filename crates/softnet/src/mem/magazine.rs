@@ -11,20 +11,37 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use super::arena::Arena;
 use super::{Header, word};
-use crate::sync::IndexStack;
+use crate::sync::{IndexStack, prefetch_for_write};
 
 /// Buffers that move between a cache and the depot, or to their owner, at once. The kernel's NAPI
 /// cache moves 32; here twice as many share what an exchange costs: two or three trips of a line
 /// between CPUs, one waiting for the other.
 pub(super) const MAGAZINE: usize = 64;
 
-const _: () = assert!((MAGAZINE - 1) * size_of::<NonNull<Header>>() <= 512);
+/// Bytes of the addresses in a magazine's first buffer.
+const ADDRESSES: usize = (MAGAZINE - 1) * size_of::<NonNull<Header>>();
+const _: () = assert!(ADDRESSES <= 512);
 
 /// Free buffers, owned. Not to be dropped: its buffers would be lost.
 #[must_use = "its buffers would be lost"]
 pub(super) struct Magazine(NonNull<Header>);
 
 impl Magazine {
+    /// Asks for the lines that [`pack`](Magazine::pack) will write if this buffer is the first.
+    /// The push that follows is atomic, and would wait until all of them have come from the CPU
+    /// that read them last.
+    ///
+    /// # Safety
+    /// The caller owns the buffer.
+    #[inline(always)]
+    pub(super) unsafe fn prefetch(first: NonNull<Header>) {
+        // SAFETY: by the caller's promise.
+        let buffer = unsafe { first.as_ref() }.buf.as_ptr();
+        for line in (0..ADDRESSES).step_by(64) {
+            prefetch_for_write(buffer.wrapping_add(line));
+        }
+    }
+
     /// The `n` buffers whose headers' addresses start at `items`.
     ///
     /// # Safety

@@ -64,6 +64,8 @@ mod alloc;
 mod arena;
 mod cache;
 mod close;
+#[cfg(any(test, feature = "controls"))]
+mod controls;
 mod free;
 mod header;
 mod list;

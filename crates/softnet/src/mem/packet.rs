@@ -224,6 +224,22 @@ impl Packet {
         h.total_len += word(n);
     }
 
+    /// Makes the next bytes behind the first segment's data part of it, up to `n`, as many as the
+    /// tailroom has, once `fill` has written them. Returns how many. (One look at the buffer's
+    /// size, where [`tailroom_mut`](Packet::tailroom_mut) and [`extend`](Packet::extend) take
+    /// two.)
+    #[inline]
+    pub fn extend_with(&mut self, n: usize, fill: impl FnOnce(&mut [u8])) -> usize {
+        let tailroom = self.tailroom_mut();
+        let n = n.min(tailroom.len());
+        fill(&mut tailroom[..n]);
+        let h = self.header_mut();
+        // The end is at most the buffer's, so the sums fit.
+        h.seg_len += short(n);
+        h.total_len += word(n);
+        n
+    }
+
     /// Appends a copy of `bytes` to the first segment. False, and nothing changed, if the
     /// tailroom is too short.
     #[must_use = "if false, nothing was appended"]

@@ -47,6 +47,25 @@ fn headroom_data_and_tailroom_add_up() {
     assert_eq!(p.len(), 9);
 }
 
+/// A packet takes what its buffer holds: behind what it has, and no more.
+#[test]
+fn bytes_that_are_filled_in_are_bounded_by_the_tailroom() {
+    let pool = pool(2, 512);
+    let mut packet = pool.alloc().unwrap();
+    let all = bytes(300);
+    let fill = |packet: &mut Packet, n: usize| {
+        let rest = &all[packet.len()..];
+        packet.extend_with(n, |place| place.copy_from_slice(&rest[..place.len()]))
+    };
+    assert_eq!(fill(&mut packet, 0), 0);
+    assert_eq!(fill(&mut packet, 100), 100);
+    assert_eq!(fill(&mut packet, 200), 156);
+    assert_eq!(fill(&mut packet, 1), 0);
+    assert_eq!((packet.data(), packet.len()), (&all[..256], 256));
+    let mut other = packet.share(&pool).unwrap();
+    assert_eq!(other.extend_with(1, |_| ()), 0, "it is shared");
+}
+
 #[test]
 #[should_panic(expected = "extend beyond the buffer")]
 fn extend_is_bounded() {

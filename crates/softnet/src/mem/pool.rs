@@ -169,6 +169,8 @@ pub(super) struct Inner {
     /// Buffers that are collected for an owner before they are sent there; 0: none are.
     pub(super) defer_limit: AtomicUsize,
     pub(super) unregistered: Unregistered,
+    #[cfg(any(test, feature = "controls"))]
+    pub(super) controls: super::controls::Controls,
 }
 
 impl Inner {
@@ -187,14 +189,20 @@ impl Inner {
             defer_max: AtomicUsize::new(capacity),
             defer_limit: AtomicUsize::new(batch),
             unregistered: Unregistered::default(),
+            #[cfg(any(test, feature = "controls"))]
+            controls: super::controls::Controls::default(),
         }
     }
 
     /// Buffers that each cache may hold, as many as there are now: together no more than half of
     /// the pool, but each at least two batches, so that a magazine always fits one that runs low.
     pub(super) fn cache_capacity(&self) -> usize {
-        let share = self.arena.len() / 2 / self.threads.len().max(1);
-        share.clamp(2 * self.batch, self.capacity)
+        let (half, threads) = (self.arena.len() / 2, self.threads.len().max(1));
+        // Mostly there is enough for all; a division takes as long as several packets.
+        if half >= threads * self.capacity {
+            return self.capacity;
+        }
+        (half / threads).clamp(2 * self.batch, self.capacity)
     }
 
     #[inline(always)]

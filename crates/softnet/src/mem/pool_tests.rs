@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use super::testing::small;
+use super::testing::{elsewhere, list, small};
 use super::*;
 use crate::sync::membarrier::CALLS;
 
@@ -180,4 +180,29 @@ fn an_exhausted_pool_is_raided_now_and_then() {
         assert!((1..=16 + failures / 1024).contains(&raids), "{raids} raids");
         assert!(found.is_some(), "a buffer is free");
     });
+}
+
+/// Headers that came in magazines are asked for once, ahead of their use; those that were freed
+/// here or never used before, not at all.
+#[test]
+fn headers_that_come_from_elsewhere_are_fetched_once() {
+    let pool = small(1024);
+    let cold = || {
+        let thread = thread::register(pool.inner()).expect("one thread");
+        // SAFETY: its owner looks, and is not in it.
+        unsafe { thread.lock.peek() }.cold.get()
+    };
+    drop(list(&pool, 128));
+    assert_eq!(cold(), 0);
+    let out = list(&pool, 128);
+    elsewhere(move || drop(out));
+    pool.poll_remote_free();
+    assert_eq!(pool.thread_stats()[0].cached, 128);
+    assert_eq!(cold(), 96, "those that come first were fetched");
+    for _ in 0..2 {
+        drop(list(&pool, 32));
+        assert_eq!(cold(), 64);
+    }
+    drop(list(&pool, 128));
+    assert_eq!(cold(), 0);
 }

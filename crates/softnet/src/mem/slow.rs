@@ -155,8 +155,14 @@ impl<'a> SlowPath<'a> {
     /// nothing was found anywhere.
     #[cold]
     fn refill(&self, want: usize) -> bool {
-        self.drain();
         let pool = self.pool;
+        #[cfg(any(test, feature = "controls"))]
+        let drains = !pool.controls.no_drain();
+        #[cfg(not(any(test, feature = "controls")))]
+        let drains = true;
+        if drains {
+            self.drain();
+        }
         while self.cache.len() < want.min(pool.batch) && self.unload_depot() {}
         if self.cache.len() == 0 {
             let carved = pool.depot.carve(&pool.arena, pool.batch, |header| {

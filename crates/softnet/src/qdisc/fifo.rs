@@ -80,6 +80,7 @@ impl Fifo {
     }
 
     /// As [`Qdisc::peek`].
+    #[inline]
     pub fn peek(&self) -> Peek {
         self.front().map_or(Peek::Idle, |p| Peek::Packet(p.into()))
     }
@@ -234,6 +235,7 @@ impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
         self.queue.dequeue(budget, out, &mut self.stats)
     }
 
+    #[inline]
     fn peek(&self, _: Time) -> Peek {
         self.queue.peek()
     }
@@ -242,6 +244,7 @@ impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
         self.queue.drain(out, &mut self.stats);
     }
 
+    #[inline]
     fn stats(&self) -> &QdiscStats {
         &self.stats
     }

@@ -227,26 +227,28 @@ impl<N: Linked> AdoptionList<N> {
     pub(crate) unsafe fn push(&self, chain: &Chain<N>, n: usize, limit: usize) -> Option<usize> {
         // The line is to be written to: fetched once, not to be read and then again.
         prefetch_for_write(&raw const self.word);
+        let word = self.word.load(Ordering::Relaxed);
         // SAFETY: by the caller's promise.
-        match unsafe { self.push_if(chain, n, limit, |_| true) } {
+        match unsafe { self.push_if(word, chain, n, limit, |_| true) } {
             Pushed::Queued(before) => Some(before),
             Pushed::Full | Pushed::Unowned => None,
         }
     }
 
-    /// As [`push`](AdoptionList::push), where `may` allows it by the flags, which stay.
+    /// As [`push`](AdoptionList::push), where `may` allows it by the flags, which stay. `word` is
+    /// what the word was when this thread saw it last; the line is not read again for it.
     ///
     /// # Safety
     /// As for `push`; the nodes are given up if this returns [`Pushed::Queued`].
     #[inline(always)]
     pub(super) unsafe fn push_if(
         &self,
+        mut word: *mut N,
         chain: &Chain<N>,
         n: usize,
         limit: usize,
         may: impl Fn(usize) -> bool,
     ) -> Pushed {
-        let mut word = self.word.load(Ordering::Relaxed);
         let mut noted = None;
         loop {
             let flags = word.addr() & FLAGS;

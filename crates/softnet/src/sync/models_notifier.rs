@@ -7,7 +7,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use loom::thread;
 
-use super::RunState;
+use super::testing::Values;
+use super::{OwnedList, RunState};
 use crate::tx::{Event, Notifier, Wake};
 
 const BELL: usize = 0;
@@ -99,6 +100,79 @@ fn a_sleeper_is_woken_though_the_bell_was_set_by_a_thread_that_stands_still() {
         );
         assert!(found || queue.round(), "the wake-up was lost");
     });
+}
+
+/// Publication of a sender, before it looks whether the bell is set.
+#[derive(Clone, Copy)]
+enum Publishes {
+    /// By a read-modify-write of the word that the worker changes, too.
+    ByPush,
+    /// By a store.
+    ByStore,
+}
+
+/// INV-TX-2: a sender finds the bell set, by a thread that stands still then, and does not set it
+/// again. The worker that takes the bell finds what the sender published, or is called once more;
+/// one that lies down is woken.
+fn a_sender_finds_the_bell_set(publishes: Publishes) {
+    loom::model(move || {
+        let queue = Queue::new();
+        let list = Arc::new(OwnedList::<Values, usize>::new(0, 0));
+        let (setter, sender, to) = (queue.clone(), queue.clone(), list.clone());
+        let threads = [
+            thread::spawn(move || setter.notifier.set(BELL)),
+            thread::spawn(move || {
+                match publishes {
+                    Publishes::ByPush => {
+                        let pushed = to.push(&mut Values::one(0), 100);
+                        assert!(pushed.is_some(), "the limit is far");
+                    }
+                    Publishes::ByStore => sender.woken.happen(),
+                }
+                sender.notifier.notify_pushed(BELL);
+            }),
+        ];
+        let round = || {
+            let mut rung = false;
+            queue.notifier.take(|_| rung = true);
+            rung && match publishes {
+                Publishes::ByPush => {
+                    let (owner, left) = list.begin_or_miss().expect("there is no other owner");
+                    // Who pushed meanwhile sets the bell.
+                    let _ = owner.leave();
+                    !left.is_empty()
+                }
+                Publishes::ByStore => queue.woken.take(),
+            }
+        };
+        let found = round();
+        let mut threads = Some(threads);
+        let mut join = || {
+            let threads = threads.take().into_iter().flatten();
+            threads.for_each(|thread| thread.join().unwrap());
+        };
+        queue.notifier.sleep_if(
+            || true,
+            || {
+                join();
+                assert!(found || queue.wakes() != 0, "lost: asleep for ever");
+            },
+        );
+        join();
+        assert!(found || round(), "lost: nobody comes for it");
+    });
+}
+
+#[test]
+fn a_sender_that_pushed_may_find_the_bell_set() {
+    a_sender_finds_the_bell_set(Publishes::ByPush);
+}
+
+/// The model can fail: a load passes a store, so who stored must ring.
+#[test]
+#[should_panic(expected = "lost: ")]
+fn a_sender_that_stored_must_not_only_look_at_the_bell() {
+    a_sender_finds_the_bell_set(Publishes::ByStore);
 }
 
 /// INV-RX-4: a thread that has found the worker asleep, and stands still before its system call,

@@ -248,9 +248,14 @@ impl<L: NodeList, T> OwnedList<L, T> {
     /// Becomes the owner, with all that waits, if there is none. Never waits.
     #[inline]
     pub(crate) fn try_begin(&self) -> Option<(ListOwner<'_, L, T>, L)> {
-        let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
-        let word = self.update(begin).ok()?;
+        let word = self.begin().ok()?;
         Some((self.owner(), self.left(word)))
+    }
+
+    /// Sets OWNED and takes what waits, if there is no owner: what the word was; else, what it is.
+    #[inline(always)]
+    fn begin(&self) -> Result<*mut L::Node, *mut L::Node> {
+        self.update(|word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED)))
     }
 
     /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
@@ -285,10 +290,11 @@ impl<L: NodeList, T> OwnedList<L, T> {
         // Whoever does not become the owner writes the word, too.
         prefetch_for_write(&raw const self.shared.list.word);
         loop {
-            if let Some((owner, left)) = self.try_begin() {
-                return Entry::Acquired(owner, left);
-            }
-            match self.push_chain(nodes, limit(nodes), false) {
+            let word = match self.begin() {
+                Ok(word) => return Entry::Acquired(self.owner(), self.left(word)),
+                Err(word) => word,
+            };
+            match self.push_chain(word, nodes, limit(nodes), false) {
                 Pushed::Queued(before) => return Entry::Queued(before),
                 Pushed::Full => return Entry::Full,
                 Pushed::Unowned => {}
@@ -301,21 +307,28 @@ impl<L: NodeList, T> OwnedList<L, T> {
     /// list, if others wait and together they would be more than `limit`. Never waits.
     #[inline]
     pub(crate) fn push(&self, nodes: &mut L, limit: usize) -> Option<usize> {
-        match self.push_chain(nodes, limit, true) {
+        match self.push_chain(self.word(Ordering::Relaxed), nodes, limit, true) {
             Pushed::Queued(before) => Some(before),
             Pushed::Full | Pushed::Unowned => None,
         }
     }
 
+    /// `word`: what the list's word was when this thread saw it last.
     #[inline]
-    fn push_chain(&self, nodes: &mut L, limit: usize, unowned: bool) -> Pushed {
+    fn push_chain(
+        &self,
+        word: *mut L::Node,
+        nodes: &mut L,
+        limit: usize,
+        unowned: bool,
+    ) -> Pushed {
         let Some(chain) = nodes.take_nodes() else {
             return Pushed::Queued(0);
         };
         let may = |flags| unowned || flags & (OWNED | CLAIMED) != 0;
         let list = &self.shared.list;
         // SAFETY: the chain is ours.
-        let pushed = unsafe { list.push_if(&chain, chain.len, limit, may) };
+        let pushed = unsafe { list.push_if(word, &chain, chain.len, limit, may) };
         if !matches!(pushed, Pushed::Queued(_)) {
             // SAFETY: not pushed, so still ours.
             unsafe { nodes.put_front(chain) };

@@ -280,6 +280,15 @@ mod tests {
             assert!((0..200).all(|place| pages.take(place)));
             assert_eq!(made(), 200);
         }
+        // Who comes in another's place comes before that one goes.
+        let mut latest = Pages::new(&store, 200);
+        assert_eq!((latest.places(), made()), (200, 200));
+        for _ in 0..3 {
+            latest = Pages::new(&store, 200);
+            assert!((0..200).all(|place| latest.take(place)));
+            assert_eq!(made(), 400);
+        }
+        drop(latest);
         let all = [300, 600, 900].map(|places| Pages::new(&store, places));
         assert_eq!(made(), 1000);
         drop(all);

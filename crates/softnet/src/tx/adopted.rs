@@ -5,7 +5,7 @@
 //! owner enqueues [`ADOPTIONS`], and leaves the rest here, where it goes first in the next round
 //! (INV-TX-3) and counts as queued (INV-TX-6).
 
-use super::rings::Counts;
+use super::counts::Counts;
 use crate::mem::PacketList;
 
 /// Packets of others that one owner enqueues: four runs' worth, some tens of microseconds at most,

@@ -15,6 +15,7 @@ mod budget;
 mod capacity;
 mod configure;
 mod control;
+mod counts;
 mod device;
 mod device_stats;
 mod down;

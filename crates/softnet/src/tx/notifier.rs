@@ -11,6 +11,15 @@
 //! worker's exchange in [`take`](Notifier::take) acquires, with all that the caller did before. A
 //! caller that only looked could see a bit that the worker takes before it sees what the caller
 //! wrote (a store passed by a load), and nobody would come for that.
+//!
+//! A caller that published by a SeqCst read-modify-write (P) of a word, which the worker changes by
+//! another one (B) after each exchange (T), may look first ([`notify_pushed`]). If B is before P in
+//! the word's order, P acquires B, and T with it: the look (L) cannot see the bit that T took. So
+//! if L sees a bit, the B after the T that takes it is behind P, and finds what was published. And
+//! the look at the sleeper's state comes after L, which has acquired the bit: it is ordered behind
+//! the read-modify-write that set the bit, as if this caller had done that.
+//!
+//! [`notify_pushed`]: Notifier::notify_pushed
 
 use std::fmt;
 use std::sync::Arc;
@@ -70,6 +79,19 @@ impl Notifier {
     /// Sets `event` and wakes the worker if it sleeps. Never waits; at most one system call.
     pub fn notify(&self, event: usize) {
         self.set(event);
+        preempt::point();
+        self.wake();
+    }
+
+    /// As [`notify`](Notifier::notify), for what this thread has published by a SeqCst
+    /// read-modify-write of a word that the worker changes whenever it has taken `event`. Writes
+    /// nothing where the event is set already.
+    pub(crate) fn notify_pushed(&self, event: usize) {
+        let (word, bit) = (&self.words[event / 64], 1 << (event % 64));
+        // L.
+        if word.load(Ordering::SeqCst) & bit == 0 {
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
         preempt::point();
         self.wake();
     }
@@ -163,9 +185,14 @@ impl Event {
     /// the worker is awake or being woken. (Released here, acquired by the worker's
     /// [`take`](Notifier::take); a worker that leaves the queue to another thread passes it on.)
     pub fn raise(&self, notifier: &Notifier, event: usize) {
-        self.happened.store(true, Ordering::Release);
+        self.happen();
         preempt::point();
         notifier.notify(event);
+    }
+
+    /// The first half of [`raise`](Event::raise).
+    pub(crate) fn happen(&self) {
+        self.happened.store(true, Ordering::Release);
     }
 
     /// True if it has happened since this was asked last.
@@ -217,6 +244,25 @@ mod tests {
         notifier.take(|b| rung.push(b));
         assert_eq!(rung, [3, 3, 4, 69]);
         assert!(!notifier.take(|_| ()));
+    }
+
+    /// A worker that sleeps is woken for a push also where the event is set already.
+    #[test]
+    fn a_push_sets_the_event_once_and_wakes_a_sleeper() {
+        let count = Arc::new(Count(AtomicU64::new(0)));
+        let notifier = Notifier::new(70, count.clone());
+        notifier.sleep_if(
+            || true,
+            || {
+                notifier.set(69);
+                notifier.notify_pushed(69);
+                notifier.notify_pushed(3);
+            },
+        );
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        let mut rung = Vec::new();
+        notifier.take(|event| rung.push(event));
+        assert_eq!(rung, [3, 69]);
     }
 
     /// A thread that found the worker asleep and has not woken it yet holds up nobody.

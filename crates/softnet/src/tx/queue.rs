@@ -297,7 +297,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let Some(before) = before else {
             return self.refuse(packets);
         };
-        self.waker.notify();
+        // The worker begins, or makes the owner go round, in the word that this push has changed.
+        self.waker.notify_pushed();
         if self.down.is_set() && self.run_from_worker(RUN_QUOTA, now).is_some() {
             // The queue came up again meanwhile: the timer is the worker's.
             self.waker.notify();

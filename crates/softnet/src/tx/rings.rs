@@ -15,12 +15,16 @@
 //! one list holds [`REQUEUE_LIMIT`] frames. (The batch that exceeds the limit still goes on the
 //! list; it has at most [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were
 //! segmented.) Then all rings wait for that one.
+//!
+//! Sums over all rings are [kept](Held), so a run in which no ring is full looks at those only that
+//! its packets leave by.
 
 use std::time::Duration;
 
 use super::budget::Budget;
+use super::counts::Counts;
 use super::ring::{Sent, TxRing, Xmit};
-use super::select::select_queue;
+use super::select::select_ring;
 use crate::mem::PacketList;
 use crate::stats::{DropReason, Dropped};
 use crate::time::Time;
@@ -28,45 +32,6 @@ use crate::time::Time;
 /// Frames that wait for one ring, while others go on, when the qdisc stops. A driver's ring holds
 /// a few hundred, so this lasts until a ring that is full, but not stuck, has capacity again.
 pub const REQUEUE_LIMIT: usize = 256;
-
-/// Frames, wire bytes, wire packets, and bytes of the buffers that hold them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) frames: usize,
-    pub(super) bytes: u64,
-    pub(super) packets: u64,
-    pub(super) memory: u64,
-}
-
-impl Counts {
-    pub(super) fn of(list: &PacketList) -> Counts {
-        let mut sum = Counts::default();
-        for packet in list {
-            let (bytes, packets) = packet.wire();
-            sum.add(Counts {
-                frames: 1,
-                bytes,
-                packets,
-                memory: packet.memory(),
-            });
-        }
-        sum
-    }
-
-    pub(super) fn add(&mut self, more: Counts) {
-        self.frames += more.frames;
-        self.bytes += more.bytes;
-        self.packets += more.packets;
-        self.memory += more.memory;
-    }
-
-    pub(super) fn subtract(&mut self, part: Counts) {
-        self.frames -= part.frames;
-        self.bytes -= part.bytes;
-        self.packets -= part.packets;
-        self.memory -= part.memory;
-    }
-}
 
 /// A ring and what it did not take.
 #[derive(Debug)]
@@ -80,6 +45,15 @@ struct Slot<R> {
     blocked: bool,
     /// When the ring refused packets for the first time since it took some or was restarted.
     refused: Option<Time>,
+}
+
+/// Sums over the slots. Each change of a slot keeps them right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    /// Packets that were requeued.
+    requeued: Counts,
+    /// Rings that have refused packets and taken none since.
+    refusing: usize,
 }
 
 impl<R: TxRing> Slot<R> {
@@ -102,22 +76,34 @@ impl<R: TxRing> Slot<R> {
         }
     }
 
-    fn block(&mut self, now: Time) {
+    fn block(&mut self, now: Time, held: &mut Held) {
         self.blocked = true;
-        self.refused.get_or_insert(now);
+        if self.refused.is_none() {
+            self.refused = Some(now);
+            held.refusing += 1;
+        }
+    }
+
+    /// The ring has taken packets, or may.
+    fn forget_refusal(&mut self, held: &mut Held) {
+        if self.refused.take().is_some() {
+            held.refusing -= 1;
+        }
     }
 
     /// Keeps what is left of what was `fresh`.
-    fn requeue_fresh(&mut self, now: Time) {
+    fn requeue_fresh(&mut self, now: Time, held: &mut Held) {
         let mut fresh = self.fresh.take();
-        self.requeue(&mut fresh, now);
+        self.requeue(&mut fresh, now, held);
     }
 
     /// Keeps packets that the ring has to take after those that wait.
-    fn requeue(&mut self, packets: &mut PacketList, now: Time) {
-        self.counts.add(Counts::of(packets));
+    fn requeue(&mut self, packets: &mut PacketList, now: Time, held: &mut Held) {
+        let counts = Counts::of(packets);
+        self.counts.add(counts);
+        held.requeued.add(counts);
         self.requeued.append(packets);
-        self.block(now);
+        self.block(now, held);
     }
 
     /// Offers what waits, as far as the budget goes. Returns whether more may leave now, and how
@@ -126,6 +112,7 @@ impl<R: TxRing> Slot<R> {
         &mut self,
         budget: &mut Budget,
         noqueue: bool,
+        held: &mut Held,
         sent: &mut Sent,
         dropped: &mut Dropped,
     ) -> (bool, u64) {
@@ -148,12 +135,14 @@ impl<R: TxRing> Slot<R> {
         self.requeued = part;
         let before = self.counts;
         if self.requeued.len() < before.frames {
-            self.refused = None;
+            self.forget_refusal(held);
             self.counts = Counts::of(&self.requeued);
+            held.requeued.subtract(before);
+            held.requeued.add(self.counts);
             budget.charge(before.packets - self.counts.packets);
         }
         if full && !noqueue {
-            self.block(budget.start);
+            self.block(budget.start, held);
         }
         let more = !full && !self.requeued.is_empty();
         (more, if noqueue { 0 } else { refused })
@@ -164,6 +153,7 @@ impl<R: TxRing> Slot<R> {
 #[derive(Debug)]
 pub(super) struct Rings<R> {
     slots: Vec<Slot<R>>,
+    held: Held,
     /// Packets that the drivers took.
     pub(super) sent: Sent,
     /// Frames that a driver gave back.
@@ -181,6 +171,7 @@ impl<R: TxRing> Rings<R> {
     pub(super) fn new(rings: Vec<R>, noqueue: bool) -> Self {
         Rings {
             slots: rings.into_iter().map(Slot::new).collect(),
+            held: Held::default(),
             sent: Sent::default(),
             requeues: 0,
             stopped: false,
@@ -195,19 +186,28 @@ impl<R: TxRing> Rings<R> {
 
     /// Packets that were requeued.
     pub(super) fn requeued(&self) -> Counts {
-        let mut sum = Counts::default();
-        self.slots.iter().for_each(|slot| sum.add(slot.counts));
+        debug_assert_eq!(self.held, self.sum_up());
+        self.held.requeued
+    }
+
+    /// The sums anew.
+    fn sum_up(&self) -> Held {
+        let mut sum = Held::default();
+        for slot in &self.slots {
+            sum.requeued.add(slot.counts);
+            sum.refusing += usize::from(slot.refused.is_some());
+        }
         sum
     }
 
     /// True if a ring was full when it was tried last.
     pub(super) fn is_held_up(&self) -> bool {
-        self.stopped || self.slots.iter().any(|slot| slot.counts.frames != 0)
+        self.stopped || self.held.requeued.frames != 0
     }
 
-    /// True if there is one ring, and it was not full when it was tried last.
-    pub(super) fn is_one_and_free(&self) -> bool {
-        self.slots.len() == 1 && !self.is_held_up() && self.slots[0].refused.is_none()
+    /// True if there are rings, and none was full when it was tried last.
+    pub(super) fn are_free(&self) -> bool {
+        !self.slots.is_empty() && !self.is_held_up() && self.held.refusing == 0
     }
 
     /// Bytes that the ring should be given now (see [`TxRing::available`]). One of several is
@@ -226,14 +226,15 @@ impl<R: TxRing> Rings<R> {
         let bytes = self.available(now)?;
         if bytes == 0 {
             self.stopped = true;
-            self.slots[0].block(now);
+            self.slots[0].block(now, &mut self.held);
         } else {
-            self.slots[0].refused = None;
+            self.slots[0].forget_refusal(&mut self.held);
         }
         Some(bytes)
     }
 
-    /// Hands a batch to the driver, and keeps what it does not take. Busy: the qdisc must stop.
+    /// Hands a batch to the driver, and keeps what it does not take. Busy: something waits here,
+    /// and the qdisc must stop if the rings are [stopped](Rings::is_stopped).
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -265,7 +266,7 @@ impl<R: TxRing> Rings<R> {
             return Xmit::Complete;
         }
         self.requeues += rest.len() as u64;
-        self.slots[0].requeue(rest, now);
+        self.slots[0].requeue(rest, now, &mut self.held);
         self.stopped = true;
         Xmit::Busy
     }
@@ -292,8 +293,8 @@ impl<R: TxRing> Rings<R> {
             dropped.append(batch.take(), DropReason::DeviceDown);
             return Xmit::Complete;
         }
-        while let Some(packet) = batch.pop_front() {
-            let ring = select_queue(&packet, rings);
+        while let Some(mut packet) = batch.pop_front() {
+            let ring = select_ring(&mut packet, rings);
             let slot = &mut self.slots[ring];
             if slot.fresh.is_empty() {
                 self.touched.push(ring);
@@ -308,13 +309,13 @@ impl<R: TxRing> Rings<R> {
                 self.requeues += slot.fresh.len() as u64;
             }
             if !slot.fresh.is_empty() {
-                slot.requeue_fresh(now);
+                slot.requeue_fresh(now, &mut self.held);
             }
             // Each ring says what it dropped, and why.
             self.count_dropped(dropped);
         }
         self.stopped = self.is_full();
-        if self.stopped {
+        if self.is_held_up() {
             Xmit::Busy
         } else {
             Xmit::Complete
@@ -330,7 +331,8 @@ impl<R: TxRing> Rings<R> {
         let mut more = false;
         for ring in 0..self.slots.len() {
             let slot = &mut self.slots[ring];
-            let (again, refused) = slot.retry(budget, self.noqueue, &mut self.sent, dropped);
+            let (held, sent) = (&mut self.held, &mut self.sent);
+            let (again, refused) = slot.retry(budget, self.noqueue, held, sent, dropped);
             more |= again;
             self.requeues += refused;
             self.count_dropped(dropped);
@@ -350,7 +352,9 @@ impl<R: TxRing> Rings<R> {
         } else {
             1
         };
-        self.slots.iter().any(|slot| slot.counts.frames >= limit)
+        // No list holds more than all together.
+        self.held.requeued.frames >= limit
+            && self.slots.iter().any(|slot| slot.counts.frames >= limit)
     }
 
     #[cold]
@@ -369,6 +373,9 @@ impl<R: TxRing> Rings<R> {
     /// Since when the ring that has been full for longest has taken nothing. None if no ring is
     /// full.
     pub(super) fn refused_since(&self) -> Option<Time> {
+        if self.held.refusing == 0 {
+            return None;
+        }
         self.slots.iter().filter_map(|slot| slot.refused).min()
     }
 
@@ -382,7 +389,7 @@ impl<R: TxRing> Rings<R> {
             {
                 slot.ring.restart(now);
                 slot.blocked = false;
-                slot.refused = None;
+                slot.forget_refusal(&mut self.held);
             }
         }
         self.stopped = false;
@@ -398,6 +405,7 @@ impl<R: TxRing> Rings<R> {
             slot.blocked = false;
             slot.refused = None;
         }
+        self.held = Held::default();
         self.stopped = false;
         all
     }

@@ -47,21 +47,39 @@ fn flow_hash(packet: &Packet) -> u32 {
         .unwrap_or_else(|| wire::flow_hash(packet.data(), packet.len()))
 }
 
+/// As [`flow_hash`], and notes it, for qdiscs that tell flows apart by it.
+fn noted_hash(packet: &mut Packet) -> u32 {
+    packet.flow_hash().unwrap_or_else(|| {
+        let hash = flow_hash(packet);
+        packet.set_flow_hash(hash);
+        hash
+    })
+}
+
 /// The queue of a packet by itself: the one it was received on, where that was recorded, else by
 /// its flow's hash.
 pub fn select_queue(packet: &Packet, queues: usize) -> usize {
     match queues {
         0 | 1 => 0,
-        _ => tx_hash(packet, 0..queues),
+        _ => tx_hash(packet.queue(), 0..queues, || flow_hash(packet)),
     }
 }
 
-/// `skb_tx_hash`: one of the queues in `range`, which is not empty.
-fn tx_hash(packet: &Packet, range: Range<usize>) -> usize {
+/// As [`select_queue`], of a device's rings; the hash is noted.
+pub(super) fn select_ring(packet: &mut Packet, rings: usize) -> usize {
+    match rings {
+        0 | 1 => 0,
+        _ => tx_hash(packet.queue(), 0..rings, || noted_hash(packet)),
+    }
+}
+
+/// `skb_tx_hash`: one of the queues in `range`, which is not empty, by the recorded one or the
+/// flow's hash.
+fn tx_hash(recorded: Option<u16>, range: Range<usize>, hash: impl FnOnce() -> u32) -> usize {
     let (offset, count) = (range.start, range.len());
-    match packet.queue().map(usize::from) {
+    match recorded.map(usize::from) {
         Some(recorded) => offset + recorded.checked_sub(offset).unwrap_or(recorded) % count,
-        None => offset + scale(flow_hash(packet), count),
+        None => offset + scale(hash(), count),
     }
 }
 
@@ -139,11 +157,12 @@ impl Selector {
     }
 
     /// Chooses the packet's ring, where all rings are fed by one queue: by the packet alone.
-    pub(super) fn ring(&self, packet: &Packet) -> usize {
+    pub(super) fn ring(&self, packet: &mut Packet) -> usize {
         if self.queues < 2 {
             return 0;
         }
-        tx_hash(packet, self.class(packet).1)
+        let range = self.class(packet).1;
+        tx_hash(packet.queue(), range, || noted_hash(packet))
     }
 
     /// Chooses the packet's queue. `is_empty` says whether nothing waits in a queue; see
@@ -163,7 +182,7 @@ impl Selector {
         }
         let wanted = match WORKER.get() {
             Some(worker) => range.start + worker % range.len(),
-            None => tx_hash(packet, range.clone()),
+            None => tx_hash(packet.queue(), range.clone(), || noted_hash(packet)),
         };
         // Relaxed: between a worker's first packet and another thread's there is no order.
         if !self.workers.load(Ordering::Relaxed) {
@@ -172,8 +191,7 @@ impl Selector {
             }
             self.workers.store(true, Ordering::Relaxed);
         }
-        let hash = flow_hash(packet);
-        packet.set_flow_hash(hash);
+        let hash = noted_hash(packet);
         let slot = &self.flows[tc * FLOWS + hash as usize % FLOWS];
         held.queue(slot).unwrap_or_else(|| {
             let may = |queue: u16| range.contains(&usize::from(queue));

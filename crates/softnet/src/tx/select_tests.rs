@@ -71,6 +71,29 @@ fn chooses_as_skb_tx_hash_does() {
     assert_eq!(at(0, 0xFFFF_FFF1, None), 4);
 }
 
+/// A qdisc that tells flows apart does not compute the hash again by which a packet's queue or ring
+/// was chosen.
+#[test]
+fn the_hash_of_a_choice_is_noted() {
+    let pool = pool(4);
+    let selector = Selector::new(4);
+    let choices: [&dyn Fn(&mut Packet) -> usize; 3] = [
+        &|packet| choose(&selector, packet, true),
+        &|packet| selector.ring(packet),
+        &|packet| select_ring(packet, 4),
+    ];
+    for choice in choices {
+        let mut packet = frame(&pool, 1, 2, 60, 0);
+        let chosen = choice(&mut packet);
+        assert!(packet.flow_hash().is_some());
+        assert_eq!(select_queue(&packet, 4), chosen);
+        let mut recorded = frame(&pool, 1, 2, 60, 0);
+        recorded.set_queue(Some(3));
+        assert_eq!(choice(&mut recorded), 3);
+        assert_eq!(recorded.flow_hash(), None, "there was no need of it");
+    }
+}
+
 #[test]
 fn a_single_queue_leaves_nothing_to_choose() {
     let pool = pool(4);
@@ -164,7 +187,9 @@ fn inv_mq_2_and_3_a_class_uses_its_own_queues_only() {
     };
     selector.set(&map);
     in_class(&at);
-    in_class(&|hash, priority, recorded| selector.ring(&packet(&pool, hash, priority, recorded)));
+    in_class(&|hash, priority, recorded| {
+        selector.ring(&mut packet(&pool, hash, priority, recorded))
+    });
     selector.set(&QueueMap::default());
     assert!(selector.is_plain());
     assert_eq!(at(u32::MAX, 0, None), 3);
@@ -232,7 +257,7 @@ proptest! {
         selector.set(&map);
         worker.into_iter().for_each(set_worker);
         let mut first = packet(&pool, hash, priority, recorded);
-        prop_assert!(selector.ring(&first) < 5);
+        prop_assert!(selector.ring(&mut first) < 5);
         let first = choose(&selector, &mut first, empty);
         prop_assert!(first < 5);
         let mut again = packet(&pool, hash, priority, recorded);

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use super::adopted::Adopted;
 use super::budget::{Budget, RunOutcome};
+use super::counts::Counts;
 use super::egress::Outlet;
 use super::quota::{Limit, SMALL_BUFFER};
 use super::ring::{TxRing, Xmit};
-use super::rings::{Counts, Rings};
+use super::rings::Rings;
 use super::status::Status;
 use crate::mem::{PacketList, Pool};
 use crate::offload::{Features, merge, validate};
@@ -19,9 +20,9 @@ use crate::time::Time;
 /// State that only the owner touches.
 #[derive(Debug)]
 pub(super) struct QueueState<R, Q> {
-    /// The fast path is open: the device is up, there is one ring, which was not full when it was
-    /// tried last, nothing that was dequeued waits, and nobody looks. Updated where statistics are
-    /// published.
+    /// The fast path is open: the device is up, there are rings, none of which was full when it
+    /// was tried last, nothing that was dequeued waits, and nobody looks. Updated where statistics
+    /// are published.
     steady: bool,
     /// False: the device is down; packets are dropped.
     pub(super) active: bool,
@@ -75,7 +76,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
 
     fn is_steady(&self) -> bool {
         self.active
-            && self.rings.is_one_and_free()
+            && self.rings.are_free()
             && self.unfit.is_empty()
             && self.adopted.is_empty()
             && self.tap.is_none()
@@ -390,7 +391,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
                 self.unfit
                     .split_wire_packets(budget.packets, &mut self.batch);
             }
-            if !self.batch.is_empty() && self.finish(status, budget) == Xmit::Busy {
+            let waits = !self.batch.is_empty() && self.finish(status, budget) == Xmit::Busy;
+            if waits && self.rings.is_stopped() {
                 return RunOutcome::Stopped;
             }
             // INV-TX-12. A qdisc that only moves packets back to its root would never end.

@@ -44,4 +44,10 @@ impl RingWaker {
     pub(super) fn notify(&self) {
         self.0.notifier.notify(self.0.event);
     }
+
+    /// As [`notify`](RingWaker::notify), by a thread that has just pushed something on the queue's
+    /// adoption list.
+    pub(super) fn notify_pushed(&self) {
+        self.0.notifier.notify_pushed(self.0.event);
+    }
 }

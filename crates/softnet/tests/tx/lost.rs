@@ -115,6 +115,25 @@ fn inv_tx_2_a_copy_of_a_packet_that_passes_leaves() {
     bench.check(2);
 }
 
+/// A packet that finds the qdisc empty goes past it, also where it feeds several rings; not while a
+/// ring is full.
+#[test]
+fn packets_pass_a_qdisc_of_several_rings_while_none_is_full() {
+    let bench = scripted(copier(), 4);
+    let send = |ring, mark| bench.send_to(|_| ring, [mark], Time::ZERO);
+    send(2, 1);
+    assert_eq!(bench.marks(2), [1, 1], "it was copied on its way");
+    bench.scripts[3].set_capacity(0);
+    send(3, 2);
+    send(2, 3);
+    assert_eq!(bench.marks(2), [1, 1, 3], "it was queued");
+    bench.resume(Time::ZERO);
+    assert_eq!(bench.marks(3), [2, 2]);
+    send(2, 4);
+    assert_eq!(bench.marks(2), [1, 1, 3, 4, 4]);
+    bench.check(7);
+}
+
 /// INV-TX-10: a control call leaves nothing behind of what is to be enqueued again.
 #[test]
 fn inv_tx_10_nothing_is_left_to_enqueue_again() {

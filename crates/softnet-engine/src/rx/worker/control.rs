@@ -134,6 +134,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             scheduled: false,
             next: Time::ZERO,
             held: false,
+            polled: Time::ZERO,
         });
         self.look_at_link(index);
         self.schedule(index);

@@ -76,6 +76,8 @@ struct Slot<Q, R> {
     next: Time,
     /// It has received what it may; its file is not watched.
     held: bool,
+    /// When it was polled last.
+    polled: Time,
 }
 
 /// One thread's poll loop; see the module.
@@ -105,7 +107,8 @@ pub(crate) struct Worker<Q, R, S> {
     copies: usize,
     /// Queues without a file to wait for.
     unwatched: Vec<usize>,
-    /// Empty queues that are looked at in every round, and armed before the worker sleeps.
+    /// Empty queues that are looked at in every round, and armed before the worker sleeps, or when
+    /// they have been empty for long.
     unarmed: Vec<usize>,
     /// Transmit queues by event.
     queues: Vec<Option<TxPort<R>>>,

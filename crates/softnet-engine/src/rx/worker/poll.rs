@@ -2,6 +2,7 @@
 //! packet arrives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::line::Flow;
 use super::token::Token;
@@ -25,6 +26,10 @@ pub(super) const FLOOD: usize = 32;
 const MANY: usize = 16;
 /// As few as this.
 const FEWER: usize = 8;
+/// Time without packets after which an unarmed queue is armed while its worker is awake. A look in
+/// each of a busy worker's rounds costs some tens of nanoseconds, so by then they have cost about
+/// as much as what follows: a system call to arm, and the notification of the next packet.
+const SILENT: Duration = Duration::from_millis(1);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     /// NAPI: polls scheduled queues until none is left or the budget is used up, and wakes the
@@ -157,13 +162,15 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
             *claim.rest() = pending;
         }
         let unarmed = work.next == NextPoll::Unarmed;
-        work.more |= unarmed && claim.peek();
+        // The driver is asked only where its answer counts: it may take a lock for it.
+        work.more = work.more || unarmed && claim.peek();
         work.more |= claim.end();
         if let Some(Some(slot)) = self.napis.get_mut(index) {
             slot.next = match work.next {
                 NextPoll::At(time) => time,
                 NextPoll::Armed | NextPoll::Unarmed => Time::ZERO,
             };
+            slot.polled = now;
             if slot.held {
                 self.release(index);
             }
@@ -213,7 +220,7 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
     }
 
     /// Schedules queues that have no file, if their time has come, and unarmed ones that have
-    /// packets.
+    /// packets; arms those that have had none for long.
     pub(super) fn look(&mut self, now: Time) {
         for at in 0..self.unwatched.len() {
             let index = self.unwatched[at];
@@ -221,30 +228,45 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 self.schedule(index);
             }
         }
-        for at in 0..self.unarmed.len() {
-            let index = self.unarmed[at];
+        let mut at = 0;
+        while let Some(&index) = self.unarmed.get(at) {
             if has_packets(&self.napis, index) {
                 self.schedule(index);
+            } else if self.is_silent(index, now) && self.arm_queue(index) {
+                self.unarmed.swap_remove(at);
+                continue;
             }
+            at += 1;
         }
+    }
+
+    /// An unarmed queue has been found empty since it was polled, which is long ago.
+    fn is_silent(&self, index: usize, now: Time) -> bool {
+        let slot = self.napis.get(index).and_then(Option::as_ref);
+        slot.is_some_and(|slot| !slot.scheduled && now.since(slot.polled) >= SILENT)
     }
 
     /// Asks unarmed queues for notifications. False: one has packets.
     pub(super) fn arm(&mut self) -> bool {
         let mut idle = true;
         for index in std::mem::take(&mut self.unarmed) {
-            let slot = self.napis.get(index).and_then(Option::as_ref);
-            let claim = slot.and_then(|slot| slot.napi.try_claim());
-            let armed = claim.is_some_and(|mut claim| {
-                let armed = claim.arm();
-                armed && !claim.end()
-            });
-            if !armed {
-                self.schedule(index);
-                idle = false;
-            }
+            idle &= self.arm_queue(index);
         }
         idle
+    }
+
+    /// Asks an unarmed queue for notifications. False: it has packets, and is scheduled.
+    fn arm_queue(&mut self, index: usize) -> bool {
+        let slot = self.napis.get(index).and_then(Option::as_ref);
+        let claim = slot.and_then(|slot| slot.napi.try_claim());
+        let armed = claim.is_some_and(|mut claim| {
+            let armed = claim.arm();
+            armed && !claim.end()
+        });
+        if !armed {
+            self.schedule(index);
+        }
+        armed
     }
 
     /// Processes the backlog, and what arrives there meanwhile, until it is empty or the quota of

@@ -112,6 +112,20 @@ fn headers_become_what_they_should_be() {
     }
 }
 
+/// The flags of a line are the last two bytes of each of its descriptors; all of it is to be there.
+#[test]
+fn flags_of_a_line_are_read_together() {
+    let memory = memory();
+    let area = memory.area(0x5000, 0x80, 16).expect("a region");
+    for n in 0..8 {
+        area.store_u16(16 * usize::from(n) + 14, n);
+    }
+    assert_eq!(area.load_flags(0x10), [1, 2, 3, 4]);
+    assert_eq!(area.load_flags(0x40), [4, 5, 6, 7]);
+    let beyond = std::panic::AssertUnwindSafe(|| area.load_flags(0x50));
+    assert!(std::panic::catch_unwind(beyond).is_err());
+}
+
 /// A ring's fields, which outlive the memory that they were found in.
 #[test]
 fn fields_keep_their_region() {

@@ -67,6 +67,16 @@ pub(super) struct Chain {
     pub(super) written: u32,
 }
 
+/// Asks for the cache lines of a buffer that are used first.
+#[inline(always)]
+fn prefetch(span: &Span<'_>, writable: bool) {
+    if writable {
+        span.prefetch_for_write(VNET_HDR_LEN);
+    } else {
+        span.prefetch();
+    }
+}
+
 /// Chains in work, in the order of the ring.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'m> {
@@ -164,6 +174,36 @@ impl<'m> Batch<'m> {
         true
     }
 
+    /// As [`push_plain`](Batch::push_plain), of the four chains of a line of a packed ring: all or
+    /// none of them.
+    #[inline(always)]
+    pub(super) fn push_line(
+        &mut self,
+        window: &Window<'m>,
+        line: [[u64; 2]; 4],
+        writable: bool,
+    ) -> bool {
+        let span = |[address, rest]: [u64; 2]| window.span(address, rest as u32 as usize);
+        let [Some(a), Some(b), Some(c), Some(d)] = line.map(span) else {
+            return false;
+        };
+        let spans = [a, b, c, d];
+        spans.iter().for_each(|span| prefetch(span, writable));
+        let start = self.spans.len() as u32;
+        self.spans.extend(spans);
+        self.chains
+            .extend((start..).zip(line).map(|(start, [_, rest])| Chain {
+                id: (rest >> 32) as u16,
+                slots: 1,
+                start,
+                end: start + 1,
+                len: rest as u32,
+                written: 0,
+            }));
+        self.slots += 4;
+        true
+    }
+
     /// Adds a buffer to the chain that is being added.
     #[inline(always)]
     pub(super) fn push(
@@ -187,11 +227,7 @@ impl<'m> Batch<'m> {
 
     #[inline(always)]
     fn push_span(&mut self, span: Span<'m>, writable: bool) {
-        if writable {
-            span.prefetch_for_write(VNET_HDR_LEN);
-        } else {
-            span.prefetch();
-        }
+        prefetch(&span, writable);
         self.spans.push(span);
     }
 

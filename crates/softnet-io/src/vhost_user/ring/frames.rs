@@ -98,6 +98,8 @@ pub(super) struct Receiver<'a> {
     pub(super) memory: &'a GuestMemory,
     pub(super) buffers: &'a Buffers,
     pub(super) queue: Option<u16>,
+    /// Bytes of a frame that a small buffer takes.
+    pub(super) payload: usize,
     /// Empty small buffers.
     pub(super) fresh: &'a mut PacketList,
     /// The longest frame of one packet.
@@ -170,7 +172,7 @@ impl<'m> Receiver<'m> {
         }
         // It is the device's to say so (virtio 1.2, 5.1.6.2.1): nobody here has verified it.
         header.flags &= !DATA_VALID;
-        let mut packet = if len <= self.buffers.small.payload_size() {
+        let mut packet = if len <= self.payload {
             // A long frame may have taken those of the frames behind it.
             self.refill(1);
             let mut packet = self.fresh.pop_front().ok_or(DropReason::NoBuffer)?;
@@ -196,8 +198,7 @@ impl<'m> Receiver<'m> {
             fill(&mut packet, &mut cursor, len);
             return Some(packet);
         }
-        let payload = self.buffers.small.payload_size();
-        let segments = 1 + (len - payload).div_ceil(payload + HEADROOM);
+        let segments = 1 + (len - self.payload).div_ceil(self.payload + HEADROOM);
         self.refill(segments);
         if self.fresh.len() < segments {
             return None;
@@ -217,11 +218,7 @@ impl<'m> Receiver<'m> {
 /// Reads at most `len` bytes into the tailroom. Returns how many.
 #[inline]
 fn fill(packet: &mut Packet, cursor: &mut Cursor<'_, '_>, len: usize) -> usize {
-    let tailroom = packet.tailroom_mut();
-    let n = len.min(tailroom.len());
-    cursor.read(&mut tailroom[..n]);
-    packet.extend(n);
-    n
+    packet.extend_with(len, |place| cursor.read(place))
 }
 
 /// To the guest.

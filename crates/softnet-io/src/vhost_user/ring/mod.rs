@@ -23,8 +23,8 @@
 //! (`packed`).
 //!
 //! **The guest is hostile.** What is used of a field of a ring is one read of it (a descriptor that
-//! is not alone in its chain is read anew when the chain is followed), each index and length is
-//! checked, chains are bounded. The first thing that no driver does ends the queue with a
+//! is not taken with its line, or is not alone in its chain, is read anew), each index and length
+//! is checked, chains are bounded. The first thing that no driver does ends the queue with a
 //! [`RingError`], which all later calls return, too. A frame that is merely bad is dropped with a
 //! reason.
 
@@ -321,6 +321,7 @@ impl Virtqueue {
             memory,
             buffers,
             queue,
+            payload: buffers.small.payload_size(),
             fresh: &mut self.fresh,
             longest: self.longest,
         };

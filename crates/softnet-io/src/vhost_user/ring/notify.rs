@@ -23,6 +23,14 @@ pub(super) trait Area {
     fn read_u32(&self, at: usize) -> u32;
     /// Two fields, in no order.
     fn read_words(&self, at: usize) -> [u64; 2];
+    /// The flags of four descriptors of a packed ring, as [`load`](Area::load).
+    fn load_flags(&self, at: usize) -> [u16; 4] {
+        std::array::from_fn(|n| self.load(at + 16 * n + 14))
+    }
+    /// Four descriptors, as [`read_words`](Area::read_words).
+    fn read_line(&self, at: usize) -> [[u64; 2]; 4] {
+        std::array::from_fn(|n| self.read_words(at + 16 * n))
+    }
     /// Another field, in no order.
     fn write_u16(&self, at: usize, value: u16);
     /// Another field, in no order.
@@ -60,6 +68,17 @@ impl Area for GuestArea {
     #[inline]
     fn read_words(&self, at: usize) -> [u64; 2] {
         self.read::<[u64; 2]>(at).map(u64::from_le)
+    }
+
+    #[inline]
+    fn load_flags(&self, at: usize) -> [u16; 4] {
+        GuestArea::load_flags(self, at)
+    }
+
+    #[inline]
+    fn read_line(&self, at: usize) -> [[u64; 2]; 4] {
+        self.read::<[[u64; 2]; 4]>(at)
+            .map(|words| words.map(u64::from_le))
     }
 
     #[inline]

@@ -35,6 +35,9 @@ mod at {
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
+/// Descriptors of a cache line.
+const LINE: u16 = 4;
+
 /// Event suppression: where (with the wrap counter in the highest bit), and flags.
 const EVENT_FLAGS: usize = 2;
 const ENABLE: u16 = 0;
@@ -58,6 +61,12 @@ impl Position {
     /// As written in event suppression and by `GET_VRING_BASE`.
     fn bits(self) -> u16 {
         self.slot | u16::from(self.wrap) << 15
+    }
+
+    /// The sides' bits of a descriptor that is available here.
+    #[inline]
+    fn available(self) -> u16 {
+        if self.wrap { AVAIL } else { USED }
     }
 
     /// The sides' bits of a descriptor that is used here.
@@ -98,7 +107,8 @@ pub(super) struct Packed<A> {
     event_index: bool,
     /// The first descriptor that is not used.
     next: Position,
-    /// The first descriptor that was not available when last looked for one.
+    /// The first descriptor that was not taken when chains were last asked for: it was not
+    /// available, or there was no room for it.
     seen: Position,
     /// Descriptors used since the driver was asked whether it wants to know.
     moved: u32,
@@ -257,6 +267,25 @@ impl<A: Area> Packed<A> {
         batch.push_plain(window, address, len, next, writable)
     }
 
+    /// Adds the four chains whose first descriptors are from `place` on, all in one round, if all
+    /// are available, of those alone, and inside of `window`. False: none is added.
+    #[inline(always)]
+    fn take_line<'m>(
+        &self,
+        window: &Window<'m>,
+        place: Position,
+        writable: bool,
+        batch: &mut Batch<'m>,
+    ) -> bool {
+        let kind = flag::NEXT | flag::INDIRECT | flag::WRITE;
+        let wanted = place.available() | if writable { flag::WRITE } else { 0 };
+        let at = 16 * usize::from(place.slot);
+        let flags = self.areas.descriptors.load_flags(at);
+        let mut flags = flags.iter();
+        flags.all(|flags| flags & (AVAIL | USED | kind) == wanted)
+            && batch.push_line(window, self.areas.descriptors.read_line(at), writable)
+    }
+
     /// Adds the chain whose first descriptor is at `from`, with `flags`.
     // In `take` it would take the registers of the common chain.
     #[inline(never)]
@@ -309,15 +338,26 @@ impl<A: Area> Ring for Packed<A> {
     ) -> Result<(), RingError> {
         let mut position = self.position(batch);
         let mut window = batch.window(memory);
-        for _ in 0..max {
+        let mut n = 0;
+        while n < max {
             let left = self.size - batch.slots;
             // All of the ring may be in the batch; the first of it looks available again.
             if left == 0 || !batch.has_capacity() {
-                self.seen = position;
                 break;
             }
+            let behind = left.min(self.size - position.slot);
+            let is_line = position.slot.is_multiple_of(LINE) && behind >= LINE;
+            if is_line
+                && max - n >= usize::from(LINE)
+                && self.take_line(&window, position, writable, batch)
+            {
+                position = position.plus(LINE, self.size);
+                self.seen = position;
+                n += usize::from(LINE);
+                continue;
+            }
+            n += 1;
             let flags = self.flags(position.slot);
-            self.seen = position;
             if !Self::is_available(flags, position.wrap) {
                 break;
             }
@@ -330,6 +370,7 @@ impl<A: Area> Ring for Packed<A> {
                 window = batch.window(memory);
             }
         }
+        self.seen = position;
         Ok(())
     }
 
@@ -341,17 +382,15 @@ impl<A: Area> Ring for Packed<A> {
         let start = self.next;
         self.look_used(start, first.slots);
         let mut place = start.plus(first.slots, self.size);
+        let mut slots = u32::from(first.slots);
         for chain in others {
             self.look_used(place, chain.slots);
             self.give_back(place, chain.id, chain.written);
             place = place.plus(chain.slots, self.size);
+            slots += u32::from(chain.slots);
         }
         // All of the batch comes first. The driver looks here before it looks at those behind.
         self.give_back(start, first.id, first.written);
-        let slots: u32 = batch.chains[..n]
-            .iter()
-            .map(|chain| u32::from(chain.slots))
-            .sum();
         self.moved = self.moved.saturating_add(slots);
         self.next = place;
     }

@@ -308,6 +308,52 @@ fn frames_of_the_guest_arrive_whole_and_in_order() {
     }
 }
 
+/// The descriptors of a cache line of a packed ring are taken together, unless one of them is of a
+/// longer chain or lies in another region.
+#[test]
+fn frames_of_whole_and_mixed_lines_arrive_in_order() {
+    for (i, size) in [4, 6, 8, 50].into_iter().enumerate() {
+        let mut setup = Setup::new(config(true, size));
+        let mut random = Random(200 + i as u64);
+        let (mut sent, mut received, mut reaped) = (0, 0, 0);
+        while received < 1000 {
+            for _ in 0..random.below(2 * u64::from(size)) {
+                let region = if random.below(8) == 0 {
+                    DATA_LEN / 2
+                } else {
+                    0
+                };
+                let at = DATA + region + (sent % 100) * 0x1000;
+                let mut all = VnetHeader::default().to_bytes().to_vec();
+                all.extend(frame(sent, 100));
+                setup.memory.write_from(at, &all).unwrap();
+                let len = all.len() as u32;
+                let mut parts = vec![Part::readable(at, len)];
+                if random.below(8) == 0 {
+                    parts = vec![Part::readable(at, 50), Part::readable(at + 50, len - 50)];
+                }
+                if !setup.driver.offer(sent, &parts) {
+                    break;
+                }
+                sent += 1;
+            }
+            setup.driver.publish();
+            let budget = 1 + random.below(60) as usize;
+            for packet in setup.receive(budget).unwrap().0 {
+                assert_eq!(bytes(&packet), frame(received, 100), "{size}");
+                received += 1;
+            }
+            for used in setup.driver.reap() {
+                let token = reaped;
+                assert_eq!(used, Used { token, len: 0 });
+                reaped += 1;
+            }
+            assert_eq!(reaped, received);
+        }
+        assert_eq!(setup.drops.nonzero(), []);
+    }
+}
+
 /// With `VIRTIO_F_IN_ORDER` one element of a split ring says that a whole batch was used.
 #[test]
 fn a_batch_in_order_is_one_used_element() {
@@ -477,4 +523,23 @@ fn a_packed_ring_goes_on_while_the_driver_writes() {
     assert!(setup.driver.publish());
     assert_eq!(setup.receive(64).unwrap().0.len(), 1);
     assert_eq!(setup.driver.reap().len(), 2);
+}
+
+/// A batch may end by its size, not by the lack of chains: whoever arms then is told of those
+/// behind it.
+#[test]
+fn a_full_batch_is_behind_what_the_device_waits_for() {
+    let (config, memory) = (config(true, 8), memory());
+    let areas = || Areas::new(&config, &memory).unwrap();
+    let (mut driver, mut batch) = (Driver::new(config, areas()), Batch::default());
+    let mut device = Packed::new(&config, areas()).unwrap();
+    let part = Part::readable(DATA, 100);
+    assert!(driver.offer(0, &[part]));
+    assert!(driver.publish());
+    device.take(&memory, false, 1, &mut batch).unwrap();
+    assert_eq!(batch.chains.len(), 1);
+    device.complete(&batch, 1);
+    assert!(device.arm(), "nothing is offered");
+    assert!(driver.offer(1, &[part]));
+    assert!(driver.publish(), "the device waits for it");
 }

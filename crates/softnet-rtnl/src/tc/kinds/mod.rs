@@ -165,7 +165,7 @@ pub fn dump(qdisc: &ShownQdisc<'_>, out: &mut Message<'_>) {
         }
         spec @ QdiscSpec::Fq(_) => fq::dump(spec, &qdisc.context, out),
         QdiscSpec::Sfq(spec) => sfq::dump(spec, qdisc.xstats, &qdisc.context, out),
-        QdiscSpec::Red(spec) => red::dump(spec, out),
+        QdiscSpec::Red(spec) => red::dump(spec, qdisc.xstats, out),
         spec @ (QdiscSpec::Pie(_) | QdiscSpec::FqPie(_)) => pie::dump(spec, &qdisc.context, out),
         QdiscSpec::DualPi2(spec) => dualpi2::dump(spec, &qdisc.context, out),
         QdiscSpec::Htb(spec) => htb::dump(spec, qdisc, out),

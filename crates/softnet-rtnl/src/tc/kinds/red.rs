@@ -1,6 +1,6 @@
 //! `red` (`TCA_RED_*`).
 
-use softnet_tc::{QdiscSpec, RedCurve, RedSpec, Xstat};
+use softnet_tc::{QdiscSpec, RedCurve, RedSpec, Xstat, Xstats};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::xstats::Slot;
@@ -145,8 +145,14 @@ pub(super) fn shown_max_p(curve: &RedCurve) -> u32 {
     }
 }
 
-pub(super) fn dump(spec: &RedSpec, out: &mut Message<'_>) {
+/// With `adaptive` the probability is the present one, if it is known.
+pub(super) fn dump(spec: &RedSpec, stats: Option<&Xstats>, out: &mut Message<'_>) {
     let curve = &spec.curve;
+    let now = stats.and_then(|stats| stats.value(Xstat::MaxP));
+    let max_p = match now {
+        Some(now) if spec.adaptive => now as u32,
+        _ => shown_max_p(curve),
+    };
     out.nest(TCA_OPTIONS, |out| {
         let parms = Parms {
             limit: spec.limit,
@@ -158,7 +164,7 @@ pub(super) fn dump(spec: &RedSpec, out: &mut Message<'_>) {
             flags: flags(spec) & HISTORIC | spec.user_flags,
         };
         out.put(PARMS, &parms);
-        out.put_u32(MAX_P, shown_max_p(curve));
+        out.put_u32(MAX_P, max_p);
         let bits = Bits {
             value: flags(spec).into(),
             selector: SUPPORTED,

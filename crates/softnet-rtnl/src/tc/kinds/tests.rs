@@ -61,10 +61,15 @@ fn message<T>(put: impl FnOnce(&mut Message<'_>), f: impl FnOnce(Option<Attr<'_>
 
 /// The payload of `TCA_OPTIONS` that is shown of a qdisc.
 pub(super) fn shown(spec: &QdiscSpec) -> Option<Vec<u8>> {
+    shown_with(spec, None)
+}
+
+/// The same with statistics.
+pub(super) fn shown_with(spec: &QdiscSpec, xstats: Option<&Xstats>) -> Option<Vec<u8>> {
     let qdisc = &ShownQdisc {
         spec,
         stats: &QdiscStats::default(),
-        xstats: None,
+        xstats,
         context: AROUND,
     };
     message(

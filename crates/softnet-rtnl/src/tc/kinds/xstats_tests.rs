@@ -1,9 +1,12 @@
 //! The statistics of each kind of qdisc are in the kernel's structures, and those structures as
 //! long as the kernel's.
 
-use softnet::mem::{Pool, PoolConfig};
-use softnet_tc::{QdiscEnv, Tree, Xstat};
+use softnet::mem::{PacketList, Pool, PoolConfig};
+use softnet::qdisc::{Cx, Qdisc};
+use softnet::time::Time;
+use softnet_tc::{QdiscEnv, RedCurve, RedSpec, Tree, Xstat};
 
+use super::tests::shown_with;
 use super::xstats::Slot;
 use super::*;
 
@@ -22,8 +25,9 @@ fn each_statistic_of_a_kind_has_one_place() {
         };
         let tree = Tree::build(spec, &env).unwrap();
         let xstats = tree.xstats(tree.spec().root().unwrap().handle).unwrap();
-        // The kernel has no flows that share a queue for want of memory.
-        let known = |stat: &Xstat| *stat != Xstat::SharedPackets;
+        // The kernel has no flows that share a queue for want of memory, and shows the probability
+        // of `red` among the options.
+        let known = |stat: &Xstat| ![Xstat::SharedPackets, Xstat::MaxP].contains(stat);
         let own = xstats.values().map(|(stat, _)| stat);
         let mut own: Vec<Xstat> = own.filter(known).collect();
         let shown = layout.iter().filter_map(|slot| match slot {
@@ -49,6 +53,44 @@ fn each_statistic_of_a_kind_has_one_place() {
         ("netem", 56),
     ];
     assert_eq!(sizes, expected);
+}
+
+/// An adaptive `red` shows the probability that it has now.
+#[test]
+fn an_adaptive_red_shows_its_probability() {
+    let config = PoolConfig {
+        buffers: 8,
+        buffer_size: 2048,
+    };
+    let pool = Pool::new(config).unwrap();
+    let curve = RedCurve {
+        min: 1000,
+        max: 3000,
+        wlog: 1,
+        max_p: 1 << 30,
+        ..RedCurve::default()
+    };
+    for adaptive in [true, false] {
+        let spec = QdiscSpec::Red(RedSpec {
+            limit: 10_000,
+            curve: curve.clone(),
+            adaptive,
+            ..RedSpec::default()
+        });
+        let mut tree = Tree::build(spec.clone(), &QdiscEnv::new(&pool)).unwrap();
+        let mut cx = Cx::new(&pool);
+        let shown = |tree: &Tree| {
+            let handle = tree.spec().root().unwrap().handle;
+            let options = shown_with(&spec, tree.xstats(handle)).unwrap();
+            u32::from_ne_bytes(options[24..28].try_into().unwrap())
+        };
+        assert_eq!(shown(&tree), 1 << 30);
+        for seconds in 1..=2 {
+            let now = Time(seconds * 1_000_000_000);
+            tree.dequeue(0, &mut PacketList::new(), cx.at(now));
+        }
+        assert_eq!(shown(&tree) < 1 << 30, adaptive);
+    }
 }
 
 /// Statistics of a class of `htb`.

@@ -95,6 +95,24 @@ fn flows_without_a_page_share_one_until_others_are_idle() {
     assert_eq!(empty(&mut last, &pool), [5]);
 }
 
+/// However many qdiscs were busy, what they keep leaves half of the store to one that is now.
+#[test]
+fn quiet_qdiscs_keep_half_of_the_store() {
+    let pool = pool(64);
+    let mut all: [FqCodel; 5] = qdiscs(&spec(), 8, &pool);
+    let (last, quiet) = all.split_last_mut().unwrap();
+    for qdisc in quiet.iter_mut() {
+        send(qdisc, &[0, 16, 32, 48], &pool);
+    }
+    let sharing = quiet.iter().map(shared);
+    assert_eq!(sharing.sum::<u64>(), 8, "eight of sixteen have a page");
+    for qdisc in quiet {
+        assert_eq!(empty(qdisc, &pool).len(), 4);
+    }
+    send(last, &[0, 16, 32, 48], &pool);
+    assert_eq!((last.listed(), shared(last)), (4, 0));
+}
+
 /// One flow keeps the shared one from being empty: another one leaves it all the same.
 #[test]
 fn a_flow_leaves_the_shared_one_behind_its_packets() {

@@ -1,7 +1,7 @@
 //! A class of an `hfsc`, as its scheduler knows it.
 
 use super::curve::{Curve, Runtime};
-use super::heap::{Heap, NOWHERE, Order};
+use super::race::Race;
 use super::spec::HfscClassSpec;
 
 /// The slot of no class: what is above the root.
@@ -9,36 +9,17 @@ pub(super) const NONE: usize = usize::MAX;
 /// Levels of classes that there can be, the root's included.
 const LEVELS: usize = 10;
 
-/// A class. Times are in ticks, amounts in bytes.
+/// A class. Times are in ticks, amounts in bytes. What a packet of a leaf needs comes first.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Class {
     pub(super) parent: usize,
-    /// 0 for a leaf, else one more than the highest below.
-    pub(super) level: usize,
-    /// Classes directly below by their level.
-    below: [u32; LEVELS],
-
-    pub(super) rt: Option<Curve>,
-    pub(super) ls: Option<Curve>,
-    pub(super) ul: Option<Curve>,
-    pub(super) deadlines: Option<Runtime>,
-    pub(super) eligibles: Option<Runtime>,
-    pub(super) virtuals: Option<Runtime>,
-    pub(super) limits: Option<Runtime>,
-
-    /// Bytes sent by it and by classes below it; those because of the real-time curve.
-    pub(super) total: u64,
-    pub(super) cumulative: u64,
-
-    /// A leaf with packets that the scheduler knows of.
-    pub(super) is_active: bool,
-    pub(super) eligible: u64,
-    pub(super) deadline: u64,
-    /// Number of the last change of the eligible time, which comes last among equals.
-    pub(super) eligible_number: u64,
-
+    /// Its place in the races of the class above it.
+    pub(super) place: u32,
     /// Classes below that are active; 1 for an active leaf.
     pub(super) active: u32,
+    /// Bytes sent by it and by classes below it.
+    pub(super) total: u64,
     pub(super) virtual_time: u64,
     pub(super) virtual_number: u64,
     /// Lead of its virtual time over its curve: it was passed over while others were served.
@@ -46,80 +27,114 @@ pub(super) struct Class {
     /// When it may be served for link sharing, by its own upper limit, and with those below.
     pub(super) own_fit: u64,
     pub(super) fit: u64,
+    /// A leaf with packets that the scheduler knows of.
+    pub(super) is_active: bool,
+
+    pub(super) virtuals: Option<Runtime>,
+    pub(super) limits: Option<Runtime>,
+    pub(super) rt: Option<Curve>,
+    pub(super) ls: Option<Curve>,
+    pub(super) ul: Option<Curve>,
+    pub(super) deadlines: Option<Runtime>,
+    pub(super) eligibles: Option<Runtime>,
+
+    /// Bytes sent because of the real-time curve.
+    pub(super) cumulative: u64,
+    pub(super) eligible: u64,
+    pub(super) deadline: u64,
+    /// Number of the last change of the eligible time, which comes last among equals.
+    pub(super) eligible_number: u64,
+
+    /// Times that it became active, and that of its parent then.
+    pub(super) period: u64,
+    pub(super) parent_period: u64,
     /// The least virtual time of the classes below that was served in this period, and the
     /// highest of those that went passive.
     pub(super) served: u64,
     pub(super) left: u64,
-    /// Times that it became active, and that of its parent then.
-    pub(super) period: u64,
-    pub(super) parent_period: u64,
+    /// The active classes below: those that may be served by their virtual times, those at their
+    /// limits by when they are below them again, all by their virtual times, the highest first.
+    pub(super) fits: Race<u128>,
+    pub(super) unfits: Race<u128>,
+    pub(super) last: Race<u64>,
 
-    /// The active classes below.
-    pub(super) fits: Heap,
-    pub(super) unfits: Heap,
-    pub(super) last: Heap,
+    /// 0 for a leaf, else one more than the highest below.
+    pub(super) level: usize,
+    /// Classes directly below by their level.
+    below: [u32; LEVELS],
+    /// Places for classes below, and those of classes that are gone.
+    places: u32,
+    free: Vec<u32>,
+}
 
-    real_time_place: u32,
-    sharing_place: u32,
-    last_place: u32,
+/// A key that is ordered by both numbers, the first one first.
+fn pair(first: u64, second: u64) -> u128 {
+    u128::from(first) << 64 | u128::from(second)
 }
 
 impl Class {
     pub(super) fn new(parent: usize, spec: &HfscClassSpec) -> Class {
         let mut class = Class {
             parent,
-            level: 0,
-            below: [0; LEVELS],
-            rt: None,
-            ls: None,
-            ul: None,
-            deadlines: None,
-            eligibles: None,
-            virtuals: None,
-            limits: None,
-            total: 0,
-            cumulative: 0,
-            is_active: false,
-            eligible: 0,
-            deadline: 0,
-            eligible_number: 0,
+            place: 0,
             active: 0,
+            total: 0,
             virtual_time: 0,
             virtual_number: 0,
             adjustment: 0,
             own_fit: 0,
             fit: 0,
-            served: 0,
-            left: 0,
+            is_active: false,
+            virtuals: None,
+            limits: None,
+            rt: None,
+            ls: None,
+            ul: None,
+            deadlines: None,
+            eligibles: None,
+            cumulative: 0,
+            eligible: 0,
+            deadline: 0,
+            eligible_number: 0,
             period: 0,
             parent_period: 0,
-            fits: Heap::new(Order::Fit),
-            unfits: Heap::new(Order::Unfit),
-            last: Heap::new(Order::Last),
-            real_time_place: NOWHERE,
-            sharing_place: NOWHERE,
-            last_place: NOWHERE,
+            served: 0,
+            left: 0,
+            fits: Race::default(),
+            unfits: Race::default(),
+            last: Race::default(),
+            level: 0,
+            below: [0; LEVELS],
+            places: 0,
+            free: Vec::new(),
         };
         class.set_curves(spec, 0);
         class
     }
 
-    pub(super) fn key(&self, order: Order) -> (u64, u64, u64) {
-        match order {
-            Order::Waiting => (self.eligible, self.eligible_number, 0),
-            Order::Eligible => (self.deadline, self.eligible, self.eligible_number),
-            Order::Fit => (self.virtual_time, self.virtual_number, 0),
-            Order::Unfit => (self.fit, self.virtual_number, 0),
-            Order::Last => (!self.virtual_time, 0, 0),
-        }
+    /// Of a leaf that is not eligible yet: by eligible time.
+    pub(super) fn waiting_key(&self) -> u128 {
+        pair(self.eligible, self.eligible_number)
     }
 
-    pub(super) fn place(&mut self, order: Order) -> &mut u32 {
-        match order {
-            Order::Waiting | Order::Eligible => &mut self.real_time_place,
-            Order::Fit | Order::Unfit => &mut self.sharing_place,
-            Order::Last => &mut self.last_place,
-        }
+    /// Of an eligible leaf: by deadline.
+    pub(super) fn eligible_key(&self) -> (u64, u128) {
+        (self.deadline, self.waiting_key())
+    }
+
+    /// Of a class below its upper limit: by virtual time.
+    pub(super) fn fit_key(&self) -> u128 {
+        pair(self.virtual_time, self.virtual_number)
+    }
+
+    /// Of a class at its upper limit: by the time when it is below again.
+    pub(super) fn unfit_key(&self) -> u128 {
+        pair(self.fit, self.virtual_number)
+    }
+
+    /// Of an active class: the highest virtual time first, and before nobody.
+    pub(super) fn last_key(&self) -> u64 {
+        !self.virtual_time.saturating_add(1)
     }
 
     /// Takes other curves: those that differ begin anew.
@@ -152,9 +167,6 @@ impl Class {
         self.fits.clear();
         self.unfits.clear();
         self.last.clear();
-        self.real_time_place = NOWHERE;
-        self.sharing_place = NOWHERE;
-        self.last_place = NOWHERE;
     }
 
     /// When the first of the classes below may be served; 0 if one may be now, or none is active.
@@ -179,8 +191,21 @@ impl Class {
         std::mem::replace(&mut self.level, level) != level
     }
 
-    /// Number of classes directly below.
-    pub(super) fn children(&self) -> usize {
-        self.below.iter().map(|&count| count as usize).sum()
+    /// A place for another class below it.
+    pub(super) fn take_place(&mut self) -> u32 {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        self.places += 1;
+        let places = self.places as usize;
+        self.fits.grow(places);
+        self.unfits.grow(places);
+        self.last.grow(places);
+        self.places - 1
+    }
+
+    /// A class below it is no more.
+    pub(super) fn free_place(&mut self, place: u32) {
+        self.free.push(place);
     }
 }

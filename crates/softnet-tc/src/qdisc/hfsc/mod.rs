@@ -20,7 +20,7 @@
 
 mod class;
 mod curve;
-mod heap;
+mod race;
 mod scheduler;
 mod spec;
 
@@ -238,19 +238,33 @@ impl Hfsc {
         self.classes.get(slot).is_none_or(Child::is_empty)
     }
 
-    /// Takes over what a class and those above it have counted.
+    /// Takes over what a class and those above it have counted, and their levels.
     fn publish(&self, slot: usize) {
+        self.publish_counts(slot);
         let mut at = slot;
         while at != class::NONE {
             let class = self.scheduler.class(at);
+            if let Some(child) = self.classes.get(at) {
+                child.counters().own.put(LEVEL, class.level as u64);
+            }
+            at = class.parent;
+        }
+    }
+
+    /// Takes over what packets change, which of the root is nothing.
+    #[inline]
+    fn publish_counts(&self, slot: usize) {
+        let mut class = self.scheduler.class(slot);
+        let mut at = slot;
+        while class.parent != class::NONE {
             if let Some(child) = self.classes.get(at) {
                 let own = &child.counters().own;
                 own.put(WORK, class.total);
                 own.put(REAL_TIME_WORK, class.cumulative);
                 own.put(PERIOD, class.period);
-                own.put(LEVEL, class.level as u64);
             }
             at = class.parent;
+            class = self.scheduler.class(at);
         }
     }
 
@@ -263,7 +277,7 @@ impl Hfsc {
         if self.is_empty(slot) {
             self.held.release(slot);
             self.scheduler.deactivate(slot, cx.now);
-            self.publish(slot);
+            self.publish_counts(slot);
         } else if !self.scheduler.is_active(slot) {
             self.held.release(slot);
             self.start(slot, cx);
@@ -276,7 +290,7 @@ impl Hfsc {
         match self.classes.peek(slot, cx) {
             Peek::Packet(size) => {
                 self.scheduler.activate(slot, size.bytes, cx.now);
-                self.publish(slot);
+                self.publish_counts(slot);
             }
             Peek::At(time) => self.held.hold(slot, time.max(later)),
             // It dropped what it had as it was looked at; or it does not do what it says.
@@ -324,7 +338,7 @@ impl Hfsc {
             };
             if sent.packets == 0 {
                 self.scheduler.deactivate(leaf, cx.now);
-                self.publish(leaf);
+                self.publish_counts(leaf);
                 if !self.is_empty(leaf) {
                     self.held.hold(leaf, until.unwrap_or(later));
                 }
@@ -341,7 +355,7 @@ impl Hfsc {
                 }
             }
             self.scheduler.charge(choice, sent.bytes, next, cx.now);
-            self.publish(leaf);
+            self.publish_counts(leaf);
         }
     }
 }

@@ -12,7 +12,7 @@ use softnet::time::Time;
 
 use super::class::{Class, NONE};
 use super::curve::{Curve, NEVER, Runtime, ticks, time_of};
-use super::heap::{Heap, Order};
+use super::race::Race;
 use super::spec::HfscClassSpec;
 
 /// A leaf to be served.
@@ -27,8 +27,10 @@ pub(super) struct Choice {
 pub(super) struct Scheduler {
     classes: Vec<Class>,
     root: usize,
-    waiting: Heap,
-    eligible: Heap,
+    /// Leaves with a real-time curve that are not eligible yet, and those that are, at the places
+    /// of their slots.
+    waiting: Race<u128>,
+    eligible: Race<(u64, u128)>,
     /// Numbers changes, so that what changed first comes first among equals.
     number: u64,
 }
@@ -39,8 +41,8 @@ impl Scheduler {
         let mut scheduler = Scheduler {
             classes: Vec::new(),
             root,
-            waiting: Heap::new(Order::Waiting),
-            eligible: Heap::new(Order::Eligible),
+            waiting: Race::default(),
+            eligible: Race::default(),
             number: 0,
         };
         scheduler.put(root, NONE, &HfscClassSpec::default());
@@ -53,8 +55,8 @@ impl Scheduler {
             self.classes.push(none);
         }
         self.classes[slot] = Class::new(parent, spec);
-        self.waiting.reserve(self.classes.len());
-        self.eligible.reserve(self.classes.len());
+        self.waiting.grow(self.classes.len());
+        self.eligible.grow(self.classes.len());
     }
 
     pub(super) fn class(&self, slot: usize) -> &Class {
@@ -81,11 +83,7 @@ impl Scheduler {
     pub(super) fn add(&mut self, slot: usize, parent: usize, spec: &HfscClassSpec) {
         self.put(slot, parent, spec);
         self.upgrade(parent);
-        let above = &mut self.classes[parent];
-        let children = above.children() + 1;
-        above.fits.reserve(children);
-        above.unfits.reserve(children);
-        above.last.reserve(children);
+        self.classes[slot].place = self.classes[parent].take_place();
         self.relevel(parent, None, Some(0));
     }
 
@@ -101,7 +99,13 @@ impl Scheduler {
 
     /// A class without packets is no more.
     pub(super) fn remove(&mut self, slot: usize) {
-        let Class { parent, level, .. } = self.classes[slot];
+        let Class {
+            parent,
+            place,
+            level,
+            ..
+        } = self.classes[slot];
+        self.classes[parent].free_place(place);
         self.relevel(parent, Some(level), None);
     }
 
@@ -184,7 +188,6 @@ impl Scheduler {
 
     /// Computes when a leaf is eligible, and its deadline.
     fn set_real_time(&mut self, slot: usize, len: u64, now: Time) {
-        self.leave_real_time(slot);
         let number = self.next_number();
         let class = &mut self.classes[slot];
         let (Some(eligibles), Some(deadlines)) = (&class.eligibles, &class.deadlines) else {
@@ -195,15 +198,17 @@ impl Scheduler {
         class.eligible_number = number;
         let is_eligible = class.eligible <= ticks(now);
         if is_eligible {
-            self.eligible.push(&mut self.classes, slot);
+            self.waiting.remove(slot);
+            self.eligible.put(slot, slot, class.eligible_key());
         } else {
-            self.waiting.push(&mut self.classes, slot);
+            self.eligible.remove(slot);
+            self.waiting.put(slot, slot, class.waiting_key());
         }
     }
 
     fn leave_real_time(&mut self, slot: usize) {
-        self.waiting.remove(&mut self.classes, slot);
-        self.eligible.remove(&mut self.classes, slot);
+        self.waiting.remove(slot);
+        self.eligible.remove(slot);
     }
 
     /// The next packet of an active leaf is another one.
@@ -214,54 +219,36 @@ impl Scheduler {
         };
         class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
         // Of those that wait, the order does not depend on it.
-        self.eligible.update(&mut self.classes, slot);
+        if self.eligible.contains(slot) {
+            self.eligible.put(slot, slot, class.eligible_key());
+        }
     }
 
-    /// A heap of the class above a class, taken out to change the class.
-    fn of_parent<T>(
-        &mut self,
-        slot: usize,
-        which: fn(&mut Class) -> &mut Heap,
-        f: impl FnOnce(&mut Heap, &mut [Class]) -> T,
-    ) -> T {
-        let parent = self.classes[slot].parent;
-        let empty = Heap::new(Order::Last);
-        let mut heap = std::mem::replace(which(&mut self.classes[parent]), empty);
-        let result = f(&mut heap, &mut self.classes);
-        *which(&mut self.classes[parent]) = heap;
-        result
-    }
-
+    /// A class is not active any more.
     fn leave_sharing(&mut self, slot: usize) {
-        self.of_parent(
-            slot,
-            |above| &mut above.fits,
-            |heap, of| heap.remove(of, slot),
-        );
-        self.of_parent(
-            slot,
-            |above| &mut above.unfits,
-            |heap, of| heap.remove(of, slot),
-        );
-        self.of_parent(
-            slot,
-            |above| &mut above.last,
-            |heap, of| heap.remove(of, slot),
-        );
+        let class = &self.classes[slot];
+        let (parent, place) = (class.parent, class.place as usize);
+        let above = &mut self.classes[parent];
+        above.fits.remove(place);
+        above.unfits.remove(place);
+        above.last.remove(place);
     }
 
+    /// Puts an active class where its times say.
     fn enter_sharing(&mut self, slot: usize, tick: u64) {
-        let which: fn(&mut Class) -> &mut Heap = if self.classes[slot].fit <= tick {
-            |above| &mut above.fits
+        let class = &self.classes[slot];
+        let (parent, place) = (class.parent, class.place as usize);
+        let (fit, unfit, last) = (class.fit_key(), class.unfit_key(), class.last_key());
+        let is_fit = class.fit <= tick;
+        let above = &mut self.classes[parent];
+        if is_fit {
+            above.unfits.remove(place);
+            above.fits.put(place, slot, fit);
         } else {
-            |above| &mut above.unfits
-        };
-        self.of_parent(slot, which, |heap, of| heap.push(of, slot));
-        self.of_parent(
-            slot,
-            |above| &mut above.last,
-            |heap, of| heap.push(of, slot),
-        );
+            above.fits.remove(place);
+            above.unfits.put(place, slot, unfit);
+        }
+        above.last.put(place, slot, last);
     }
 
     /// A leaf with a link-sharing curve becomes active, and so may the classes above it.
@@ -320,15 +307,19 @@ impl Scheduler {
         self.enter_sharing(at, tick);
     }
 
-    /// Computes when an active class may be served for link sharing.
-    fn refit(&mut self, at: usize, tick: u64) {
+    /// When an active class may be served for link sharing.
+    fn fit(&self, at: usize) -> u64 {
         let class = &self.classes[at];
         let below = class.first_fit(|slot| self.classes[slot].fit);
-        let fit = class.own_fit.max(below);
-        if fit == class.fit {
+        class.own_fit.max(below)
+    }
+
+    /// Computes anew when an active class may be served for link sharing.
+    fn refit(&mut self, at: usize, tick: u64) {
+        let fit = self.fit(at);
+        if fit == self.classes[at].fit {
             return;
         }
-        self.leave_sharing(at);
         self.classes[at].fit = fit;
         self.enter_sharing(at, tick);
     }
@@ -356,15 +347,16 @@ impl Scheduler {
             let served = self.classes[parent].served;
             let class = &mut self.classes[at];
             class.total = class.total.saturating_add(len);
-            let Some(virtuals) = class.virtuals.filter(|_| class.active > 0) else {
+            let virtuals = class.virtuals.as_ref().filter(|_| class.active > 0);
+            let Some(virtuals) = virtuals else {
                 at = parent;
                 continue;
             };
+            let mut time = virtuals.x_of(class.total).saturating_add(class.adjustment);
             if ends {
                 class.active -= 1;
                 ends = class.active == 0;
             }
-            let mut time = virtuals.x_of(class.total).saturating_add(class.adjustment);
             if time < served {
                 // It was passed over at its limit, and gets nothing for that.
                 class.adjustment = class.adjustment.saturating_add(served - time);
@@ -378,21 +370,16 @@ impl Scheduler {
                 at = parent;
                 continue;
             }
-            self.move_in_sharing(at, tick);
+            let number = self.next_number();
             let class = &mut self.classes[at];
-            if let Some(limits) = class.limits {
+            class.virtual_number = number;
+            if let Some(limits) = &class.limits {
                 class.own_fit = limits.x_of(class.total);
             }
-            self.refit(at, tick);
+            self.classes[at].fit = self.fit(at);
+            self.enter_sharing(at, tick);
             at = parent;
         }
-    }
-
-    /// The virtual time of an active class has changed.
-    fn move_in_sharing(&mut self, at: usize, tick: u64) {
-        self.leave_sharing(at);
-        self.classes[at].virtual_number = self.next_number();
-        self.enter_sharing(at, tick);
     }
 
     /// The leaf to serve now.
@@ -403,8 +390,9 @@ impl Scheduler {
             if self.classes[slot].eligible > tick {
                 break;
             }
-            self.waiting.remove(&mut self.classes, slot);
-            self.eligible.push(&mut self.classes, slot);
+            let key = self.classes[slot].eligible_key();
+            self.waiting.remove(slot);
+            self.eligible.put(slot, slot, key);
         }
         if let Some(leaf) = self.eligible.first() {
             let real_time = true;
@@ -433,16 +421,11 @@ impl Scheduler {
             if self.classes[slot].fit > tick {
                 break;
             }
-            self.of_parent(
-                slot,
-                |above| &mut above.unfits,
-                |heap, of| heap.remove(of, slot),
-            );
-            self.of_parent(
-                slot,
-                |above| &mut above.fits,
-                |heap, of| heap.push(of, slot),
-            );
+            let class = &self.classes[slot];
+            let (place, key) = (class.place as usize, class.fit_key());
+            let above = &mut self.classes[at];
+            above.unfits.remove(place);
+            above.fits.put(place, slot, key);
         }
     }
 
@@ -495,52 +478,32 @@ impl Scheduler {
 
 #[cfg(test)]
 impl Scheduler {
-    /// Heaps are in order, and a class is in those that it should be in: an active leaf in one of
-    /// the first two if it has a real-time curve, an active class in one of the next two.
-    pub(super) fn assert_consistent(&mut self, has_packets: impl Fn(usize) -> bool) {
-        self.waiting.assert_ordered(&mut self.classes);
-        self.eligible.assert_ordered(&mut self.classes);
-        for slot in 0..self.classes.len() {
-            let below: [fn(&mut Class) -> &mut Heap; 3] = [
-                |class| &mut class.fits,
-                |class| &mut class.unfits,
-                |class| &mut class.last,
-            ];
-            for which in below {
-                let empty = Heap::new(Order::Last);
-                let heap = std::mem::replace(which(&mut self.classes[slot]), empty);
-                heap.assert_ordered(&mut self.classes);
-                *which(&mut self.classes[slot]) = heap;
-            }
+    /// Those win that should, and a class is in the races that it should be in: an active leaf in
+    /// one of the first two if it has a real-time curve, an active class in one of the next two.
+    pub(super) fn assert_consistent(&self, has_packets: impl Fn(usize) -> bool) {
+        let of = |slot: usize| &self.classes[slot];
+        self.waiting.assert_right(|slot| of(slot).waiting_key());
+        self.eligible.assert_right(|slot| of(slot).eligible_key());
+        for (slot, class) in self.classes.iter().enumerate() {
+            class.fits.assert_right(|slot| of(slot).fit_key());
+            class.unfits.assert_right(|slot| of(slot).unfit_key());
+            class.last.assert_right(|slot| of(slot).last_key());
             if slot == self.root {
                 continue;
             }
-            let class = &self.classes[slot];
-            let (parent, active) = (class.parent, class.active > 0);
-            let mut is_in = |heap: &Heap| heap.contains(&mut self.classes, slot);
-            let real_time = [&self.waiting, &self.eligible].map(&mut is_in);
-            let class = &self.classes[slot];
-            let is_leaf = class.level == 0;
-            if is_leaf {
+            let active = class.active > 0;
+            if class.level == 0 {
                 assert_eq!(class.is_active, has_packets(slot), "{slot}");
+                let waits = self.waiting.contains(slot);
+                let is_eligible = self.eligible.contains(slot);
                 let expected = class.is_active && class.rt.is_some();
-                assert_eq!(real_time[0] ^ real_time[1], expected, "{slot}");
+                assert_eq!(waits ^ is_eligible, expected, "{slot}");
                 assert_eq!(active, class.is_active && class.ls.is_some());
             }
-            let heaps = [
-                self.is_in(parent, |class| &mut class.fits, slot),
-                self.is_in(parent, |class| &mut class.unfits, slot),
-            ];
-            assert_eq!(heaps[0] ^ heaps[1], active, "{slot}");
-            assert_eq!(self.is_in(parent, |class| &mut class.last, slot), active);
+            let (above, place) = (of(class.parent), class.place as usize);
+            let (fits, unfits) = (above.fits.contains(place), above.unfits.contains(place));
+            assert_eq!(fits ^ unfits, active, "{slot}");
+            assert_eq!(above.last.contains(place), active);
         }
-    }
-
-    fn is_in(&mut self, at: usize, which: fn(&mut Class) -> &mut Heap, slot: usize) -> bool {
-        let empty = Heap::new(Order::Last);
-        let heap = std::mem::replace(which(&mut self.classes[at]), empty);
-        let found = heap.contains(&mut self.classes, slot);
-        *which(&mut self.classes[at]) = heap;
-        found
     }
 }

@@ -47,6 +47,7 @@
 //! - A class that is a leaf again has the tokens that are left, not full buckets.
 
 mod class;
+mod deferred;
 mod kind;
 mod pots;
 mod row;
@@ -165,13 +166,20 @@ impl Htb {
         leaf.map_or(To::Direct, To::Leaf)
     }
 
-    /// Enqueues in a leaf that is a `pfifo`.
+    /// Enqueues in a leaf that is a `pfifo`, with the packets at the front of a list that go the
+    /// same way, as long as there is space.
     ///
     /// # Errors
     /// Returns the packet if the class is no such leaf, or has no space.
     #[inline(always)]
-    fn push_pfifo(&mut self, leaf: usize, packet: Packet) -> Result<(), Packet> {
-        if self.classes.push_pfifo(leaf, packet)? {
+    fn push_pfifo(
+        &mut self,
+        leaf: usize,
+        packet: Packet,
+        others: &mut PacketList,
+        same: impl Fn(&Packet) -> bool,
+    ) -> Result<(), Packet> {
+        if self.classes.push_pfifo_run(leaf, packet, others, same)? {
             self.scheduler.activate(leaf);
         }
         Ok(())
@@ -320,12 +328,16 @@ impl Qdisc for Htb {
         let mut run = PacketList::new();
         let mut current = To::Direct;
         while let Some(packet) = packets.pop_front() {
-            // What is usual needs no look at the class.
+            // What is usual needs no look at the class, and at what follows only at its priority.
+            let priority = packet.priority();
+            let same = |other: &Packet| other.priority() == priority;
             let mut packet = match self.find_named(&packet) {
-                Some(leaf) if run.is_empty() => match self.push_pfifo(leaf, packet) {
-                    Ok(()) => continue,
-                    Err(packet) => packet,
-                },
+                Some(leaf) if run.is_empty() => {
+                    match self.push_pfifo(leaf, packet, packets, same) {
+                        Ok(()) => continue,
+                        Err(packet) => packet,
+                    }
+                }
                 _ => packet,
             };
             let to = match self.classify(&mut packet, cx) {
@@ -341,10 +353,12 @@ impl Qdisc for Htb {
             }
             current = to;
             let packet = match to {
-                To::Leaf(leaf) if run.is_empty() => match self.push_pfifo(leaf, packet) {
-                    Ok(()) => continue,
-                    Err(packet) => packet,
-                },
+                To::Leaf(leaf) if run.is_empty() => {
+                    match self.push_pfifo(leaf, packet, packets, |_| false) {
+                        Ok(()) => continue,
+                        Err(packet) => packet,
+                    }
+                }
                 _ => packet,
             };
             run.push_back(packet);
@@ -422,6 +436,7 @@ impl Qdisc for Htb {
                 break Next::At(held.min(self.scheduler.next_event()));
             }
         };
+        self.scheduler.settle(cx.now);
         self.classes.stats.overlimits = self.scheduler.overlimits;
         self.scheduler.announce(next, cx.now);
         next

@@ -18,6 +18,7 @@ use softnet::time::Time;
 
 use super::HtbClassSpec;
 use super::class::{Class, LEVELS, Mode, NONE, PRIOS};
+use super::deferred::Deferred;
 use super::pots::{Pots, Sharing};
 use super::row::Row;
 use crate::account::ClassCounters;
@@ -64,6 +65,8 @@ pub(super) struct Scheduler {
     /// The slot of each minor number, or [`NONE`].
     by_minor: Vec<u16>,
     pub(super) levels: [Level; LEVELS],
+    /// Nothing is put off between two calls.
+    pub(super) deferred: Deferred,
     /// The earliest time at which a class of each level may do more.
     events: [u64; LEVELS],
     /// Classes for which packets cost more than their length.
@@ -97,6 +100,7 @@ impl Scheduler {
             feeds: Vec::new(),
             by_minor: Vec::new(),
             levels: Default::default(),
+            deferred: Deferred::default(),
             events: [u64::MAX; LEVELS],
             framed: 0,
             overlimits: 0,

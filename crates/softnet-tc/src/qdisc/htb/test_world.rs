@@ -34,8 +34,10 @@ pub(super) struct World {
     pub(super) queues: Vec<VecDeque<u64>>,
     pub(super) now: Time,
     pub(super) sent: Vec<Departure>,
-    /// A turn may be longer than one packet.
+    /// A turn may be longer than one packet, and what inner classes are charged for it put off.
     pub(super) runs: bool,
+    /// Wire packets for which inner classes were charged at the ends of calls.
+    pub(super) put_off: u64,
 }
 
 impl World {
@@ -49,6 +51,7 @@ impl World {
             now: Time::ZERO,
             sent: Vec::new(),
             runs: true,
+            put_off: 0,
         }
     }
 
@@ -110,6 +113,13 @@ impl World {
 
     /// Sends until nothing may leave at this time, or `limit` packets. True if it was the limit.
     pub(super) fn send(&mut self, limit: usize) -> bool {
+        let limited = self.serve(limit);
+        self.put_off += self.scheduler.deferred.sum.packets;
+        self.scheduler.settle(self.now);
+        limited
+    }
+
+    fn serve(&mut self, limit: usize) -> bool {
         let mut left = limit;
         while left > 0 {
             let (before, mut taken) = (self.lent(), Vec::new());
@@ -147,6 +157,9 @@ impl World {
             });
             if !served {
                 return false;
+            }
+            if !self.runs {
+                self.scheduler.settle(self.now);
             }
             left -= taken.len();
             let lender = self.lent().into_iter().zip(before).find(|(a, b)| a.1 > b.1);

@@ -159,6 +159,45 @@ fn g4_a_leaf_with_a_pfifo() {
     assert_eq!(world.class("1:1").stats.packets, 8);
 }
 
+/// Also where a class has space for some of its packets only.
+#[test]
+fn a_list_is_queued_as_its_packets_one_by_one() {
+    let enqueue = |at_once: bool| {
+        let leaf = || class(1000, 1000, 1000);
+        let classes = [("1:", "1:10", leaf()), ("1:", "1:20", leaf())];
+        let mut world = World::new(default_10(), &classes);
+        let pfifo = QdiscSpec::Pfifo { limit: 3 };
+        world
+            .edit()
+            .add(handle("1:10"), handle("10:"), pfifo)
+            .unwrap();
+        // The one without a class goes to that by default.
+        let named = [
+            CLASS_10, CLASS_10, CLASS_20, CLASS_20, CLASS_10, CLASS_10, 0, CLASS_20,
+        ];
+        let packet = |(mark, priority)| {
+            let mut packet = frame(&world.pool, 1, 2, 100, mark);
+            packet.set_priority(priority);
+            packet
+        };
+        let mut list: PacketList = (0..).zip(named).map(packet).collect();
+        let each = if at_once { list.len() } else { 1 };
+        let mut verdict = Verdict::Queued;
+        while !list.is_empty() {
+            let mut part = PacketList::new();
+            list.split_front(each, &mut part);
+            verdict = verdict.max(world.tree.enqueue(&mut part, &mut world.cx));
+        }
+        let stats = ["1:10", "1:20"].map(|name| world.class(name).stats);
+        let reasons = world.reasons();
+        world.run_dry();
+        (verdict, stats, reasons, world.sent)
+    };
+    let (verdict, [one, other], reasons, sent) = enqueue(true);
+    assert_eq!((one.qlen, one.drops, other.qlen), (3, 2, 3));
+    assert_eq!((verdict, [one, other], reasons, sent), enqueue(false));
+}
+
 /// G5: without a default class packets are sent directly; as many wait as `direct_qlen`.
 #[test]
 fn g5_direct_packets() {

@@ -10,7 +10,7 @@
 use softnet::qdisc::{WireSize, WireSum};
 use softnet::time::Time;
 
-use super::class::{LEVELS, Mode, NONE, units};
+use super::class::{LEVELS, Mode, NONE};
 use super::row::Row;
 use super::scheduler::{Scheduler, Slot, bits};
 use crate::account::Sent;
@@ -71,6 +71,10 @@ impl Scheduler {
         now: Time,
         take: &mut impl FnMut(&Scheduler, Turn) -> Taken,
     ) -> bool {
+        if level > 0 {
+            // How much they may send depends on what the classes above have.
+            self.settle(now);
+        }
         // Where the round began, how many it stands for, and the rounds that it takes at least
         // until one that owes bytes may send.
         let (mut first, mut rounds, mut least) = (None, 1, i64::MAX);
@@ -205,6 +209,7 @@ impl Scheduler {
         if self.framed > 0 {
             return 0;
         }
+        debug_assert!(level == 0 || self.deferred.is_from(NONE));
         let mut least = u64::MAX;
         let mut at = leaf;
         loop {
@@ -230,6 +235,8 @@ impl Scheduler {
             }
             match class.parent {
                 NONE => return least,
+                // All from there on may send.
+                above if self.deferred.is_from(above) => return least,
                 above => at = above.into(),
             }
         }
@@ -252,7 +259,12 @@ impl Scheduler {
         if sent.emptied {
             self.deactivate(leaf);
         }
-        self.charge_path(leaf, level, sent.frames, sent.size, now);
+        let size = sent.size;
+        let from = match level {
+            0 => self.pay_path(leaf as u16, sent.frames, size, true, now),
+            _ => leaf as u16,
+        };
+        self.charge_rest(from, level, sent.frames, size, now);
     }
 
     /// True if a leaf may send so many packets now, one after the other, if nothing else is
@@ -287,48 +299,14 @@ impl Scheduler {
             bytes,
             each,
         };
-        self.charge_path(leaf, 0, frames, size, now);
+        let from = self.pay_path(leaf as u16, frames, size, false, now);
+        self.charge_rest(from, 0, frames, size, now);
     }
 
-    /// Charges a leaf that sends with tokens of its own, and those above, up to the first one that
-    /// needs more than a subtraction: returns that, or [`NONE`].
-    #[inline(always)]
-    fn pay_path(&mut self, leaf: u16, frames: u64, sum: WireSum, now: Time) -> u16 {
-        let cost = units(sum.bytes);
-        let mut at = leaf;
-        while at != NONE {
-            let slot = usize::from(at);
-            let Slot {
-                class, counters, ..
-            } = self.slots[slot]
-                .as_mut()
-                .expect("the tree names its classes");
-            if !class.plain || class.mode != Mode::CanSend {
-                break;
-            }
-            let tokens = match self.pots.get_mut(slot).and_then(Option::as_mut) {
-                Some(pots) => pots.pay(sum.bytes).then(|| pots.tokens()),
-                None => class.pay(cost, now).then(|| class.tokens()),
-            };
-            let Some(tokens) = tokens else { break };
-            counters.own.set_tokens(tokens);
-            if class.level == 0 {
-                counters.own.count_sent(true, false, frames);
-            } else {
-                counters.count_sent(sum);
-            }
-            at = class.parent;
-        }
-        at
-    }
-
+    /// Charges a class, unless it is [`NONE`], and those above for what was sent with the tokens of
+    /// a level.
     #[inline]
-    fn charge_path(&mut self, leaf: usize, level: usize, frames: u64, size: WireSize, now: Time) {
-        let WireSize { packets, bytes, .. } = size;
-        let from = match level {
-            0 => self.pay_path(leaf as u16, frames, WireSum { packets, bytes }, now),
-            _ => leaf as u16,
-        };
+    fn charge_rest(&mut self, from: u16, level: usize, frames: u64, size: WireSize, now: Time) {
         if from != NONE {
             self.charge_from(from.into(), level, frames, size, now);
         }
@@ -338,6 +316,7 @@ impl Scheduler {
     #[inline(never)]
     fn charge_from(&mut self, from: usize, level: usize, frames: u64, size: WireSize, now: Time) {
         let WireSize { packets, bytes, .. } = size;
+        self.settle(now);
         if level > 0 {
             self.look_at_flows(from, now);
         }

@@ -170,35 +170,45 @@ fn a_burst_is_let_through() {
 
 /// Drops come neither at once nor far apart: after 0.85 of a probability's reciprocal, and before
 /// 8.5 of it (RFC 8033 5.4). In between each packet is dropped with the probability: chi-squared.
+/// In `bytemode` a packet of half the MTU has half of it.
 #[test]
 fn drops_are_spread() {
-    const PROB: f64 = 0.05;
     let env = QdiscEnv {
         seed: 3,
         ..QdiscEnv::new(&pool(8))
     };
-    let mut law = Law::new(&PieLawSpec::default(), &env);
-    let mut state = state(PROB, 0.02, 0.02);
-    state.end_burst();
-    let mut gaps = vec![0_u32; 200];
-    let mut gap = 0;
-    for _ in 0..2_000_000 {
-        gap += 1;
-        if state.drops(&mut law, 100_000, 1000) {
-            gaps[gap] += 1;
-            gap = 0;
+    for (prob, bytemode, each) in [(0.05, false, 0.05), (0.12, true, 0.06)] {
+        let spec = PieLawSpec {
+            bytemode,
+            ..PieLawSpec::default()
+        };
+        let mut law = Law::new(&spec, &env);
+        let mut state = state(prob, 0.02, 0.02);
+        state.end_burst();
+        let mut gaps = vec![0_u32; 200];
+        let mut gap = 0;
+        for _ in 0..2_000_000 {
+            gap += 1;
+            if state.drops(&mut law, 100_000, 757) {
+                gaps[gap] += 1;
+                gap = 0;
+            }
         }
+        let (least, most) = ((0.85_f64 / each).ceil() as usize, 8.5 / each);
+        assert!(gaps[..least].iter().all(|&n| n == 0), "{gaps:?}");
+        assert!(
+            gaps[most as usize + 2..].iter().all(|&n| n == 0),
+            "{gaps:?}"
+        );
+        let total: u32 = gaps.iter().sum();
+        let mut chi = 0.0;
+        for (after, &count) in gaps[least..least + 60].iter().enumerate() {
+            let expected = f64::from(total) * each * (1.0 - each).powi(after as i32);
+            chi += (f64::from(count) - expected).powi(2) / expected;
+        }
+        // With 60 degrees of freedom above 130 less than once in 10^6.
+        assert!(chi < 130.0, "{chi}");
     }
-    let least = (0.85 / PROB).ceil() as usize;
-    assert!(gaps[..least].iter().all(|&n| n == 0) && gaps[171..].iter().all(|&n| n == 0));
-    let total: u32 = gaps.iter().sum();
-    let mut chi = 0.0;
-    for (after, &count) in gaps[least..least + 60].iter().enumerate() {
-        let expected = f64::from(total) * PROB * (1.0 - PROB).powi(after as i32);
-        chi += (f64::from(count) - expected).powi(2) / expected;
-    }
-    // With 60 degrees of freedom above 130 less than once in 10^6.
-    assert!(chi < 130.0, "{chi}");
 }
 
 /// ECN-capable packets are marked up to a probability of 10 %, and dropped above it.

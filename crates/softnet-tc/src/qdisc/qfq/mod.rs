@@ -212,7 +212,8 @@ impl Qfq {
         let packet = match self.classes.push_pfifo(slot, packet) {
             Ok(is_first) => {
                 if is_first {
-                    self.update(slot);
+                    self.held.release(slot);
+                    self.scheduler.activate(slot);
                 }
                 return Verdict::Queued;
             }

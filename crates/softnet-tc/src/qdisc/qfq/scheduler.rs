@@ -55,6 +55,8 @@ fn from(bit: u32) -> u32 {
 #[derive(Clone, Debug)]
 struct Class {
     aggregate: u32,
+    /// Bytes of the longest packet, as its aggregate has them.
+    longest: u32,
     /// Bytes that it may still send in its turn.
     deficit: i64,
     /// Links of the classes of an aggregate that have packets.
@@ -261,7 +263,7 @@ impl Scheduler {
     /// Bytes of the longest packet of a class.
     #[inline]
     pub(super) fn longest(&self, slot: usize) -> u32 {
-        self.of(slot).longest
+        self.classes[slot].longest
     }
 
     pub(super) fn weight(&self, slot: usize) -> u32 {
@@ -272,6 +274,7 @@ impl Scheduler {
     pub(super) fn add(&mut self, slot: usize, weight: u32, longest: u32) {
         let class = Class {
             aggregate: NONE,
+            longest,
             deficit: longest.into(),
             before: NONE,
             after: NONE,
@@ -331,7 +334,7 @@ impl Scheduler {
             self.open.add(&mut self.aggregates, at);
             at
         });
-        self.classes[slot].aggregate = at;
+        (self.classes[slot].aggregate, self.classes[slot].longest) = (at, longest);
         self.resize(at, self.aggregates[at as usize].classes + 1);
     }
 
@@ -474,14 +477,13 @@ impl Scheduler {
     #[inline]
     pub(super) fn charge(&mut self, slot: usize, bytes: u64, next: Option<u64>) {
         let at = self.classes[slot].aggregate as usize;
-        let longest = i64::from(self.aggregates[at].longest);
         let class = &mut self.classes[slot];
         let sent = i64::try_from(bytes).unwrap_or(i64::MAX);
         class.deficit = class.deficit.saturating_sub(sent);
         match next {
             None => self.suspend(slot),
             Some(next) if class.deficit < i64::try_from(next).unwrap_or(i64::MAX) => {
-                class.deficit += longest;
+                class.deficit += i64::from(class.longest);
                 self.unlink(slot);
                 self.push(slot);
             }

@@ -64,8 +64,13 @@ struct Counters {
     refused: u64,
 }
 
-/// Statistics of its own, as `tc -s` names them.
-const XSTATS: [Xstat; 3] = [Xstat::Marked, Xstat::EarlyDrops, Xstat::QueueDrops];
+/// Statistics of its own, as `tc -s` names them, and the probability at `max`, times `2^32`.
+const XSTATS: [Xstat; 4] = [
+    Xstat::Marked,
+    Xstat::EarlyDrops,
+    Xstat::QueueDrops,
+    Xstat::MaxP,
+];
 
 impl Kind for Red {
     type Spec = RedSpec;
@@ -78,7 +83,7 @@ impl Kind for Red {
 
     fn make(spec: &RedSpec, _: Handle, env: &QdiscEnv) -> Red {
         let child = Red::default_child(spec, env).make(Handle::NONE, env);
-        Red {
+        let red = Red {
             law: Law::new(&spec.curve),
             average: Average::default(),
             idle: None,
@@ -90,7 +95,9 @@ impl Kind for Red {
             counters: Counters::default(),
             xstats: Xstats::new(&XSTATS),
             spec: spec.clone(),
-        }
+        };
+        red.publish();
+        red
     }
 
     /// The average starts afresh, as in the kernel.
@@ -109,6 +116,7 @@ impl Kind for Red {
                 queue.set_limit(spec.limit.into());
             }
         });
+        self.publish();
     }
 
     fn classes(_: &RedSpec) -> u16 {
@@ -140,8 +148,12 @@ impl Kind for Red {
 impl Red {
     fn publish(&self) {
         let counters = &self.counters;
-        self.xstats
-            .set([counters.marked, counters.early, counters.refused]);
+        self.xstats.set([
+            counters.marked,
+            counters.early,
+            counters.refused,
+            self.law.max_p().into(),
+        ]);
     }
 
     /// The average as it is at a time.
@@ -159,6 +171,9 @@ impl Red {
     fn begin(&mut self, now: Time) {
         self.now = self.now.max(now);
         let due = self.adapt.due(self.now);
+        if self.adapted == due {
+            return;
+        }
         while self.adapted < due {
             let time = self.adapt.time(self.adapted + 1);
             let before = self.law.max_p();
@@ -175,6 +190,7 @@ impl Red {
                 self.adapted = due - EXACT / 2;
             }
         }
+        self.publish();
     }
 
     /// A packet comes to a class with so many bytes. True if it is let in.

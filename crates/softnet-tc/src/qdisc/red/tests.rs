@@ -212,7 +212,11 @@ fn adaptive_red_does_not_depend_on_calls() {
         for time in (0..=total).step_by(step as usize) {
             red.dequeue(0, &mut PacketList::new(), cx.at(Time((1 + time) * MS)));
         }
-        red.law.max_p()
+        let found = red.law.max_p();
+        assert_eq!(xstat(&red, "max_p"), found.into());
+        red.change(&adaptive, &mut cx);
+        assert_eq!(xstat(&red, "max_p"), spec().curve.max_p.into());
+        found
     };
     let start = f64::from(spec().curve.max_p);
     let percent = 2_f64.powi(32) / 100.0;
@@ -235,6 +239,46 @@ fn adaptive_red_does_not_depend_on_calls() {
         );
     }
     assert!(f64::from(run(3_600_000, 14_000, 3_600_000)) > 49.9 * percent);
+}
+
+/// A tenth more comes than leaves, for a minute: the probability becomes one with which the average
+/// is in the middle between the thresholds; one of 2 % that stays leaves it at `max`.
+#[test]
+fn adaptive_red_finds_the_probability() {
+    const STEP: u64 = 800_000;
+    let pool = pool(512);
+    for (adaptive, expected) in [(true, 52_000..68_000), (false, 85_000..95_000)] {
+        let curve = RedCurve {
+            min: 30_000,
+            max: 90_000,
+            wlog: 6,
+            cell_log: 4,
+            max_p: ((1_u64 << 32) / 50) as u32,
+            ..RedCurve::default()
+        };
+        let spec = RedSpec {
+            limit: 400_000,
+            curve,
+            adaptive,
+            ..RedSpec::default()
+        };
+        let mut red = red(&spec, &pool);
+        let mut cx = Cx::new(&pool);
+        let mut sum = 0;
+        for step in 0..75_000 {
+            let now = Time(MS + step * STEP);
+            let count = if step % 10 == 0 { 2 } else { 1 };
+            let mut list: PacketList = (0..count).map(|n| ip(&pool, 1000, 0, n)).collect();
+            red.enqueue(&mut list, cx.at(now));
+            red.dequeue(1, &mut PacketList::new(), cx.at(now));
+            cx.dropped.settle(&softnet::stats::DropCounters::new());
+            if step >= 50_000 {
+                sum += red.average.value >> spec.curve.wlog;
+            }
+        }
+        let mean = sum / 25_000;
+        assert!(expected.contains(&mean), "{adaptive} {mean}");
+    }
 }
 
 /// Weights and tables are those that tc 7.3 sent as Linux was recorded.

@@ -13,6 +13,8 @@
 //!
 //! Parameters do not change in use, as in the kernel.
 
+#[cfg(all(test, not(miri)))]
+mod perturb_tests;
 mod slots;
 mod spec;
 #[cfg(all(test, not(miri)))]
@@ -138,8 +140,8 @@ impl Sfq {
         }
     }
 
-    /// Queues everything anew, flow by flow in the order of their turns. What finds no place is
-    /// dropped.
+    /// Queues everything anew, flow by flow in the order of their turns, and counts it for RED, as
+    /// if it came now. What finds no place is dropped.
     fn rehash(&mut self, cx: &mut Cx) {
         let mut all = PacketList::new();
         while let Some(index) = self.rounds.take(&mut *self.slots.slots) {
@@ -151,7 +153,13 @@ impl Sfq {
             let bucket = self.bucket(&mut packet);
             let slot = self.slots.find(bucket).or_else(|| self.slots.add(bucket));
             match slot {
-                Some(index) if !self.is_full(index) => self.append(index, packet),
+                Some(index) if !self.is_full(index) => {
+                    if let Some(law) = &self.law {
+                        let slot = &mut self.slots.slots[index as usize];
+                        law.count(&mut slot.average, slot.backlog);
+                    }
+                    self.append(index, packet);
+                }
                 _ => {
                     self.stats.count_dropped(&packet);
                     cx.dropped.push(packet, DropReason::QdiscLimit);

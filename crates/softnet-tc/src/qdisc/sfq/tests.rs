@@ -1,7 +1,5 @@
 //! Stochastic fairness queueing against the kernel and lists that are searched.
 
-use std::time::Duration;
-
 use softnet::mem::Pool;
 use softnet::testing::{Random, pool};
 use softnet::wire::traffic_class;
@@ -11,9 +9,8 @@ use crate::qdisc::red::RedCurve;
 use crate::testing::{MS, ip, jain, shares};
 
 const HANDLE: Handle = Handle::new(1, 0);
-const SECOND: u64 = 1_000_000_000;
 
-fn sfq(spec: &SfqSpec, pool: &Pool) -> Sfq {
+pub(super) fn sfq(spec: &SfqSpec, pool: &Pool) -> Sfq {
     spec.check().unwrap();
     Sfq::make(
         spec,
@@ -26,7 +23,7 @@ fn sfq(spec: &SfqSpec, pool: &Pool) -> Sfq {
 }
 
 /// A packet of a queue.
-fn of(pool: &Pool, len: usize, flow: u32, mark: u32) -> Packet {
+pub(super) fn of(pool: &Pool, len: usize, flow: u32, mark: u32) -> Packet {
     let mut packet = ip(pool, len, 1, mark);
     packet.set_priority(HANDLE.class(flow as u16 + 1).raw());
     packet
@@ -36,7 +33,7 @@ fn marks(list: &PacketList) -> Vec<u32> {
     list.iter().map(Packet::mark).collect()
 }
 
-fn all(sfq: &mut Sfq, cx: &mut Cx) -> Vec<u32> {
+pub(super) fn all(sfq: &mut Sfq, cx: &mut Cx) -> Vec<u32> {
     let mut out = PacketList::new();
     sfq.dequeue(usize::MAX >> 1, &mut out, cx);
     marks(&out)
@@ -241,49 +238,6 @@ fn red_in_a_flow() {
         });
         cx.dropped.settle(&softnet::stats::DropCounters::new());
     }
-}
-
-/// Another key puts flows elsewhere and keeps the order in each; it is that of the period, however
-/// many calls there were.
-#[test]
-fn flows_are_hashed_anew() {
-    let pool = pool(512);
-    let spec = SfqSpec {
-        perturb: Duration::from_secs(2),
-        limit: Some(400),
-        ..SfqSpec::default()
-    };
-    let hashed = |mark: u32| {
-        let mut packet = ip(&pool, 100, 0, mark);
-        packet.set_flow_hash(mark % 40);
-        packet
-    };
-    let (mut often, mut seldom) = (sfq(&spec, &pool), sfq(&spec, &pool));
-    let mut cx = Cx::new(&pool);
-    let before = often.seed;
-    for qdisc in [&mut often, &mut seldom] {
-        let mut list: PacketList = (0..200).map(hashed).collect();
-        qdisc.enqueue(&mut list, cx.at(Time(SECOND)));
-    }
-    for time in 2..30 {
-        often.dequeue(0, &mut PacketList::new(), cx.at(Time(time * SECOND)));
-        assert_eq!(often.stats().qlen, 200);
-    }
-    seldom.dequeue(0, &mut PacketList::new(), cx.at(Time(29 * SECOND)));
-    assert_eq!(often.seed, seldom.seed);
-    assert_ne!(often.seed, before);
-    let left = all(&mut often, &mut cx);
-    assert_eq!(left.len(), 200);
-    for flow in 0..40 {
-        let of_flow: Vec<u32> = left
-            .iter()
-            .copied()
-            .filter(|mark| mark % 40 == flow)
-            .collect();
-        assert!(of_flow.is_sorted(), "{of_flow:?}");
-    }
-    seldom.drain(&mut PacketList::new());
-    assert_eq!(seldom.stats().qlen, 0);
 }
 
 /// Against lists that are searched: what is dropped, and from which flow.
