@@ -275,7 +275,8 @@ impl Iterator for Arrivals {
             Pattern::Constant | Pattern::OnOff { .. } => self.pass_frame(len),
             Pattern::Poisson => {
                 let bytes = u64::from(len) * BILLION;
-                self.pass((bytes as f64 * self.random.exponential()) as u128);
+                let gap = bytes as f64 * self.random.exponential();
+                self.pass(gap as u128);
             }
             Pattern::Bursts(count) => {
                 self.in_burst += 1;

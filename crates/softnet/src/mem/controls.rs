@@ -46,7 +46,6 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{all_again, elsewhere, list, small};
-    use super::*;
 
     #[test]
     fn lists_are_as_long_packet_by_packet() {
