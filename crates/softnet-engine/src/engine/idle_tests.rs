@@ -285,8 +285,8 @@ impl RxQueue for Constant {
     }
 }
 
-/// A worker that is never idle arms a queue in which nothing has come for long, once: from then on
-/// the queue's file tells.
+/// A worker that is never idle arms queues in which nothing has come for long, once, where there
+/// are many: from then on the queue's file tells.
 #[test]
 fn a_busy_worker_arms_a_silent_queue() {
     let clock = Clock::virtual_at(Time::ZERO + Duration::from_secs(100));
@@ -294,19 +294,22 @@ fn a_busy_worker_arms_a_silent_queue() {
     let engine: Engine<OwnQueues<Constant, ScriptedRing>> =
         Engine::start(vec![sleeper], pool(8), clock.clone(), OwnQueues::default()).unwrap();
     let arms = Arc::new(AtomicUsize::new(0));
-    for (name, arms) in [("busy", None), ("silent", Some(arms.clone()))] {
+    // Two more than are looked at in every round.
+    let silent = (0..18).map(|n| (format!("silent{n}"), Some(arms.clone())));
+    for (name, arms) in std::iter::once(("busy".to_owned(), None)).chain(silent) {
         let queue = Constant {
             file: UnixDatagram::pair().unwrap().0,
             clock: clock.clone(),
             arms,
         };
         engine
-            .add(setup(name, vec![queue], vec![ScriptedRing::new().0]))
+            .add(setup(&name, vec![queue], vec![ScriptedRing::new().0]))
             .unwrap();
     }
-    wait("the queue to be armed", || arms.load(Ordering::SeqCst) > 0);
+    wait("two to be armed", || arms.load(Ordering::SeqCst) > 1);
     let later = clock.now() + Duration::from_millis(10);
     wait("more rounds", || clock.now() >= later);
-    assert_eq!(arms.load(Ordering::SeqCst), 1);
+    // The others are looked at.
+    assert_eq!(arms.load(Ordering::SeqCst), 2);
     engine.stop(Duration::ZERO);
 }

@@ -24,6 +24,9 @@ pub(super) fn flood_lists<R: TxRing>(
     let Some(last) = others.next_back() else {
         return;
     };
+    if run.len() < 2 || *batch.copies() == 0 {
+        return;
+    }
     let each = others.clone().count();
     let fit = batch.copies().checked_div(each).unwrap_or(0);
     let frames = run.len().min(fit);
@@ -38,7 +41,13 @@ pub(super) fn flood_lists<R: TxRing>(
         let mut copies = PacketList::new();
         list.for_each_mut(|packet| {
             batch.count_copied(packet.wire_packets());
-            match copy(packet, pool) {
+            let mut made = copy(packet, pool);
+            if made.is_none() && !copies.is_empty() {
+                // The port's device may give back what it has sent.
+                batch.send_list(port, copies.take());
+                made = copy(packet, pool);
+            }
+            match made {
                 Some(copy) => copies.push_back(copy),
                 None => source.drops().lose(DropReason::NoBuffer, Some(&*packet)),
             }

@@ -145,8 +145,8 @@ impl Extend<Packet> for Receive<'_> {
 /// A queue with a file is polled when the file is readable, until it is empty. One whose packets
 /// are in memory that it shares with the device suppresses notifications meanwhile: each poll by
 /// its owner disarms it, and it says so ([`NextPoll::Unarmed`]). Once it is empty it is [looked
-/// at](RxQueue::peek) in every round, and [armed](RxQueue::arm) when it has been empty for a
-/// millisecond, or before the worker sleeps.
+/// at](RxQueue::peek) in every round, and [armed](RxQueue::arm) before the worker sleeps, or, as
+/// one of many, when it has been empty for a millisecond.
 pub trait RxQueue: Send {
     /// Receives packets until they stand for `rx.budget` wire packets or more, without blocking.
     /// Packets come checked: offload metadata fits the frame (see

@@ -131,7 +131,7 @@ pub(super) fn prepare() {
     WATCH.start();
 }
 
-/// Tells the guest. Waits for two [ticks](TICK) at most.
+/// Tells the guest. Waits for three [ticks](TICK) at most, the first in a rest that ends.
 pub(super) fn call(event: &OwnedFd) -> Result<(), Late> {
     watched(|| rustix::io::write(event, &1_u64.to_ne_bytes()))
 }
@@ -347,6 +347,7 @@ mod tests {
     /// A write that waits is ended, also if it is what ends the watching thread's rest.
     #[test]
     fn a_write_that_waits_is_ended_after_a_rest() {
+        prepare();
         let full = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         rustix::io::write(&*full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         for _ in 0..3 {

@@ -344,7 +344,11 @@ impl Port {
     /// Takes a ring away, and returns where it was.
     pub(super) fn stop_ring(&self, number: usize) -> Option<u32> {
         let running = self.with_ring(number, Option::take);
-        running.map(|running| running.queue.base())
+        running.map(|mut running| {
+            // What came back, and was to be told with the owner's next look.
+            running.notify();
+            running.queue.base()
+        })
     }
 
     /// The longest IP packet of the port.

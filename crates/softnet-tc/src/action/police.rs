@@ -2,9 +2,10 @@
 //! `act_police.c`).
 //!
 //! One rate for all that share the action, on whatever thread: a packet draws from one atomic
-//! word. Each filter on each queue draws some packets' worth in advance, an eighth of the burst at
-//! most, so that not every packet changes the word. Where only one has the action, it gives back
-//! what is left when time has passed: its rate is exact to the byte.
+//! word. Each filter on each queue draws some packets' worth in advance, at most an eighth of the
+//! burst and 200 us of the rate, so that not every packet changes the word. Where only one has the
+//! action, it gives back what is left when time has passed: its rate is exact to the byte. What a
+//! filter has in advance when it is removed is lost.
 
 use std::fmt;
 
@@ -139,11 +140,9 @@ impl Police {
     fn draw(&self, gate: &Gate, need: u64, burst: u64, run: &Run<'_>) -> bool {
         let (tally, now) = (run.tally, run.cx.now);
         let mut credit = tally.get(Tally::EXTRA);
-        let mut ahead = burst / 8;
-        if run.is_shared() {
-            // 200 us of the rate.
-            ahead = ahead.min(self.rate.max(self.pkts_rate) / 5000);
-        } else if tally.get(Tally::EXTRA_TIME) != now.nanos() {
+        // At most 200 us of the rate: it is lost with the filter.
+        let mut ahead = (burst / 8).min(self.rate.max(self.pkts_rate) / 5000);
+        if !run.is_shared() && tally.get(Tally::EXTRA_TIME) != now.nanos() {
             if credit > 0 {
                 gate.pour_back(credit);
             }

@@ -59,7 +59,7 @@ impl<'a> Frame<'a> {
         self.read.headers.get_or_init(read).as_ref()
     }
 
-    /// Of a packet in several segments.
+    /// Reads the headers of a packet in several segments.
     #[cold]
     fn dissect(&self) -> Option<Headers> {
         let (first, len) = (self.packet.data(), self.packet.len());

@@ -102,8 +102,10 @@ unsafe fn free_slow(first: NonNull<Header>) -> Option<NonNull<Header>> {
                 if header.as_ref().has_parts() {
                     slow.release(header, &mut elsewhere);
                 } else {
+                    let owned = header.as_ref().owner != UNOWNED;
                     slow.free(header);
-                    if slow.thread.is_some() {
+                    // A packet of nobody stays in the cache; the next would be back here at once.
+                    if slow.thread.is_some() && owned {
                         break;
                     }
                 }

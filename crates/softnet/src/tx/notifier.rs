@@ -117,7 +117,9 @@ impl Notifier {
         })
     }
 
-    /// Takes the set bits and calls `each` for every one. Returns whether there was any.
+    /// Takes the set bits and calls `each` for every one. Returns whether there was any. What was
+    /// pushed on a queue before its bit was found set is only seen by a read-modify-write of the
+    /// queue's word: whoever takes a bit runs its queue, however idle the queue looks.
     pub fn take(&self, mut each: impl FnMut(usize)) -> bool {
         let mut any = false;
         for (index, word) in self.words.iter().enumerate() {

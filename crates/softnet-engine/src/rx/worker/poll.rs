@@ -26,9 +26,12 @@ pub(super) const FLOOD: usize = 32;
 const MANY: usize = 16;
 /// As few as this.
 const FEWER: usize = 8;
-/// Time without packets after which an unarmed queue is armed while its worker is awake. A look in
-/// each of a busy worker's rounds costs some tens of nanoseconds, so by then they have cost about
-/// as much as what follows: a system call to arm, and the notification of the next packet.
+/// Unarmed queues that are all looked at in every round: some tens of nanoseconds for each. Their
+/// next packets are seen at once.
+const LOOKS: usize = 16;
+/// Time without packets after which one of more is armed while its worker is awake. By then looks
+/// have cost about as much as what follows: a system call to arm, and the notification of the next
+/// packet.
 const SILENT: Duration = Duration::from_millis(1);
 
 impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
@@ -228,15 +231,20 @@ impl<Q: RxQueue, R: TxRing, S: Sleep> Worker<Q, R, S> {
                 self.schedule(index);
             }
         }
-        let mut at = 0;
-        while let Some(&index) = self.unarmed.get(at) {
+        let mut silent = None;
+        for at in 0..self.unarmed.len() {
+            let index = self.unarmed[at];
             if has_packets(&self.napis, index) {
                 self.schedule(index);
-            } else if self.is_silent(index, now) && self.arm_queue(index) {
-                self.unarmed.swap_remove(at);
-                continue;
+            } else if silent.is_none() && self.is_silent(index, now) {
+                silent = Some(at);
             }
-            at += 1;
+        }
+        // One a round: a thousand that fall silent together hold up nobody.
+        if let Some(at) = silent.filter(|_| self.unarmed.len() > LOOKS)
+            && self.arm_queue(self.unarmed[at])
+        {
+            self.unarmed.swap_remove(at);
         }
     }
 

@@ -14,7 +14,7 @@ const LEVELS: usize = 10;
 #[repr(C, align(64))]
 pub(super) struct Class {
     pub(super) parent: usize,
-    /// Its place in the races of the class above it.
+    /// Place in the races of the class above.
     pub(super) place: u32,
     /// Classes below that are active; 1 for an active leaf.
     pub(super) active: u32,
@@ -112,27 +112,27 @@ impl Class {
         class
     }
 
-    /// Of a leaf that is not eligible yet: by eligible time.
+    /// Order of leaves that are not eligible yet: by eligible time.
     pub(super) fn waiting_key(&self) -> u128 {
         pair(self.eligible, self.eligible_number)
     }
 
-    /// Of an eligible leaf: by deadline.
+    /// Order of eligible leaves: by deadline.
     pub(super) fn eligible_key(&self) -> (u64, u128) {
         (self.deadline, self.waiting_key())
     }
 
-    /// Of a class below its upper limit: by virtual time.
+    /// Order of classes below their upper limits: by virtual time.
     pub(super) fn fit_key(&self) -> u128 {
         pair(self.virtual_time, self.virtual_number)
     }
 
-    /// Of a class at its upper limit: by the time when it is below again.
+    /// Order of classes at their upper limits: by the time when they are below again.
     pub(super) fn unfit_key(&self) -> u128 {
         pair(self.fit, self.virtual_number)
     }
 
-    /// Of an active class: the highest virtual time first, and before nobody.
+    /// Order of active classes: the highest virtual time first, and before nobody.
     pub(super) fn last_key(&self) -> u64 {
         !self.virtual_time.saturating_add(1)
     }

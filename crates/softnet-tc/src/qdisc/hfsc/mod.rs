@@ -184,6 +184,9 @@ impl ClassKind for Hfsc {
             false => None,
         };
         self.scheduler.change(slot, class, next, cx.now);
+        if self.is_leaf(slot) {
+            self.update(slot, cx);
+        }
         self.publish(slot);
     }
 

@@ -7,7 +7,7 @@
 /// The slot of no class.
 const NOBODY: u32 = u32::MAX;
 
-/// What classes are ordered by.
+/// Order of classes in a race.
 pub(super) trait Key: Copy + Ord {
     /// Behind all keys of classes.
     const LAST: Self;

@@ -134,8 +134,10 @@ impl Scheduler {
         let has = |class: &Class| (class.rt.is_some(), class.ls.is_some());
         let class = &self.classes[slot];
         let same = has(class) == (spec.rt.is_some(), spec.ls.is_some());
-        let next = next.filter(|_| class.is_active);
-        if !same && next.is_some() {
+        let was_active = class.is_active;
+        let next = next.filter(|_| was_active);
+        // A leaf that lets nothing go now is no longer in the race: it is held.
+        if was_active && (!same || next.is_none()) {
             self.deactivate(slot, now);
         }
         self.classes[slot].set_curves(spec, ticks(now));
@@ -478,8 +480,9 @@ impl Scheduler {
 
 #[cfg(test)]
 impl Scheduler {
-    /// Those win that should, and a class is in the races that it should be in: an active leaf in
-    /// one of the first two if it has a real-time curve, an active class in one of the next two.
+    /// Checks that those win who should, and that a class is in the races that it should be in: an
+    /// active leaf in one of the first two if it has a real-time curve, an active class
+    /// in one of the next two.
     pub(super) fn assert_consistent(&self, has_packets: impl Fn(usize) -> bool) {
         let of = |slot: usize| &self.classes[slot];
         self.waiting.assert_right(|slot| of(slot).waiting_key());

@@ -430,6 +430,28 @@ fn a_leaf_that_waits_stops_nobody() {
     assert_eq!(world.tree.stats().qlen, 0, "no timer is lost");
 }
 
+/// A leaf with packets gets a qdisc that holds them back, and loses its share of the link, before
+/// the next packet: it is waited for.
+#[test]
+fn a_leaf_that_waits_may_change_its_curves() {
+    let mut world = World::new(0, 1_000_000, &[("1:", "1:1", ls(1_000_000))]);
+    world.offer("1:1", 500, 4);
+    let late = QdiscSpec::Netem(NetemSpec {
+        delay: std::time::Duration::from_millis(10),
+        ..NetemSpec::default()
+    });
+    let real_time = ClassSpec::Hfsc(HfscClassSpec {
+        rt: line(1_000_000),
+        ..HfscClassSpec::default()
+    });
+    let mut live = world.tree.edit(world.cx.at(world.now));
+    live.replace(handle("1:1"), Handle::NONE, late).unwrap();
+    live.change_class(handle("1:1"), &real_time).unwrap();
+    world.run(SECOND, &[]);
+    assert_eq!(world.left.len(), 4);
+    assert_eq!(world.tree.stats().qlen, 0);
+}
+
 /// With `parallel` as well there is one instance, also if it comes below others later.
 #[test]
 fn one_instance_serves_all_queues() {

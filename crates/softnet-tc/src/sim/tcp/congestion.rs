@@ -37,8 +37,8 @@ const INITIAL: f64 = 10.0;
 const LEAST: f64 = 2.0;
 /// Part of its window that Cubic keeps.
 const KEPT: f64 = 0.7;
-/// Segments by which the window of a Reno that keeps as much grows in a round trip, at the same rate
-/// as that of one that keeps half.
+/// Segments by which the window of a Reno that keeps as much grows in a round trip, at the same
+/// rate as that of one that keeps half.
 const ALPHA: f64 = 3.0 * (1.0 - KEPT) / (1.0 + KEPT);
 
 /// News of an acknowledgment.

@@ -237,7 +237,7 @@ impl Sender {
         self.send_next(now)
     }
 
-    /// The number of a segment to send for the first time; none if there is none, or no room for it.
+    /// Number of a segment to send for the first time; none if there is none, or no room for it.
     fn send_next(&mut self, now: Time) -> Option<u64> {
         let number = self.next();
         // One segment fits any window.
