@@ -129,7 +129,7 @@ fn an_upload_delays_acknowledgments_unless_queues_are_fair() {
         flows[0].rtt.p90
     };
     let (plain, fair) = (rtt(fifo()), rtt(QdiscSpec::FqCodel(FqCodelSpec::default())));
-    assert!(plain > SECOND, "{plain}");
+    assert!(plain > SECOND / 2, "{plain}");
     assert!(fair < 200_000_000, "{fair}");
 }
 
