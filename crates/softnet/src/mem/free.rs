@@ -61,19 +61,44 @@ pub(super) fn free_list(list: &mut PacketList) {
 /// The caller owns the packets, linked from `first` on, which are not inside anything else.
 #[inline(never)]
 unsafe fn free_chain(first: NonNull<Header>) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        if let Some(rest) = free_easily(first) {
+            free_rest(rest);
+        }
+    }
+}
+
+/// Frees packets of one pool as long as that is easy, and returns the first that is left.
+///
+/// # Safety
+/// As for [`free_chain`].
+#[inline(always)]
+unsafe fn free_easily(first: NonNull<Header>) -> Option<NonNull<Header>> {
+    // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
+    unsafe {
+        let slab = Slab::of(first);
+        let Some((thread, cache)) = thread::enter(slab.id) else {
+            return Some(first);
+        };
+        let limit = slab.pool.as_ref().defer_limit();
+        let (freed, rest) = cache.free_while_easy(first, thread.index, limit);
+        bump(&thread.freed, freed as u64);
+        rest
+    }
+}
+
+/// Frees packets, the first of which is not easy. Apart from [`free_chain`], which mostly ends
+/// without it.
+///
+/// # Safety
+/// As for [`free_chain`].
+#[inline(never)]
+unsafe fn free_rest(first: NonNull<Header>) {
     let mut next = Some(first);
     while let Some(first) = next {
-        // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
-        unsafe {
-            let slab = Slab::of(first);
-            if let Some((thread, cache)) = thread::enter(slab.id) {
-                let limit = slab.pool.as_ref().defer_limit();
-                let freed;
-                (freed, next) = cache.free_while_easy(first, thread.index, limit);
-                bump(&thread.freed, freed as u64);
-            }
-            next = next.and_then(|first| free_slow(first));
-        }
+        // SAFETY: by the caller's promise.
+        next = unsafe { free_slow(first).and_then(|next| free_easily(next)) };
     }
 }
 
