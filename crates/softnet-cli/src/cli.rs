@@ -25,7 +25,7 @@ const EXIT_CODES: &str = "Exit codes:
   2    the command line or the configuration is wrong, or a port cannot be opened
        (`reload`, `run --strict`)
   3    `check --strict` found nothing wrong, but something to warn of; `import --strict`, something
-       that this version lacks
+       that this version lacks; `sim`, a result that breaks an expectation
   130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
 /// The release, and the revision if the build was told which it is.
