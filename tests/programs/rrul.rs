@@ -28,7 +28,8 @@ const LENGTH: u64 = 20;
 /// Transfers each way.
 const TRANSFERS: usize = 4;
 const HTB: &str = "qdisc add dev DEV root handle 1: htb default 1";
-const CLASS: &str = "class add dev DEV parent 1: classid 1:1 htb rate 50mbit quantum 1514";
+const CLASS: &str = "class add dev DEV parent 1: classid 1:1 htb rate 50mbit \
+    burst 15k cburst 15k quantum 1514";
 /// Names, and commands of `tc` for the port `DEV`.
 const POLICIES: [(&str, &[&str]); 3] = [
     (
@@ -134,8 +135,8 @@ fn page(outcomes: &[Outcome]) -> String {
          `rrul` of {PACKAGE} with netperf of Debian sid: {TRANSFERS} transfers each way by TCP\n\
          (Cubic) for {LENGTH} s, marked CS0, CS1, CS5 and EF, and an ICMP ping each 50 ms beside\n\
          them, between two network namespaces joined by Softnet. Both ports send at most\n\
-         50 Mbit/s: by `cake bandwidth 50mbit`, or by `htb` with `fq_codel` or `pfifo limit 1000`\n\
-         below it. The path has no delay of its own. Rates are those of the bytes that the\n\
+         50 Mbit/s: by `cake bandwidth 50mbit`, or by `htb` (burst 15k) with `fq_codel` or\n\
+         `pfifo limit 1000` below it. The path has no delay of its own. Rates are those of the bytes that the\n\
          receivers read.\n\
          \n\
          ```sh\n\
