@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A system of Debian sid with netperf, which bookworm lacks, in the folder ROOT. What is there stays.
-# As root on Debian.
+# A system of Debian sid with netperf, which bookworm lacks, in the folder ROOT. What is there
+# stays. As root on Debian.
 # Usage: netperf.sh ROOT
 set -euo pipefail
 # Where the programs of administrators are, of this system and of the one that is made.

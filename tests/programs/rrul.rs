@@ -136,8 +136,8 @@ fn page(outcomes: &[Outcome]) -> String {
          (Cubic) for {LENGTH} s, marked CS0, CS1, CS5 and EF, and an ICMP ping each 50 ms beside\n\
          them, between two network namespaces joined by Softnet. Both ports send at most\n\
          50 Mbit/s: by `cake bandwidth 50mbit`, or by `htb` (burst 15k) with `fq_codel` or\n\
-         `pfifo limit 1000` below it. The path has no delay of its own. Rates are those of the bytes that the\n\
-         receivers read.\n\
+         `pfifo limit 1000` below it. The path has no delay of its own.\n\
+         Rates are those of the bytes that the receivers read.\n\
          \n\
          ```sh\n\
          SOFTNET_WRITE_RESULTS=1 cargo test --release -p softnet-cli --test programs rrul -- \\\n  \
