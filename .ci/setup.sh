@@ -28,6 +28,7 @@ need tshark tshark
 need passt passt
 need bwrap bubblewrap
 need fireqos fireqos
+need fping fping
 need go golang-go
 python3 -c "import ensurepip" 2>/dev/null || packages+=(python3-venv)
 pkg-config --exists libdpdk 2>/dev/null || packages+=(libdpdk-dev)

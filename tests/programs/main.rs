@@ -10,6 +10,7 @@ mod fireqos;
 mod libreqos;
 mod mininet;
 mod pyroute2;
+mod rrul;
 mod sqm;
 mod supervised;
 mod tcconfig;

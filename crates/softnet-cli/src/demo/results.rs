@@ -177,7 +177,12 @@ impl Results {
     /// The pings of the bufferbloat as an SVG picture.
     pub(super) fn svg(&self) -> String {
         let b = &self.measured.bufferbloat;
-        svg::draw("Ping beside bulk TCP at 50 Mb/s", &b.traces(), b.length)
+        let traces = b.traces().map(|(name, trace)| {
+            let points = trace.points.iter();
+            let points: Vec<svg::Point> = points.map(|point| (point.at, point.time)).collect();
+            (name, points)
+        });
+        svg::draw("Ping beside bulk TCP at 50 Mb/s", &traces, b.length)
     }
 
     /// The summary.

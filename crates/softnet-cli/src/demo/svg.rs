@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::traffic::trace::Trace;
+/// Time at which a ping was sent, from the start, and its round trip.
+pub(super) type Point = (Duration, Duration);
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
@@ -11,8 +12,8 @@ const HEIGHT: f64 = 400.0;
 const MARGINS: [f64; 4] = [92.0, 40.0, 90.0, 48.0];
 const COLOURS: [&str; 3] = ["#c0392b", "#1f618d", "#1e8449"];
 
-/// Draws the traces, which took `length` each.
-pub(super) fn draw(title: &str, traces: &[(&str, &Trace)], length: Duration) -> String {
+/// Draws the pings of each, which took `length`.
+pub(super) fn draw(title: &str, traces: &[(&str, Vec<Point>)], length: Duration) -> String {
     let [left, top, right, bottom] = MARGINS;
     let (wide, high) = (WIDTH - left - right, HEIGHT - top - bottom);
     let (low, up) = decades(traces);
@@ -56,13 +57,13 @@ pub(super) fn draw(title: &str, traces: &[(&str, &Trace)], length: Duration) -> 
         top + high / 2.0
     );
     for ((name, trace), colour) in traces.iter().zip(COLOURS) {
-        let mut points = trace.points.clone();
-        points.sort_by_key(|point| point.at);
+        let mut points = trace.clone();
+        points.sort_by_key(|(at, _)| *at);
         let line: Vec<String> = points
             .iter()
-            .map(|point| format!("{:.1},{:.1}", x(point.at), y(milliseconds(point.time))))
+            .map(|&(at, time)| format!("{:.1},{:.1}", x(at), y(milliseconds(time))))
             .collect();
-        let last = points.last().map_or(1.0, |point| milliseconds(point.time));
+        let last = points.last().map_or(1.0, |&(_, time)| milliseconds(time));
         let _ = write!(
             text,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>\n\
@@ -82,9 +83,9 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// The powers of ten, in milliseconds, between which all round trips are.
-fn decades(traces: &[(&str, &Trace)]) -> (i32, i32) {
-    let times = traces.iter().flat_map(|(_, trace)| &trace.points);
-    let logs = times.map(|point| milliseconds(point.time).log10());
+fn decades(traces: &[(&str, Vec<Point>)]) -> (i32, i32) {
+    let times = traces.iter().flat_map(|(_, trace)| trace);
+    let logs = times.map(|&(_, time)| milliseconds(time).log10());
     let (low, up) = logs.fold((0.0, 1.0), |(low, up): (f64, f64), log| {
         (low.min(log), up.max(log))
     });
@@ -93,19 +94,14 @@ fn decades(traces: &[(&str, &Trace)]) -> (i32, i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::traffic::trace::Point;
     use super::*;
 
     #[test]
     fn round_trips_are_where_the_axes_say() {
-        let point = |at, time| Point {
-            at: Duration::from_millis(at),
-            time: Duration::from_millis(time),
-        };
+        let point = |at, time| (Duration::from_millis(at), Duration::from_millis(time));
         // Answered in another order than sent.
-        let long = Trace::new(vec![point(1000, 100), point(0, 10)], Vec::new());
-        let short = Trace::new(vec![point(2000, 1)], Vec::new());
-        let traces = [("pfifo", &long), ("fq_codel", &short)];
+        let long = vec![point(1000, 100), point(0, 10)];
+        let traces = [("pfifo", long), ("fq_codel", vec![point(2000, 1)])];
         let text = draw("Pings", &traces, Duration::from_secs(2));
         // From 1 ms at the bottom to 100 ms at the top.
         assert!(text.contains("points=\"92.0,196.0 381.0,40.0\""), "{text}");
@@ -125,8 +121,7 @@ mod tests {
 
     #[test]
     fn no_ping_at_all_is_an_empty_picture() {
-        let none = Trace::default();
-        let text = draw("Pings", &[("pfifo", &none)], Duration::from_secs(1));
+        let text = draw("Pings", &[("pfifo", Vec::new())], Duration::from_secs(1));
         assert!(
             text.contains("points=\"\"") && text.ends_with("</svg>\n"),
             "{text}"
