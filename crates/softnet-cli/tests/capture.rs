@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, two_ports,
-    wait_for,
+    Daemon, NamedNetns, Running, Scratch, has_program, may_make_networks, ping, softnet, text,
+    two_ports, wait_for,
 };
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
@@ -26,8 +26,8 @@ const LEN: usize = 1000;
 const FRAME: usize = LEN + 8 + 20 + 14;
 
 /// A daemon with two TAP ports: what goes to `eth-b` waits in class 1:20.
-struct Daemon {
-    running: Running,
+struct Shaped {
+    switch: Daemon,
     scratch: Scratch,
     hosts: [NamedNetns; 2],
 }
@@ -128,8 +128,8 @@ impl Capture {
     }
 }
 
-impl Daemon {
-    fn start(tag: &str, rate: &str) -> Daemon {
+impl Shaped {
+    fn start(tag: &str, rate: &str) -> Shaped {
         let scratch = Scratch::new(tag);
         let hosts = ["a", "b"].map(|host| NamedNetns::new(&format!("{tag}{host}")));
         let shaped = format!(
@@ -143,36 +143,19 @@ impl Daemon {
             "[engine]\nworkers = 2\nmonitor_socket = {:?}\n{ports}",
             monitor.display().to_string()
         );
-        let config = scratch.file("capture.toml", &config);
-        let mut command = softnet();
-        command.arg("run").arg(config);
-        command.arg("--socket").arg(scratch.path("s"));
-        let mut running = Running::start(&mut command);
-        wait_for("the daemon", || {
-            running.assert_running();
-            let mut stats = softnet();
-            stats.args(["stats", "--json", "--socket"]);
-            stats.arg(scratch.path("s"));
-            stats.output().expect("softnet").status.success()
-        });
-        let daemon = Daemon {
-            running,
+        let switch = Daemon::start(&scratch, &config);
+        ping(&hosts);
+        Shaped {
+            switch,
             scratch,
             hosts,
-        };
-        let netns = &daemon.hosts[0].name;
-        wait_for("a ping", || {
-            let mut ping = Command::new("ip");
-            ping.args(["netns", "exec", netns, "ping", "-c1", "-W1", "10.9.0.2"]);
-            ping.output().expect("ping").status.success()
-        });
-        daemon
+        }
     }
 
     fn command(&self, words: &str) -> Command {
         let mut command = softnet();
         command.args(words.split(' '));
-        command.arg("--socket").arg(self.scratch.path("s"));
+        command.arg("--socket").arg(&self.switch.socket);
         command
     }
 
@@ -214,10 +197,7 @@ impl Daemon {
 
     /// Ends it. It says whether every packet is accounted for.
     fn end(self) {
-        self.running.signal(Signal::TERM);
-        let output = self.running.finish();
-        let code = output.status.code();
-        assert_eq!(code, Some(0), "{}", text(&output.stderr));
+        self.switch.stop();
     }
 }
 
@@ -234,13 +214,13 @@ fn captures_tell_what_happens_to_packets() {
     if !may_make_networks() {
         return;
     }
-    let daemon = Daemon::start("capture", "1mbit");
+    let daemon = Shaped::start("capture", "1mbit");
     let lines = Running::start(&mut daemon.command("capture eth-a -c 3 udp dst port 5001"));
     let arriving = daemon.capture("eth-a udp port 5001", "in.pcapng");
     let leaving = daemon.capture("eth-b:1:20 udp and port 5001", "out.pcapng");
     let dropped = daemon.capture("eth-b --dropped udp port 5001", "dropped.pcapng");
     wait_for("the lines", || {
-        daemon.running.has_thread("capture") && daemon.captures() == 4
+        daemon.switch.running.has_thread("capture") && daemon.captures() == 4
     });
     let fifth = daemon.command("capture eth-a").output().expect("softnet");
     assert_eq!(fifth.status.code(), Some(2));
@@ -306,7 +286,7 @@ fn captures_tell_what_happens_to_packets() {
     daemon.end();
 }
 
-impl Daemon {
+impl Shaped {
     /// Datagrams to port 5001 in a file that is being written: by their UDP headers.
     fn written(&self, name: &str) -> usize {
         let file = fs::read(self.scratch.path(&format!("{name}.pcapng")));
@@ -317,7 +297,7 @@ impl Daemon {
 
     /// Threads that send captures.
     fn captures(&self) -> usize {
-        let tasks = fs::read_dir(self.running.proc().join("task")).expect("its threads");
+        let tasks = fs::read_dir(self.switch.running.proc().join("task")).expect("its threads");
         let names = tasks.flatten().map(|task| task.path().join("comm"));
         let names = names.filter_map(|name| fs::read_to_string(name).ok());
         names.filter(|name| name.trim_end() == "capture").count()
@@ -329,7 +309,7 @@ fn captures_are_for_who_may_change_things_and_for_what_is_there() {
     if !may_make_networks() {
         return;
     }
-    let daemon = Daemon::start("refused", "10mbit");
+    let daemon = Shaped::start("refused", "10mbit");
     let mut reader = softnet();
     reader.args(["capture", "eth-a", "--socket"]);
     let output = reader.arg(daemon.scratch.path("monitor")).output();
@@ -365,7 +345,7 @@ fn stories_tell_the_ways_of_packets() {
     if !may_make_networks() {
         return;
     }
-    let daemon = Daemon::start("story", "1mbit");
+    let daemon = Shaped::start("story", "1mbit");
     let mut of_three = daemon.command("capture eth-a eth-b udp --story port");
     let output = of_three.output().expect("softnet");
     assert_eq!(output.status.code(), Some(2));
@@ -403,7 +383,7 @@ fn top_shows_flows() {
     if !may_make_networks() {
         return;
     }
-    let daemon = Daemon::start("flows", "1mbit");
+    let daemon = Shaped::start("flows", "1mbit");
     let of_none = daemon.command("top --once --flows eth-c").output();
     let of_none = of_none.expect("softnet");
     assert_eq!(of_none.status.code(), Some(2));
@@ -453,7 +433,7 @@ fn top_shows_flows() {
 struct Slow(Child);
 
 impl Slow {
-    fn start(daemon: &Daemon, words: &str) -> Slow {
+    fn start(daemon: &Shaped, words: &str) -> Slow {
         let mut command = daemon.command(words);
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -479,7 +459,7 @@ fn a_slow_reader_misses_packets_and_nobody_waits_for_it() {
     if !may_make_networks() {
         return;
     }
-    let daemon = Daemon::start("slow", "10gbit");
+    let daemon = Shaped::start("slow", "10gbit");
     let mut slow = Slow::start(&daemon, "capture eth-a -w - udp port 5001");
     // Three times as many as can wait for it. The host may drop some before they are ours.
     let received = || daemon.packets("eth-a", "rx_packets");
@@ -511,7 +491,7 @@ fn a_slow_reader_misses_packets_and_nobody_waits_for_it() {
     daemon.end();
 }
 
-impl Daemon {
+impl Shaped {
     /// Sends datagrams to `b` for a time, at most `rate` a second. Returns how many a second were
     /// received.
     fn load(&self, rate: f64, time: Duration) -> f64 {
@@ -542,7 +522,7 @@ impl Daemon {
 #[test]
 #[ignore = "a measurement"]
 fn captures_at_half_load() {
-    let daemon = Daemon::start("half", "100gbit");
+    let daemon = Shaped::start("half", "100gbit");
     let whole = daemon.load(f64::INFINITY, Duration::from_secs(2));
     for round in 0..5 {
         let name = format!("half{round}.pcapng");

@@ -354,9 +354,7 @@ fn connections_and_half_frames_go_on() {
         arrives(&mut q, &sent);
         daemon = next;
     }
-    daemon.signal(Signal::TERM);
-    let output = daemon.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    daemon.stop();
     for name in ["s", "p", "q"] {
         assert!(!scratch.path(name).exists(), "{name} is removed");
     }

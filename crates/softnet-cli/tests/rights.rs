@@ -515,9 +515,7 @@ fn containers_without_root() {
             (NOTHING, "2")
         );
     }
-    running.signal(Signal::TERM);
-    let output = running.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    running.stop();
     for container in [&one, &other] {
         let links = container.run(&["ip", "link"]).expect("its interfaces");
         assert!(!links.contains(" c1") && !links.contains(" c2"), "{links}");
@@ -565,9 +563,7 @@ fn devices_without_root() {
             (NOTHING, "2")
         );
     }
-    inside.running.signal(Signal::TERM);
-    let output = inside.running.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    inside.running.stop();
 }
 
 /// Things of others that a port added at run time opens: none but those that `allow` has at this
@@ -706,7 +702,5 @@ fn ports_at_run_time_open_what_is_allowed() {
     ask(&["port", "set", "n", "mtu=1300"].map(str::to_owned)).expect("changed");
     let saved = fs::read_to_string(&state).expect("a state");
     assert!(saved.contains("mtu = 1300"), "{saved}");
-    running.signal(Signal::TERM);
-    let output = running.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    running.stop();
 }

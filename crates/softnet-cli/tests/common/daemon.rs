@@ -80,7 +80,7 @@ impl Daemon {
 
     /// Output of a program on its links, which succeeds.
     pub(crate) fn run(&self, program: &str) -> String {
-        let output = self.exec().args(program.split(' ')).output();
+        let output = self.exec().args(program.split_whitespace()).output();
         let output = output.expect("softnet");
         assert!(
             output.status.success(),

@@ -138,7 +138,10 @@ impl Bench {
     }
 
     fn ports(&self) -> Vec<Value> {
-        self.daemon.stats()["ports"].as_array().expect("a list").clone()
+        self.daemon.stats()["ports"]
+            .as_array()
+            .expect("a list")
+            .clone()
     }
 
     /// All that was sent has been taken from the sockets.
