@@ -60,7 +60,7 @@ impl Daemon {
         text(&output.stdout)
     }
 
-    /// What it has counted.
+    /// Statistics, as an object.
     pub(crate) fn stats(&self) -> Value {
         serde_json::from_str(&self.say("stats --json")).expect("an object")
     }

@@ -1,15 +1,19 @@
 //! `softnet capture` at TAP ports with real traffic.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod load;
+mod slow;
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{
     Daemon, NamedNetns, Running, Scratch, has_program, may_make_networks, ping, softnet, text,
@@ -19,7 +23,7 @@ use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Bytes of a datagram, and of its frame.
 const LEN: usize = 1000;
@@ -426,115 +430,5 @@ fn top_shows_flows() {
     }
     assert!(leaving.iter().all(|flow| flow["what"] == "out"));
     wait_for("its end", || daemon.captures() == 0);
-    daemon.end();
-}
-
-/// A capture whose output is read only when told.
-struct Slow(Child);
-
-impl Slow {
-    fn start(daemon: &Shaped, words: &str) -> Slow {
-        let mut command = daemon.command(words);
-        command.stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().expect("softnet");
-        wait_for("the capture", || daemon.captures() == 1);
-        Slow(child)
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("a running program");
-    }
-}
-
-impl Drop for Slow {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn a_slow_reader_misses_packets_and_nobody_waits_for_it() {
-    if !may_make_networks() {
-        return;
-    }
-    let daemon = Shaped::start("slow", "10gbit");
-    let mut slow = Slow::start(&daemon, "capture eth-a -w - udp port 5001");
-    // Three times as many as can wait for it. The host may drop some before they are ours.
-    let received = || daemon.packets("eth-a", "rx_packets");
-    let end = received() + 12_288;
-    wait_for("the packets", || {
-        daemon.send(5001, 2000);
-        received() >= end
-    });
-    let mut out = slow.0.stdout.take().expect("a pipe");
-    let mut file = vec![0; 4096 * FRAME];
-    out.read_exact(&mut file).expect("the capture");
-    slow.signal(Signal::INT);
-    out.read_to_end(&mut file).expect("the rest");
-    let capture = Capture::read(&*file);
-    assert!(capture.missed > 1000, "{}", capture.missed);
-    let (matched, captured) = (capture.matched, capture.packets.len() as u64);
-    assert!(captured > 3000 && captured + capture.missed <= matched);
-    wait_for("its end", || daemon.captures() == 0);
-    // A client that is killed takes its capture along.
-    let killed = Slow::start(&daemon, "capture eth-a -w -");
-    killed.signal(Signal::KILL);
-    wait_for("its end", || daemon.captures() == 0);
-    // So does a port that goes.
-    let mut gone = Slow::start(&daemon, "capture eth-b");
-    let deleted = daemon.command("port del eth-b").output().expect("softnet");
-    assert!(deleted.status.success(), "{}", text(&deleted.stderr));
-    wait_for("its end", || gone.0.try_wait().expect("waiting").is_some());
-    assert_eq!(daemon.captures(), 0);
-    daemon.end();
-}
-
-impl Shaped {
-    /// Sends datagrams to `b` for a time, at most `rate` a second. Returns how many a second were
-    /// received.
-    fn load(&self, rate: f64, time: Duration) -> f64 {
-        let before = self.packets("eth-a", "rx_packets");
-        let start = Instant::now();
-        self.hosts[0].run(|| {
-            let socket = UdpSocket::bind("10.9.0.1:0").expect("a socket");
-            let mut sent = 0.0;
-            while start.elapsed() < time {
-                if sent > rate * start.elapsed().as_secs_f64() {
-                    thread::sleep(Duration::from_micros(200));
-                    continue;
-                }
-                let _ = socket.send_to(&[7; LEN], ("10.9.0.2", 5001));
-                sent += 1.0;
-            }
-        });
-        let seconds = start.elapsed().as_secs_f64();
-        (self.packets("eth-a", "rx_packets") - before) as f64 / seconds
-    }
-}
-
-/// A measurement, not a test: the share of the packets that a capture has at half of the load that
-/// one sender can make.
-///
-/// `cargo test --release -p softnet-cli --test capture half -- --ignored --nocapture`, on a machine
-/// that does nothing else.
-#[test]
-#[ignore = "a measurement"]
-fn captures_at_half_load() {
-    let daemon = Shaped::start("half", "100gbit");
-    let whole = daemon.load(f64::INFINITY, Duration::from_secs(2));
-    for round in 0..5 {
-        let name = format!("half{round}.pcapng");
-        let running = daemon.capture("eth-a udp port 5001", &name);
-        let half = daemon.load(whole / 2.0, Duration::from_secs(3));
-        // What is captured is written meanwhile; what is on its way ends in time.
-        thread::sleep(Duration::from_millis(500));
-        interrupt(running);
-        let capture = daemon.read(&name);
-        let share = 100.0 * capture.packets.len() as f64 / capture.matched as f64;
-        let (captured, all) = (capture.packets.len(), capture.matched);
-        println!("{half:.0} of {whole:.0} a second: {captured} of {all} captured, {share:.1} %");
-    }
     daemon.end();
 }

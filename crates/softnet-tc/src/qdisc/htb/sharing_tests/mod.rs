@@ -1,9 +1,11 @@
 //! Classes that share their rates with other instances: what passes, who gets how much, and how
 //! long the others wait, in virtual time.
 
-use std::sync::Arc;
+mod changes;
+mod priorities;
+mod property;
 
-use proptest::prelude::*;
+use std::sync::Arc;
 
 use softnet::qdisc::{Next, WireSize};
 use softnet::time::Time;
@@ -15,7 +17,7 @@ use super::scheduler::Scheduler;
 use super::sharing_world::{Cores, MS, PACKET, SECOND};
 use super::test_world::World;
 use super::turn::Taken;
-use crate::account::{ClassCounters, Sent};
+use crate::account::Sent;
 use crate::handle::Handle;
 use crate::rate::{Instance, RateSpec, SharedRate, SharedRates};
 
@@ -164,53 +166,6 @@ fn a_class_at_its_ceil_leaves_the_rest_to_others() {
     }
 }
 
-#[test]
-fn a_higher_priority_has_all_that_it_asks_for() {
-    for cores in 2..=4 {
-        let mut cores = Cores::new(cores, 11);
-        cores.add(1, None, class(RATE, RATE));
-        cores.add(2, Some(1), with_prio(class(1000, RATE), 0));
-        cores.add(3, Some(1), with_prio(class(1000, RATE), 1));
-        let high = vec![1; 1];
-        cores.load(2, &high);
-        let low = vec![5; cores.count()];
-        cores.load(3, &low);
-        let begin = run(&mut cores);
-        let got = cores.bytes(0, 2, begin);
-        assert!(got >= 0.99 * RATE as f64, "{got}");
-        // It ends: the others have all of it.
-        cores.set_flows(0, 2, 0, begin + SECOND);
-        let begin = begin + SECOND + 5 * MS;
-        cores.run_until(begin + SECOND);
-        assert!(cores.total(begin) >= 0.99 * RATE as f64);
-    }
-}
-
-/// Who waits for a higher priority looks as often as is of use. Each run is a look.
-#[test]
-fn a_lower_priority_does_not_look_again_and_again() {
-    for (rate, most) in [(RATE, 1100), (RATE / 10, 1100), (RATE / 1000, 150)] {
-        let mut cores = Cores::new(2, 31);
-        cores.set_delays(1, 0, 0);
-        cores.add(1, None, class(rate, rate));
-        cores.add(2, Some(1), with_prio(class(1000, rate), 0));
-        cores.add(3, Some(1), with_prio(class(1000, rate), 1));
-        cores.load(2, &[1, 0]);
-        cores.load(3, &[0, 1]);
-        let begin = run(&mut cores);
-        let before = cores.runs(1);
-        cores.run_until(begin + 2 * SECOND);
-        let runs = cores.runs(1) - before;
-        assert!(runs <= most, "{rate}: {runs}");
-        assert!(cores.bytes(0, 2, begin + SECOND) >= 0.99 * rate as f64);
-        // The higher one ends: it waits no longer than a quarter of what it did.
-        cores.set_flows(0, 2, 0, begin + 2 * SECOND);
-        let begin = begin + 2 * SECOND;
-        cores.run_until(begin + SECOND);
-        assert!(cores.bytes(1, 3, begin) >= 0.98 * rate as f64, "{rate}");
-    }
-}
-
 /// All of the load is at one core; then it moves at random.
 #[test]
 fn what_others_do_not_use_is_not_lost() {
@@ -243,42 +198,6 @@ fn what_others_do_not_use_is_not_lost() {
         let due = RATE as f64 * (now - begin) as f64 / SECOND as f64;
         let got = cores.total(begin);
         assert!(got >= 0.97 * due, "{got} of {due}");
-    }
-}
-
-/// A packet of a high priority comes while others have all of it: what each of the others has in
-/// its pot may go first.
-#[test]
-fn a_packet_of_high_priority_waits_for_pots_only() {
-    let rate = RATE / 10;
-    for count in [2, 4] {
-        let mut cores = Cores::new(count, 17);
-        cores.add(1, None, class(rate, rate));
-        cores.add(2, Some(1), with_prio(class(1000, rate), 0));
-        cores.add(3, Some(1), with_prio(class(1000, rate), 3));
-        for core in 0..count {
-            cores.set_delays(core, 0, 0);
-        }
-        cores.load(3, &vec![2; count]);
-        let mut now = SECOND + 300 * MS;
-        cores.run_until(now);
-        for _ in 0..50 {
-            let before = cores.sent.len();
-            cores.set_flows(0, 2, 1, now);
-            while !cores.sent[before..].iter().any(|sent| sent.minor == 2) {
-                now += 1000;
-                cores.run_until(now);
-            }
-            let first = cores.sent[before..].iter().find(|sent| sent.minor == 2);
-            let waited = first.unwrap().time - cores.sent[before].time;
-            // What is in pots or reserved, each at most Q, and one packet.
-            let bytes = count as u64 * quantum(rate) + PACKET;
-            let bound = bytes * SECOND / rate;
-            assert!(waited <= bound, "{waited} of {bound}");
-            cores.set_flows(0, 2, 0, now);
-            now += 7 * MS + cores.below(5 * MS);
-            cores.run_until(now);
-        }
     }
 }
 
@@ -349,28 +268,6 @@ fn large_frames_leave_no_debt_that_others_live_on() {
             "a leaf that is paced",
         );
     }
-}
-
-/// A leaf of a higher priority, at its ceil: others have what it cannot take.
-#[test]
-fn a_leaf_at_its_ceil_leaves_the_class_above_to_lower_priorities() {
-    let mut cores = Cores::new(2, 7);
-    let small = |rate, ceil, prio| HtbClassSpec {
-        burst: 1600,
-        cburst: 1600,
-        ..with_prio(class(rate, ceil), prio)
-    };
-    cores.add(1, None, small(RATE, RATE, 0));
-    cores.add(10, Some(1), small(10, RATE / 3, 0));
-    cores.add(20, Some(1), small(RATE / 100, RATE, 1));
-    cores.load(10, &[1, 0]);
-    cores.load(20, &[0, 1]);
-    let begin = run(&mut cores);
-    cores.check();
-    let got = cores.bytes(1, 20, begin);
-    // Runs are late, and so small a burst loses what comes meanwhile: 35 % of the rate are left of
-    // 67 %; 15 % if the leaf above waits on.
-    assert!(got >= 0.3 * RATE as f64, "{got}");
 }
 
 /// An instance alone does what one does that shares nothing.
@@ -477,31 +374,6 @@ fn threads_take_what_they_send() {
     }
 }
 
-/// A leaf at another priority joins and leaves between the draws of this one.
-#[test]
-fn a_visit_to_another_priority_gains_nothing() {
-    let mut cores = Cores::new(2, 23);
-    cores.add(1, None, class(RATE, RATE));
-    cores.add(2, Some(1), with_prio(class(1000, RATE), 0));
-    cores.add(3, Some(1), with_prio(class(1000, RATE), 1));
-    cores.load(3, &[1, 1]);
-    let mut now = SECOND + 300 * MS;
-    cores.run_until(now);
-    let begin = now;
-    while now < begin + SECOND {
-        cores.set_flows(0, 2, 1, now);
-        cores.run_until(now + MS / 10);
-        cores.set_flows(0, 2, 0, now + MS / 10);
-        now += MS;
-        cores.run_until(now);
-    }
-    let high = cores.bytes(0, 2, begin);
-    let due = (cores.total(begin) - high) / 2.0;
-    for core in 0..2 {
-        assert_close(cores.bytes(core, 3, begin), due, &format!("{core}"));
-    }
-}
-
 /// Nothing waits for the class above any more, and nobody looks at that again for longer than the
 /// others are to leave it its share.
 #[test]
@@ -533,233 +405,5 @@ fn who_runs_next_in_a_while_leaves_the_race_at_once() {
         assert_eq!(scheduler.lingering.len(), 1);
         scheduler.announce(next, now);
         assert_eq!(!scheduler.lingering.is_empty(), lingers, "{next:?}");
-    }
-}
-
-/// Nobody below it asks for what it asked for as a leaf.
-#[test]
-fn a_leaf_that_becomes_an_inner_class_asks_for_nothing() {
-    let now = Time(SECOND);
-    let sharing = Sharing {
-        instance: Instance {
-            index: 0,
-            rates: Arc::new(SharedRates::new(1)),
-        },
-        handle: Handle::new(1, 0),
-        unit: PACKET,
-    };
-    let mut scheduler = Scheduler::new(10, Some(sharing));
-    for (slot, above) in [(0, None), (1, Some(0)), (2, Some(1))] {
-        let minor = 1 + slot as u16;
-        scheduler.add(slot, minor, above, &class(1000, RATE), Arc::default(), now);
-        scheduler.activate(slot);
-        scheduler.change_mode(slot, Mode::MayBorrow, MS, now);
-        scheduler.check_asked();
-    }
-}
-
-/// It waits for a minute, and then the rate is another.
-#[test]
-fn a_class_that_waits_learns_of_a_higher_rate() {
-    let mut cores = Cores::new(2, 29);
-    let slow = HtbClassSpec {
-        burst: 0,
-        cburst: 0,
-        ..HtbClassSpec::new(125)
-    };
-    cores.add(1, None, slow);
-    cores.load(1, &[1, 1]);
-    cores.run_until(SECOND + 10 * MS);
-    let begin = SECOND + 10 * MS;
-    cores.change(1, class(RATE, RATE), begin);
-    (0..2).for_each(|core| cores.set_flows(core, 1, 1, begin));
-    cores.run_until(begin + SECOND);
-    assert!(
-        cores.total(begin) >= 0.9 * RATE as f64,
-        "{}",
-        cores.total(begin)
-    );
-}
-
-/// Tokens in `tc -s class`: the bucket and this instance's pot.
-#[test]
-fn tokens_are_those_in_the_bucket_and_in_the_pots() {
-    let rates = Arc::new(SharedRates::new(1));
-    let sharing = Sharing {
-        instance: Instance { index: 0, rates },
-        handle: Handle::new(1, 0),
-        unit: PACKET,
-    };
-    let spec = HtbClassSpec {
-        burst: 10 * PACKET,
-        ceil: 2_000_000,
-        cburst: 20 * PACKET,
-        ..HtbClassSpec::new(1_000_000)
-    };
-    let mut scheduler = Scheduler::new(10, Some(sharing));
-    let counters = Arc::<ClassCounters>::default();
-    scheduler.add(0, 1, None, &spec, counters.clone(), Time(SECOND));
-    let tokens = || {
-        let stats = counters.own.htb(spec.rate, spec.ceil);
-        (stats.tokens, stats.ctokens)
-    };
-    scheduler.activate(0);
-    for left in (0..10).rev() {
-        let sent = scheduler.serve(Time(SECOND), |_, _| {
-            Taken::Sent(Sent {
-                frames: 1,
-                size: WireSize {
-                    packets: 1,
-                    bytes: PACKET,
-                    each: PACKET,
-                },
-                emptied: false,
-                flows: 1,
-            })
-        });
-        assert!(sent);
-        // Ticks of 64 ns: here 1 byte comes in 1 µs, and 2 for the ceil.
-        let ticks = |bytes: u64, rate: u64| (bytes * (SECOND / rate) / 64) as i32;
-        let ceil = ticks((left + 10) * PACKET, spec.ceil);
-        assert_eq!(tokens(), (ticks(left * PACKET, spec.rate), ceil));
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Case {
-    seed: u64,
-    count: usize,
-    /// Parent, rate and ceil (of a thousand), burst, priority.
-    classes: Vec<(prop::sample::Index, u64, u64, u64, u8)>,
-    /// Core, class, flows.
-    loads: Vec<(prop::sample::Index, prop::sample::Index, u16)>,
-    /// Delay, stalls.
-    delays: Vec<(u64, u64)>,
-    /// Core, class, packets of a frame, pace.
-    supplies: Vec<(prop::sample::Index, prop::sample::Index, u64, u64)>,
-}
-
-fn cases() -> impl Strategy<Value = Case> {
-    let index = any::<prop::sample::Index>;
-    let class = (index(), 1..1000u64, 1..1000u64, 0..200_000u64, 0..4u8);
-    (
-        any::<u64>(),
-        1..6usize,
-        prop::collection::vec(class, 1..8),
-        prop::collection::vec((index(), index(), 0..50u16), 1..30),
-        prop::collection::vec((0..200_000u64, prop_oneof![Just(0), 2..50u64]), 5),
-        prop::collection::vec(
-            (
-                index(),
-                index(),
-                1..=43_u64,
-                prop_oneof![Just(0), 1..20 * MS],
-            ),
-            0..8,
-        ),
-    )
-        .prop_map(|(seed, count, classes, loads, delays, supplies)| Case {
-            seed,
-            count,
-            classes,
-            loads,
-            delays,
-            supplies,
-        })
-}
-
-impl Case {
-    /// A tree of up to four levels, where the leaves below a class have no more than its ceil. Some
-    /// hold their packets back, or have large frames.
-    fn build(&self) -> Cores {
-        let mut cores = Cores::new(self.count, self.seed);
-        for (core, &(delay, stalls)) in self.delays.iter().take(self.count).enumerate() {
-            cores.set_delays(core, delay, stalls);
-        }
-        cores.add(1, None, class(RATE, RATE));
-        for (at, (parent, rate, ceil, burst, prio)) in self.classes.iter().enumerate() {
-            let parents: Vec<u16> = (cores.specs.keys().copied())
-                .filter(|&minor| cores.path(minor).len() < 4)
-                .collect();
-            let parent = *parent.get(&parents);
-            // Of eight classes each has at most an eighth of what the one above it has.
-            let most = cores.specs[&parent].rate / 8;
-            let rate = (most * rate / 1000).max(1000);
-            let spec = HtbClassSpec {
-                ceil: (RATE * ceil / 1000).max(rate),
-                burst: *burst,
-                cburst: *burst,
-                prio: (*prio).into(),
-                ..HtbClassSpec::new(rate)
-            };
-            cores.add(2 + at as u16, Some(parent), spec);
-        }
-        let leaves = cores.leaves();
-        for (core, leaf, packets, pace) in &self.supplies {
-            cores.set_supply(core.index(self.count), *leaf.get(&leaves), *packets, *pace);
-        }
-        cores
-    }
-}
-
-/// Bytes that may leave of a class at once, with this ceil: `cburst`, a pot, which is no less than
-/// a frame, and a frame of each instance, and what classes below it may send at once by
-/// themselves.
-fn bound(cores: &Cores, minor: u16, ceil: u64) -> u64 {
-    let frame = cores.longest();
-    let pot = |rate| quantum(rate).max(frame) + frame;
-    let at_once = |burst, rate| burst + cores.count() as u64 * pot(rate) + 1;
-    let below = (cores.specs.iter())
-        .filter(|&(&of, _)| of != minor && cores.path(of).contains(&minor))
-        .map(|(_, spec)| at_once(spec.burst, spec.rate));
-    at_once(cores.specs[&minor].cburst, ceil) + below.sum::<u64>()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
-    /// In any window of length T at most ceil * T + cburst + N * (Q + a turn) bytes of a class
-    /// leave, whatever the instances do; what is asked for adds up (INV-Q-12).
-    #[test]
-    fn no_class_exceeds_its_ceil_anywhere(case in cases()) {
-        let mut cores = case.build();
-        let leaves = cores.leaves();
-        let mut now = SECOND;
-        for (core, leaf, flows) in &case.loads {
-            let core = core.index(case.count);
-            cores.set_flows(core, *leaf.get(&leaves), *flows, now);
-            now += cores.below(5 * MS);
-            cores.run_until(now);
-            cores.check();
-        }
-        for (&minor, spec) in &cores.specs {
-            let got = cores.worst_window(minor, spec.ceil);
-            let bound = bound(&cores, minor, spec.ceil);
-            prop_assert!(got <= bound, "{minor}: {got} > {bound}");
-        }
-    }
-
-    /// Across changes, with the largest of the parameters.
-    #[test]
-    fn a_change_lets_no_more_pass(case in cases(), ceils in prop::collection::vec(1..1000u64, 4)) {
-        let mut cores = case.build();
-        let leaves = cores.leaves();
-        for core in 0..case.count {
-            leaves.iter().for_each(|&leaf| cores.set_flows(core, leaf, 1, SECOND));
-        }
-        let (mut now, mut most) = (SECOND, RATE);
-        for ceil in ceils {
-            now += 5 * MS;
-            cores.run_until(now);
-            // More than the leaves have by themselves.
-            let ceil = RATE / 4 + RATE * ceil / 1000;
-            let spec = HtbClassSpec { ceil, rate: ceil, ..cores.specs[&1].clone() };
-            cores.change(1, spec, now);
-            most = most.max(ceil);
-        }
-        cores.run_until(now + 5 * MS);
-        let (got, bound) = (cores.worst_window(1, most), bound(&cores, 1, most));
-        prop_assert!(got <= bound, "{got} > {bound}");
-        cores.check();
     }
 }
