@@ -1,5 +1,5 @@
-//! Kit of the tests: the program under test, namespaces that clean up after themselves, and
-//! skipping.
+//! Kit of the tests: the program under test, a daemon of it ([`Daemon`]), namespaces that clean up
+//! after themselves, and skipping.
 
 #![allow(
     dead_code,

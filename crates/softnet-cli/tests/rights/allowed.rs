@@ -26,18 +26,11 @@ fn ports_at_run_time_open_what_is_allowed() {
         )
     };
     let config = scratch.file("allow.toml", &file(""));
-    let socket = scratch.path("s");
-    let mut command = softnet();
-    command.arg("run").arg(&config).arg("--socket").arg(&socket);
-    let mut running = Running::start(&mut command);
-    wait_for("the daemon", || {
-        running.assert_running();
-        socket.exists()
-    });
+    let daemon = crate::common::Daemon::on(config.clone(), scratch.path("s"));
     let ask = |words: &[String]| {
         let mut command = softnet();
-        let output = command.arg("--socket").arg(&socket).args(words).output();
-        let output = output.expect("softnet");
+        command.arg("--socket").arg(&daemon.socket);
+        let output = command.args(words).output().expect("softnet");
         match output.status.success() {
             true => Ok(text(&output.stdout)),
             false => Err(text(&output.stderr)),
@@ -138,5 +131,5 @@ fn ports_at_run_time_open_what_is_allowed() {
     ask(&["port", "set", "n", "mtu=1300"].map(str::to_owned)).expect("changed");
     let saved = fs::read_to_string(&state).expect("a state");
     assert!(saved.contains("mtu = 1300"), "{saved}");
-    running.stop();
+    daemon.stop();
 }
