@@ -2,11 +2,10 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use common::{
-    NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
+    Daemon, NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -102,8 +101,7 @@ const VLANS: &str = include_str!("../../../tests/golden/vlans.txt");
 
 /// The daemon in a namespace of its own.
 struct Bench {
-    running: Running,
-    socket: PathBuf,
+    daemon: Daemon,
     scratch: Scratch,
     _netns: NamedNetns,
 }
@@ -115,20 +113,12 @@ impl Bench {
         }
         let scratch = Scratch::new(tag);
         let netns = NamedNetns::new(&format!("{tag}-softnet"));
-        let socket = scratch.path("socket");
         let config = scratch.file("empty.toml", "");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &netns.name]);
         command.arg(softnet().get_program());
-        command.arg("run").arg("--socket").arg(&socket).arg(config);
-        let mut running = Running::start(&mut command);
-        wait_for("the daemon", || {
-            running.assert_running();
-            socket.exists()
-        });
         let bench = Bench {
-            running,
-            socket,
+            daemon: Daemon::by(command, config, scratch.path("socket")),
             scratch,
             _netns: netns,
         };
@@ -140,24 +130,18 @@ impl Bench {
 
     /// A command on Softnet's links.
     fn run(&self, command: &str) -> Output {
-        let mut softnet = softnet();
-        softnet.args(["exec", "--socket"]).arg(&self.socket);
-        softnet.arg("--").args(command.split_whitespace());
+        let mut softnet = self.daemon.exec();
+        softnet.args(command.split_whitespace());
         softnet.output().expect("softnet")
     }
 
     fn must(&self, command: &str) {
-        let output = self.run(command);
-        assert!(
-            output.status.success(),
-            "{command}: {}",
-            text(&output.stderr)
-        );
+        self.daemon.run(command);
     }
 
     fn stop(self) {
-        self.running.signal(Signal::INT);
-        let output = self.running.finish();
+        self.daemon.running.signal(Signal::INT);
+        let output = self.daemon.running.finish();
         assert!(output.status.success(), "{}", text(&output.stderr));
         drop(self.scratch);
     }
@@ -438,9 +422,8 @@ fn changes_are_told() {
     let log = bench.scratch.path("log");
     let monitors: Vec<_> = [("ip", "link"), ("bridge", "all")]
         .map(|(program, what)| {
-            let mut command = softnet();
-            command.args(["exec", "--socket"]).arg(&bench.socket);
-            command.args(["--", "sh", "-c"]);
+            let mut command = bench.daemon.exec();
+            command.args(["sh", "-c"]);
             // Written line by line to one file, which is read while they run.
             let script = format!("exec {program} monitor {what} >>{}", log.display());
             command.arg(script);

@@ -177,9 +177,7 @@ fn daemons_without_rights() {
         }
         assert!(place.serving().is_empty());
     }
-    helper.signal(Signal::TERM);
-    let output = helper.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    helper.stop();
     assert!(!place.socket().exists(), "its socket is removed");
 }
 

@@ -8,7 +8,6 @@ use std::fmt::Write;
 use common::{
     NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
-use rustix::process::Signal;
 
 /// Ports in one namespace, and in one of their own each.
 const TOGETHER: usize = 180;
@@ -94,9 +93,7 @@ fn a_stop_a_reload_and_a_start_that_fails_leave_no_device() {
     scratch.file("many.toml", &setup.config());
     reload();
     assert_eq!(setup.devices(), TOGETHER + APART);
-    running.signal(Signal::TERM);
-    let output = running.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    running.stop();
     assert_eq!(setup.devices(), 0);
 
     // The last device of the list cannot be made: its name is taken.

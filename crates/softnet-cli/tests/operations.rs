@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use common::{Running, Scratch, has_program, softnet, text, wait_for};
+use common::{Daemon, Scratch, has_program, softnet, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -21,31 +21,12 @@ const PLAIN: &str = "[[port]]\nname = \"a\"\ndriver = \"null\"\n\
     [[rate_group]]\nname = \"g\"\nrate = \"1gbit\"\n";
 
 /// A daemon of a scratch folder, with more in `[engine]`.
-fn daemon(scratch: &Scratch, engine: &str, change: impl FnOnce(&mut Command)) -> Running {
+fn daemon(scratch: &Scratch, engine: &str, change: impl FnOnce(&mut Command)) -> Daemon {
     let file = format!("[engine]\nworkers = 1\nbuffers = 256\n{engine}{PLAIN}");
     let config = scratch.file("config.toml", &file);
     let mut command = softnet();
-    command
-        .arg("run")
-        .arg(config)
-        .arg("--socket")
-        .arg(scratch.path("socket"));
     change(&mut command);
-    let mut running = Running::start(&mut command);
-    wait_for("the daemon", || {
-        running.assert_running();
-        ask(scratch, "stats --json").status.success()
-    });
-    running
-}
-
-fn ask(scratch: &Scratch, words: &str) -> std::process::Output {
-    let mut command = softnet();
-    command
-        .args(words.split(' '))
-        .arg("--socket")
-        .arg(scratch.path("socket"));
-    command.output().expect("softnet")
+    Daemon::by(command, config, scratch.path("socket"))
 }
 
 /// The answer to a request for metrics.
@@ -110,16 +91,14 @@ fn metrics_are_as_prometheus_reads_them() {
         let output = child.wait_with_output().expect("promtool");
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
-    daemon.signal(Signal::TERM);
-    let output = daemon.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    daemon.stop();
 }
 
 #[test]
 fn top_shows_one_interval() {
     let scratch = Scratch::new("top");
     let daemon = daemon(&scratch, "", |_| {});
-    let output = ask(&scratch, "top --once --json");
+    let output = daemon.ask("top --once --json");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(shown["ports"][0]["name"], "a");
@@ -129,14 +108,13 @@ fn top_shows_one_interval() {
         classes.iter().any(|class| class["name"] == "1:1"),
         "{classes:?}"
     );
-    let output = ask(&scratch, "top --once");
+    let output = daemon.ask("top --once");
     let table = text(&output.stdout);
     assert!(table.starts_with("softnet: 3 ports, in 0bit/s"), "{table}");
-    let output = ask(&scratch, "top");
+    let output = daemon.ask("top");
     assert_eq!(output.status.code(), Some(2), "no terminal");
-    assert_eq!(ask(&scratch, "top --json").status.code(), Some(2));
-    daemon.signal(Signal::TERM);
-    daemon.finish();
+    assert_eq!(daemon.ask("top --json").status.code(), Some(2));
+    daemon.stop();
 }
 
 /// The daemon says when it answers, that it lives, and that it ends.
@@ -161,9 +139,9 @@ fn systemd_is_told() {
     assert!(next().starts_with("READY=1\nSTATUS=2 ports"));
     assert_eq!(next(), "WATCHDOG=1");
     assert_eq!(next(), "WATCHDOG=1");
-    daemon.signal(Signal::TERM);
+    daemon.running.signal(Signal::TERM);
     wait_for("its last word", || next() == "STOPPING=1");
-    daemon.finish();
+    daemon.running.finish();
 }
 
 #[test]
@@ -269,8 +247,7 @@ fn the_dashboard_asks_what_prometheus_has() {
     }
     let targets = query("up{job=\"softnet\"}").1;
     assert!(targets.contains("=> 1 @"), "{targets}");
-    daemon.signal(Signal::TERM);
-    daemon.finish();
+    daemon.stop();
 }
 
 /// `top` in a terminal of 80 columns and 24 lines: the ports, the classes of one, the end.
@@ -284,7 +261,7 @@ fn top_draws_in_a_terminal() {
     let command = format!(
         "stty rows 24 cols 80 && exec {} top --socket {}",
         env!("CARGO_BIN_EXE_softnet"),
-        scratch.path("socket").display()
+        daemon.socket.display()
     );
     let mut script = Command::new("script");
     script
@@ -326,6 +303,5 @@ fn top_draws_in_a_terminal() {
         rest.starts_with("1H").then(|| row.parse::<u32>().ok())?
     });
     assert_eq!(rows.max(), Some(24));
-    daemon.signal(Signal::TERM);
-    daemon.finish();
+    daemon.stop();
 }

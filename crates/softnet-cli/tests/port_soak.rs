@@ -14,10 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    NamedNetns, Running, Scratch, ask, has_program, may_make_networks, softnet, text, wait_for,
-};
-use rustix::process::Signal;
+use common::{Daemon, NamedNetns, Scratch, ask, has_program, may_make_networks, wait_for};
 use serde_json::Value;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig};
 use softnet_tests::random::Random;
@@ -185,30 +182,11 @@ impl Net {
             file += &format!("[[bridge]]\nname = \"br{number}\"\nports = {ports:?}\n");
         }
         let file = self.scratch.file(&format!("{name}.toml"), &file);
-        let socket = self.scratch.path(name);
-        let mut command = softnet();
-        command.arg("run").arg(file).arg("--socket").arg(&socket);
-        let running = Running::start(&mut command);
-        let mut daemon = Daemon { running, socket };
-        wait_for("the daemon", || {
-            daemon.running.assert_running();
-            ask(&daemon.socket, &["stats"]).is_ok()
-        });
-        daemon
+        Daemon::on(file, self.scratch.path(name))
     }
-}
-
-struct Daemon {
-    running: Running,
-    socket: PathBuf,
 }
 
 impl Daemon {
-    fn stats(&self) -> Value {
-        let stats = ask(&self.socket, &["stats", "--json"]).expect("it runs");
-        serde_json::from_str(&stats).expect("one object")
-    }
-
     fn add(&self, net: &Net, name: &str) -> Result<String, String> {
         let keys = net.keys(name);
         let mut words = vec!["port", "add", name, "bridge=br0"];
@@ -228,13 +206,6 @@ impl Daemon {
             assert!(start.elapsed() < common::PATIENCE, "{last}");
             last = self.stats()["conservation"].clone();
         }
-    }
-
-    fn end(self) {
-        self.running.signal(Signal::TERM);
-        let output = self.running.finish();
-        let log = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "packets are lost: {log}");
     }
 }
 
@@ -463,8 +434,8 @@ fn soak_of_all_drivers() {
         }
     });
     println!("{changes} changes, {rests} rests");
-    daemon.end();
-    peers.end();
+    daemon.stop();
+    peers.stop();
 }
 
 /// Says so when it is dropped, in a panic too.

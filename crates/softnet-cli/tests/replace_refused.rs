@@ -17,7 +17,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, listen, recvmsg, sendmsg, socket_with,
 };
-use rustix::process::Signal;
 
 /// A socket as daemons have them for clients.
 fn control_socket() -> OwnedFd {
@@ -170,10 +169,7 @@ fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
         q.read_exact(&mut got).is_ok()
     });
     assert_eq!(got, *frame);
-    daemon.signal(Signal::TERM);
-    let output = daemon.finish();
-    let log = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{log}");
+    let log = daemon.stop();
     assert!(log.contains("not replaced: the successor failed"), "{log}");
 }
 
@@ -222,7 +218,5 @@ fn a_successor_that_is_refused_writes_no_state() {
     assert!(log.contains("goes on: too late"), "{log}");
     assert_eq!(saved(), before);
     wait_for("its answer", || ask("stats"));
-    daemon.signal(Signal::TERM);
-    let output = daemon.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    daemon.stop();
 }

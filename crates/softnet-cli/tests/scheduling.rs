@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::{Running, Scratch, has_program, softnet, wait_for};
+use common::{Daemon, Running, Scratch, has_program, softnet, wait_for};
 
 /// A class as `/proc` tells it: policy (0 `SCHED_OTHER`, 2 `SCHED_RR`), realtime priority, nice
 /// level.
@@ -40,7 +40,7 @@ fn classes(running: &Running) -> Option<(Class, Class)> {
 
 /// The daemon, started by `command`, has an idle worker of this class, says all of `texts`, and
 /// its other threads are as they were.
-fn assert_class(mut command: Command, scheduling: &str, expected: Class, texts: &[&str]) {
+fn assert_class(command: Command, scheduling: &str, expected: Class, texts: &[&str]) {
     let tag = std::thread::current()
         .name()
         .unwrap_or("scheduling")
@@ -48,13 +48,7 @@ fn assert_class(mut command: Command, scheduling: &str, expected: Class, texts: 
     let scratch = Scratch::new(&tag);
     let toml = format!("[engine]\nworkers = 1\nscheduling = {scheduling:?}\n");
     let config = scratch.file("scheduling.toml", &toml);
-    let socket = scratch.path("socket");
-    command.arg("run").arg(config).arg("--socket").arg(&socket);
-    let mut running = Running::start(&mut command);
-    wait_for("the daemon", || {
-        running.assert_running();
-        socket.exists()
-    });
+    let running = Daemon::by(command, config, scratch.path("socket")).running;
     wait_for("the worker's class", || {
         classes(&running) == Some((expected, NORMAL))
     });

@@ -11,8 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use common::{Running, Scratch, softnet, text, wait_for};
-use rustix::process::Signal;
+use common::{Running, Scratch, softnet, wait_for};
 
 const CLASSES: usize = 10_000;
 const ROUNDS: usize = 51;
@@ -77,7 +76,5 @@ fn scrapes_of_ten_thousand_classes() {
         "{CLASSES} classes, {ROUNDS} scrapes: median {median:.1} ms, longest {longest:.1} ms, CPU \
          time {each:.1} ms each"
     );
-    daemon.signal(Signal::TERM);
-    let output = daemon.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    daemon.stop();
 }

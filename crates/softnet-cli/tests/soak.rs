@@ -10,14 +10,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use common::{
-    NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
+    NamedNetns, Running, Scratch, ask, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -156,13 +155,8 @@ impl Place {
     }
 
     fn ask(&self, words: &str) -> Result<String, String> {
-        let mut command: Command = softnet();
-        command.arg("--socket").arg(self.scratch.path("socket"));
-        let output = command.args(words.split(' ')).output().expect("softnet");
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
-        }
+        let words: Vec<&str> = words.split(' ').collect();
+        ask(&self.scratch.path("socket"), &words)
     }
 
     /// Waits until nothing moves: by then every packet is accounted for.
@@ -338,8 +332,6 @@ fn soak_of_commands_replacements_and_deaths() {
     }
     let scrapes = scrapes.join().expect("its count");
     assert!(scrapes > 0, "no metrics came");
-    daemon.signal(Signal::TERM);
-    let output = daemon.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    daemon.stop();
     println!("{steps} steps, {starts} daemons, {scrapes} scrapes");
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{Running, Scratch, softnet, text, wait_for};
+use common::{Daemon, Scratch, softnet, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -25,25 +25,6 @@ kind = "matchall"
 flowid = "1:2"
 "#;
 
-/// A daemon that listens at `socket`.
-fn daemon(scratch: &Scratch, socket: &Path) -> Running {
-    run(scratch, socket, CONFIG)
-}
-
-fn run(scratch: &Scratch, socket: &Path, config: &str) -> Running {
-    let config = scratch.file("stats.toml", config);
-    let mut running = Running::start(softnet().arg("run").arg(config).arg("--socket").arg(socket));
-    wait_for("the daemon", || {
-        running.assert_running();
-        stats(socket, &["--json"])
-            .output()
-            .expect("softnet")
-            .status
-            .success()
-    });
-    running
-}
-
 fn stats(socket: &Path, arguments: &[&str]) -> Command {
     let mut command = softnet();
     command
@@ -57,9 +38,9 @@ fn stats(socket: &Path, arguments: &[&str]) -> Command {
 #[test]
 fn tables_and_an_object() {
     let scratch = Scratch::new("stats");
-    let socket = scratch.path("socket");
-    let running = daemon(&scratch, &socket);
-    let output = stats(&socket, &[]).output().expect("softnet");
+    let daemon = Daemon::start(&scratch, CONFIG);
+    let socket = &daemon.socket;
+    let output = stats(socket, &[]).output().expect("softnet");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     for part in [
@@ -71,15 +52,14 @@ fn tables_and_an_object() {
     ] {
         assert!(shown.contains(part), "{part:?} in\n{shown}");
     }
-    let output = stats(&socket, &["--json"]).output().expect("softnet");
+    let output = stats(socket, &["--json"]).output().expect("softnet");
     let json: Value = serde_json::from_slice(&output.stdout).expect("one object");
     let port = &json["ports"][0];
     assert_eq!(port["name"], "a");
     assert_eq!(port["classes"][0]["qdisc"], "1:");
     assert_eq!(port["filters"][0]["flowid"], "1:2");
     assert_eq!(port["sojourn_ns"]["measured"], 0);
-    running.signal(Signal::TERM);
-    assert_eq!(running.finish().status.code(), Some(0));
+    daemon.stop();
 }
 
 const TWO: &str = r#"
@@ -93,10 +73,10 @@ name = "br0"
 #[test]
 fn a_port_or_a_class_alone() {
     let scratch = Scratch::new("stats-part");
-    let socket = scratch.path("socket");
-    let running = run(&scratch, &socket, &(CONFIG.to_owned() + TWO));
+    let daemon = Daemon::start(&scratch, &(CONFIG.to_owned() + TWO));
+    let socket = &daemon.socket;
     let shown = |arguments: &[&str]| {
-        let output = stats(&socket, arguments).output().expect("softnet");
+        let output = stats(socket, arguments).output().expect("softnet");
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         text(&output.stdout)
     };
@@ -135,7 +115,7 @@ fn a_port_or_a_class_alone() {
         ("a:1:9", 2, "port \"a\" has no class 1:9"),
         ("a:x", 2, "\"x\" is not a class; write it like a:1:10"),
     ] {
-        let output = stats(&socket, &[wrong]).output().expect("softnet");
+        let output = stats(socket, &[wrong]).output().expect("softnet");
         assert_eq!(output.status.code(), Some(code));
         assert!(
             text(&output.stderr).contains(said),
@@ -143,16 +123,15 @@ fn a_port_or_a_class_alone() {
             text(&output.stderr)
         );
     }
-    running.signal(Signal::TERM);
-    assert_eq!(running.finish().status.code(), Some(0));
+    daemon.stop();
 }
 
 #[test]
 fn watch_ends_with_success_on_a_signal() {
     let scratch = Scratch::new("stats-watch");
-    let socket = scratch.path("socket");
-    let running = daemon(&scratch, &socket);
-    let mut watch: Child = stats(&socket, &["--watch"])
+    let daemon = Daemon::start(&scratch, CONFIG);
+    let socket = &daemon.socket;
+    let mut watch: Child = stats(socket, &["--watch"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("softnet");
@@ -176,8 +155,7 @@ fn watch_ends_with_success_on_a_signal() {
     );
     kill_process(Pid::from_child(&watch), Signal::INT).expect("a signal");
     assert_eq!(watch.wait().expect("its end").code(), Some(0));
-    running.signal(Signal::TERM);
-    assert_eq!(running.finish().status.code(), Some(0));
+    daemon.stop();
 }
 
 #[test]

@@ -10,8 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{
-    NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
-    wait_for,
+    Daemon, NamedNetns, PATIENCE, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -108,15 +107,10 @@ fn a_way_out_by_passt() {
         guest.name
     );
     let config = scratch.file("uplink.toml", &config);
-    let socket = scratch.path("s");
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &system.name]);
-    command.arg(softnet().get_program()).arg("run").arg(config);
-    let mut running = Running::start(command.arg("--socket").arg(&socket));
-    wait_for("the daemon", || {
-        running.assert_running();
-        socket.exists()
-    });
+    command.arg(softnet().get_program());
+    let daemon = Daemon::by(command, config, scratch.path("s"));
     exchange(&system, &guest, 1 << 20);
     // It has no rights.
     let first = passt(&system).expect("it runs");
@@ -129,18 +123,12 @@ fn a_way_out_by_passt() {
     // One that dies is started again, and the reason is told.
     kill_process(first, Signal::KILL).expect("it is ours");
     wait_for("the reason", || {
-        let mut stats = softnet();
-        stats.arg("--socket").arg(&socket).args(["stats", "--json"]);
-        let output = stats.output().expect("softnet");
-        text(&output.stdout).contains("passt: signal: 9")
+        daemon.say("stats --json").contains("passt: signal: 9")
     });
     wait_for("another one", || {
         passt(&system).is_some_and(|pid| pid != first)
     });
     exchange(&system, &guest, 1 << 16);
-    running.signal(Signal::TERM);
-    let output = running.finish();
-    let log = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{log}");
+    daemon.stop();
     wait_for("the end of passt", || passt(&system).is_none());
 }

@@ -7,56 +7,20 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Output;
 
-use common::{Running, Scratch, has_program, softnet, text, wait_for};
+use common::{Daemon, Running, Scratch, has_program, softnet, text, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use softnet_tests::guest::{BUFFER, FrontEnd, Guest, GuestConfig, HEADER};
 
-/// A running daemon.
-struct Daemon<'a> {
-    running: Running,
-    scratch: &'a Scratch,
-}
-
-impl Daemon<'_> {
-    fn start<'a>(scratch: &'a Scratch, config: &str) -> Daemon<'a> {
-        scratch.file("vm.toml", config);
-        let mut command = softnet();
-        command.arg("run").arg(scratch.path("vm.toml"));
-        let running = Running::start(command.arg("--socket").arg(scratch.path("control")));
-        let mut daemon = Daemon { running, scratch };
-        wait_for("the daemon", || {
-            daemon.running.assert_running();
-            daemon.ask("stats").status.success()
-        });
-        daemon
-    }
-
-    fn ask(&self, command: &str) -> Output {
-        let mut words = command.split(' ');
-        let mut softnet = softnet();
-        softnet.args(words.next()).arg("--socket");
-        softnet.arg(self.scratch.path("control")).args(words);
-        softnet.output().expect("softnet")
-    }
-
-    /// Output of a command, which succeeds.
-    fn say(&self, command: &str) -> String {
-        let output = self.ask(command);
-        let said = text(&output.stderr);
-        assert!(output.status.success(), "{command}: {said}");
-        text(&output.stdout)
-    }
-
+impl Daemon {
     fn reload(&self, config: &str) {
-        self.scratch.file("vm.toml", config);
+        self.write(config);
         self.say("reload");
     }
 
     fn port(&self, name: &str) -> Option<Value> {
-        let stats: Value = serde_json::from_str(&self.say("stats --json")).expect("an object");
+        let stats = self.stats();
         let mut ports = stats["ports"].as_array().expect("ports").iter();
         ports.find(|port| port["name"] == name).cloned()
     }
@@ -69,13 +33,6 @@ impl Daemon<'_> {
         wait_for(part, || {
             self.link(name)["status"].to_string().contains(part)
         });
-    }
-
-    /// Stops it; it must have been well.
-    fn stop(self) {
-        self.running.signal(Signal::TERM);
-        let output = self.running.finish();
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
 }
 
@@ -329,7 +286,7 @@ fn machines_go_on_while_the_daemon_is_replaced() {
     let ports = ["vm1", "vm2"].map(|name| port(&scratch, name, ""));
     let mut daemon = Daemon::start(&scratch, &config(&ports, &["vm1", "vm2"]));
     let mut machines = ["vm1", "vm2"].map(|name| Machine::at(&scratch, name, 1));
-    let is_up = |daemon: &Daemon<'_>| {
+    let is_up = |daemon: &Daemon| {
         for name in ["vm1", "vm2"] {
             wait_for("the link", || daemon.link(name)["up"] == json!(true));
         }
@@ -342,14 +299,14 @@ fn machines_go_on_while_the_daemon_is_replaced() {
         if mark % 33 == 32 {
             // It has to come, by whichever daemon.
             let mut command = softnet();
-            command.arg("run").arg(scratch.path("vm.toml"));
+            command.arg("run").arg(&daemon.config);
             command.args(["--replace", "--socket"]);
-            let next = Running::start(command.arg(scratch.path("control")));
+            let next = Running::start(command.arg(&daemon.socket));
             let output = daemon.running.finish();
             assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
             daemon = Daemon {
                 running: next,
-                scratch: &scratch,
+                ..daemon
             };
             wait_for("the daemon", || daemon.ask("stats").status.success());
             is_up(&daemon);
@@ -358,7 +315,7 @@ fn machines_go_on_while_the_daemon_is_replaced() {
         assert!(!one.front_end.is_closed() && !two.front_end.is_closed());
     }
     daemon.stop();
-    for name in ["vm1.sock", "vm2.sock", "control"] {
+    for name in ["vm1.sock", "vm2.sock", "socket"] {
         assert!(!scratch.path(name).exists(), "{name}");
     }
 }

@@ -1,11 +1,13 @@
-//! Kit of the tests: the program under test, namespaces that clean up after themselves, and
-//! skipping.
+//! Kit of the tests: the program under test, a daemon of it ([`Daemon`]), namespaces that clean up
+//! after themselves, and skipping.
 
 #![allow(
     dead_code,
     unused_imports,
     reason = "each test program uses a part of it"
 )]
+
+mod daemon;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,6 +19,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
 pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
+
+pub(crate) use daemon::Daemon;
 
 /// The built program. Each call chooses another control socket, so that daemons do not meet.
 pub(crate) fn softnet() -> Command {
@@ -121,6 +125,16 @@ impl Running {
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("signalling a running program");
+    }
+
+    /// Has a daemon end, which must have been well: it accounts for all packets. Returns what it
+    /// noted.
+    pub(crate) fn stop(self) -> String {
+        self.signal(Signal::TERM);
+        let output = self.finish();
+        let noted = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{noted}");
+        noted
     }
 
     /// Waits for its end and checks that no process of its group is left.

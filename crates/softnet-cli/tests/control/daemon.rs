@@ -1,12 +1,8 @@
 //! Softnet's answers to commands.
 
 use std::fmt::Write;
-use std::path::PathBuf;
-use std::process::Command;
 
-use rustix::process::Signal;
-
-use super::common::{Running, Scratch, softnet, text, wait_for};
+use super::common::{Daemon, Scratch, text};
 
 /// Runs a command between marks.
 const RUN: &str = r#"run() {
@@ -34,52 +30,19 @@ fn script<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     script
 }
 
-/// A daemon with a port `p0`.
-pub(crate) struct Daemon<'a> {
-    pub(crate) running: Running,
-    pub(crate) socket: PathBuf,
-    scratch: &'a Scratch,
-}
-
-impl Daemon<'_> {
-    pub(crate) fn start<'a>(scratch: &'a Scratch, config: &str) -> Daemon<'a> {
-        let socket = scratch.path("socket");
-        let config = scratch.file("run.toml", config);
-        let mut command = softnet();
-        command.arg("run").arg("--socket").arg(&socket).arg(config);
-        let mut daemon = Daemon {
-            running: Running::start(&mut command),
-            socket,
-            scratch,
-        };
-        wait_for("the daemon's port", || {
-            daemon.running.assert_running();
-            let output = daemon.exec().args(["ip", "link", "show", "p0"]).output();
-            output.expect("softnet").status.success()
-        });
-        daemon
-    }
-
-    fn exec(&self) -> Command {
-        let mut command = softnet();
-        command.args(["exec", "--socket"]).arg(&self.socket);
-        command.arg("--");
-        command
-    }
-
+impl Daemon {
     /// Answers to each command, between marks; lines with `== ` are names of sections.
-    pub(crate) fn answers<'a>(&self, lines: impl Iterator<Item = &'a str>) -> String {
-        let script = self.scratch.file("softnet.sh", &script(lines));
+    pub(crate) fn answers<'a>(
+        &self,
+        scratch: &Scratch,
+        lines: impl Iterator<Item = &'a str>,
+    ) -> String {
+        let script = scratch.file("softnet.sh", &script(lines));
         let mut command = self.exec();
         command.arg("sh").arg(script);
-        let output = command.env("OUT", self.scratch.path("out")).output();
+        let output = command.env("OUT", scratch.path("out")).output();
         let output = output.expect("sh");
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
-    }
-
-    pub(crate) fn stop(self) {
-        self.running.signal(Signal::TERM);
-        assert!(self.running.finish().status.success());
     }
 }

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::answers::parse;
-use super::common::{Scratch, has_program, skip, text};
-use super::daemon::Daemon;
+use super::common::{Daemon, Scratch, has_program, skip, text};
 use super::{Differences, version};
 
 #[test]
@@ -28,7 +27,7 @@ fn random_commands_get_linux_7_2_s_answers() {
     });
     let scratch = Scratch::new("dialogues");
     let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
-    let ours = parse(&daemon.answers(lines));
+    let ours = parse(&daemon.answers(&scratch, lines));
     daemon.stop();
     let mut differences = Differences::of(&linux);
     let wrong = differences.compare(&linux, &ours);

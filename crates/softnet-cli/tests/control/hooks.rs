@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::answers::parse_in_order;
-use super::common::{Scratch, ask, wait_for};
-use super::daemon::Daemon;
+use super::common::{Daemon, Scratch, wait_for};
 use super::{Differences, version};
 use softnet_tests::PATIENCE;
 
@@ -103,15 +102,15 @@ impl End {
 }
 
 /// A daemon with one worker, and what its ports are connected to.
-struct Bench<'a> {
-    daemon: Daemon<'a>,
+struct Bench {
+    daemon: Daemon,
     ends: [End; PORTS],
     /// Frames that each port was given.
     sent: [u64; PORTS],
 }
 
-impl Bench<'_> {
-    fn start(scratch: &Scratch) -> Bench<'_> {
+impl Bench {
+    fn start(scratch: &Scratch) -> Bench {
         let path = |port| scratch.path(&format!("p{port}"));
         let port = |port| {
             let socket = path(port);
@@ -139,9 +138,10 @@ impl Bench<'_> {
     }
 
     fn ports(&self) -> Vec<Value> {
-        let stats = ask(&self.daemon.socket, &["stats", "--json"]).expect("statistics");
-        let stats: Value = serde_json::from_str(&stats).expect("an object");
-        stats["ports"].as_array().expect("a list").clone()
+        self.daemon.stats()["ports"]
+            .as_array()
+            .expect("a list")
+            .clone()
     }
 
     /// All that was sent has been taken from the sockets.
@@ -234,7 +234,7 @@ fn packets_become_what_linux_7_2_made_of_them() {
             Step::Commands(lines) => {
                 let linux = parse_in_order(&format!("== {section}\n{}", lines.join("\n")));
                 let commands = lines.iter().filter_map(|line| line.strip_prefix("$ "));
-                let mut ours = parse_in_order(&bench.daemon.answers(commands));
+                let mut ours = parse_in_order(&bench.daemon.answers(&scratch, commands));
                 for (linux, ours) in linux.iter().zip(&mut ours) {
                     if linux.command.ends_with(" ingress") {
                         continue;

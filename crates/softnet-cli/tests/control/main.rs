@@ -18,8 +18,7 @@ use std::fmt::Write;
 use std::process::Command;
 
 use answers::{Answer, parse};
-use common::{Scratch, has_program, skip, text};
-use daemon::Daemon;
+use common::{Daemon, Scratch, has_program, skip, text};
 
 const COMMANDS: &str = include_str!("../../../../tests/golden/control.commands");
 const DIFFERENCES: &str = include_str!("../../../../tests/golden/control.differences");
@@ -126,7 +125,7 @@ fn softnet_answers_as_linux_7_2_did() {
     );
     let scratch = Scratch::new("control");
     let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
-    let ours = parse(&daemon.answers(COMMANDS.lines()));
+    let ours = parse(&daemon.answers(&scratch, COMMANDS.lines()));
     daemon.stop();
     let mut differences = Differences::of(&linux);
     assert_eq!(differences.compare(&linux, &ours), "");

@@ -5,12 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use super::exec;
-use crate::common::{
-    Running, Scratch, has_program, may_make_networks, skip, softnet, text, wait_for,
-};
+use crate::common::{Daemon, Scratch, has_program, may_make_networks, skip, text};
 
 /// Commands on `s0`, a link with one queue, and on `m0`, with four; both have `noqueue` by
 /// themselves. Kinds that most kernels are built with.
@@ -149,17 +145,9 @@ fn tc_says_the_same_of_both() {
     let Some(kernel) = run(kernel.args(["-n", "sh"]), &commands, KERNEL) else {
         return skip("needs a kernel with veth, htb and tbf");
     };
-    let socket = scratch.path("socket");
-    let config =
-        format!("[engine]\nsocket = {socket:?}\n[[port]]\nname = \"m1\"\ndriver = \"null\"\n");
-    let config = scratch.file("run.toml", &config);
-    let mut daemon = Running::start(softnet().arg("run").arg(config));
-    wait_for("the daemon", || {
-        daemon.assert_running();
-        let shown = exec(&socket, &["ip", "link", "show", "m1"]).output();
-        shown.expect("softnet").status.success()
-    });
-    let ours = run(&mut exec(&socket, &["sh"]), &commands, DAEMON).expect("the daemon's links");
+    let daemon = Daemon::start(&scratch, "[[port]]\nname = \"m1\"\ndriver = \"null\"\n");
+    let ours = run(&mut exec(&daemon.socket, &["sh"]), &commands, DAEMON);
+    let ours = ours.expect("the daemon's links");
     let (kernel, ours) = (read(&kernel), read(&ours));
     assert_eq!(kernel.len(), COMMANDS.lines().count());
     assert_eq!(ours.len(), kernel.len());
@@ -171,6 +159,5 @@ fn tc_says_the_same_of_both() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
-    daemon.signal(Signal::TERM);
-    assert!(daemon.finish().status.success());
+    daemon.stop();
 }

@@ -9,7 +9,7 @@
 //!
 //! Softnet puts help behind the kernel's text, and a text where the kernel has none.
 
-use crate::common::{Running, Scratch, has_program, softnet, text, wait_for};
+use crate::common::{Daemon, Scratch, has_program, text};
 use crate::exec;
 
 const RECORDED: &str = include_str!("filters.txt");
@@ -55,23 +55,16 @@ fn tc_prints_of_filters_what_it_prints_with_the_kernel() {
         return;
     }
     let scratch = Scratch::new("filters");
-    let socket = scratch.path("socket");
     let port = |n| format!("[[port]]\nname = \"d{n}\"\ndriver = \"null\"\n");
     let ports: String = (0..5).map(port).collect();
-    let config = format!("[engine]\nsocket = {socket:?}\n{ports}");
-    let config = scratch.file("run.toml", &config);
-    let mut daemon = Running::start(softnet().arg("run").arg(config));
+    let mut daemon = Daemon::start(&scratch, &ports);
     let run = |told: &str| {
         // Quotation marks are those of a shell.
-        let output = exec(&socket, &["sh", "-c", &format!("exec tc {told}")]).output();
+        let output = exec(&daemon.socket, &["sh", "-c", &format!("exec tc {told}")]).output();
         let output = output.expect("tc");
         let printed = text(&output.stdout) + &text(&output.stderr);
         (output.status.code(), normalized(&printed))
     };
-    wait_for("the daemon's port", || {
-        daemon.assert_running();
-        run("qdisc show dev d4").0 == Some(0)
-    });
     let mut commands = RECORDED.split("\n$ ").skip(1).peekable();
     assert!(commands.peek().is_some());
     let mut differ = Vec::new();
@@ -88,5 +81,5 @@ fn tc_prints_of_filters_what_it_prints_with_the_kernel() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n\n"));
-    daemon.assert_running();
+    daemon.running.assert_running();
 }

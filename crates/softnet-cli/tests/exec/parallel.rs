@@ -1,16 +1,10 @@
 //! A port with `parallel = true`: `tc` has one tree, which both of its queues run.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use rustix::process::Signal;
-
-use super::exec;
-use crate::common::{
-    NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
-};
+use crate::common::{Daemon, NamedNetns, Scratch, has_program, may_make_networks, wait_for};
 
 /// Flows from one host to the other. Some take one queue and some the other.
 const FLOWS: usize = 16;
@@ -18,9 +12,7 @@ const FLOWS: usize = 16;
 const CLASSES: [(u16, &str); 2] = [(5001, "1:10"), (5002, "1:20")];
 
 struct World {
-    daemon: Running,
-    socket: PathBuf,
-    config: PathBuf,
+    daemon: Daemon,
     /// A socket for each flow, and where it sends.
     flows: Vec<(UdpSocket, SocketAddr)>,
     /// Nobody reads what arrives.
@@ -51,20 +43,12 @@ impl World {
             return None;
         }
         let scratch = Scratch::new(tag);
-        let socket = scratch.path("socket");
         let hosts = ["a", "b"].map(|host| NamedNetns::new(&format!("{tag}-{host}")));
-        let config = scratch.file("run.toml", &file(&hosts, true));
-        let mut daemon = Running::start(
-            softnet()
-                .arg("run")
-                .arg(&config)
-                .arg("--socket")
-                .arg(&socket),
-        );
+        let mut daemon = Daemon::start(&scratch, &file(&hosts, true));
         let mut bind = |host: &NamedNetns, address: (&str, u16)| -> UdpSocket {
             let mut bound = None;
             wait_for("an address", || {
-                daemon.assert_running();
+                daemon.running.assert_running();
                 bound = host.run(|| UdpSocket::bind(address)).ok();
                 bound.is_some()
             });
@@ -77,11 +61,8 @@ impl World {
             (from, to)
         };
         let flows = (0..FLOWS).map(flow).collect();
-        wait_for("the control socket", || socket.exists());
         Some(World {
             daemon,
-            socket,
-            config,
             flows,
             _to: to.into(),
             _hosts: hosts,
@@ -90,31 +71,7 @@ impl World {
     }
 
     fn tc(&self, command: &str) -> String {
-        let words: Vec<&str> = command.split_whitespace().collect();
-        let output = exec(&self.socket, &[&["tc"], &words[..]].concat()).output();
-        let output = output.expect("softnet");
-        assert!(
-            output.status.success(),
-            "{command}: {}",
-            text(&output.stderr)
-        );
-        text(&output.stdout)
-    }
-
-    fn softnet(&self, command: &str) -> String {
-        let words = command.split(' ');
-        let output = softnet()
-            .args(words)
-            .arg("--socket")
-            .arg(&self.socket)
-            .output();
-        let output = output.expect("softnet");
-        assert!(
-            output.status.success(),
-            "{command}: {}",
-            text(&output.stderr)
-        );
-        text(&output.stdout)
+        self.daemon.run(&format!("tc {command}"))
     }
 
     /// Packets that a qdisc or class of port `b0` has sent.
@@ -139,10 +96,7 @@ impl World {
 
     /// Ends the daemon, which says so if a packet was lost uncounted.
     fn stop(self) {
-        self.daemon.signal(Signal::TERM);
-        let output = self.daemon.finish();
-        let noted = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{noted}");
+        self.daemon.stop();
     }
 }
 
@@ -195,20 +149,20 @@ fn tc_shows_one_tree_that_two_queues_run() {
     }
 
     // It is in the configuration; without it one queue runs the tree.
-    let dumped = world.softnet("dump-config");
+    let dumped = world.daemon.say("dump-config");
     assert_eq!(dumped.matches("parallel = true").count(), 1, "{dumped}");
     let without = dumped.replace("parallel = true\n", "");
-    std::fs::write(&world.config, without).expect("the file");
-    world.softnet("reload");
-    assert!(!world.softnet("dump-config").contains("parallel"));
+    world.daemon.write(&without);
+    world.daemon.say("reload");
+    assert!(!world.daemon.say("dump-config").contains("parallel"));
     assert_eq!(world.packets("class", "1:10"), 0, "it is another tree");
     world.send(1);
     wait_for("packets", || {
         world.packets("class", "1:10") == (FLOWS / 2) as u64
     });
-    std::fs::write(&world.config, &dumped).expect("the file");
-    world.softnet("reload");
-    assert_eq!(world.softnet("dump-config"), dumped);
+    world.daemon.write(&dumped);
+    world.daemon.say("reload");
+    assert_eq!(world.daemon.say("dump-config"), dumped);
     world.stop();
 }
 

@@ -4,10 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::Signal;
-
 use super::{CLIENT, assert_refused, exec};
-use crate::common::{Running, Scratch, has_program, softnet, text, wait_for};
+use crate::common::{Daemon, Running, Scratch, has_program, softnet, text, wait_for};
 
 #[test]
 fn ip_shows_and_changes_what_the_daemon_has() {
@@ -15,18 +13,11 @@ fn ip_shows_and_changes_what_the_daemon_has() {
         return;
     }
     let scratch = Scratch::new("real");
-    let socket = scratch.path("socket");
-    let config = format!(
-        "[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\n\
-         [[bridge]]\nname = \"br0\"\nports = [\"p0\"]\n"
-    );
-    let config = scratch.file("run.toml", &config);
-    let mut daemon = Running::start(softnet().arg("run").arg(config));
+    let config = "[[port]]\nname = \"p0\"\ndriver = \"null\"\n\
+        [[bridge]]\nname = \"br0\"\nports = [\"p0\"]\n";
+    let daemon = Daemon::start(&scratch, config);
+    let socket = daemon.socket.clone();
     let run = |program: &[&str]| exec(&socket, program).output().expect("softnet");
-    wait_for("the daemon's port", || {
-        daemon.assert_running();
-        run(&["ip", "link", "show", "p0"]).status.success()
-    });
     let ip = |arguments: &[&str]| {
         let output = run(&[&["ip"], arguments].concat());
         assert_eq!(text(&output.stderr), "", "{arguments:?}");
@@ -43,8 +34,7 @@ fn ip_shows_and_changes_what_the_daemon_has() {
     // The host's interfaces are not ours.
     let output = run(&["tc", "qdisc", "add", "dev", "eth0", "root", "pfifo"]);
     assert_refused(&output, 1, "Cannot find device \"eth0\"");
-    daemon.signal(Signal::TERM);
-    assert!(daemon.finish().status.success());
+    daemon.stop();
     let output = run(&["ip", "link", "show"]);
     assert_refused(&output, 125, "no daemon can be reached");
 }
@@ -102,8 +92,7 @@ fn a_port_that_another_namespace_has_is_replaced() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     drop(held.stdin.take());
     assert!(held.wait().expect("the program").success());
-    daemon.signal(Signal::TERM);
-    assert!(daemon.finish().status.success());
+    daemon.stop();
 }
 
 /// An event loop looks at its socket before the program binds it, as pyroute2 has it.
@@ -126,6 +115,5 @@ fn an_event_loop_hears_of_links() {
     }
     let output = hears.wait_with_output().expect("the program");
     assert!(output.status.success(), "{}", text(&output.stderr));
-    daemon.signal(Signal::TERM);
-    assert!(daemon.finish().status.success());
+    daemon.stop();
 }

@@ -6,7 +6,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use super::exec;
-use crate::common::{Running, Scratch, has_program, softnet, text, wait_for};
+use crate::common::{Daemon, Running, Scratch, has_program, text, wait_for};
 
 #[test]
 fn a_batch_of_classes_is_added_shown_and_heard_of() {
@@ -15,14 +15,10 @@ fn a_batch_of_classes_is_added_shown_and_heard_of() {
     }
     const CLASSES: usize = 2000;
     let scratch = Scratch::new("tc");
-    let socket = scratch.path("socket");
-    let config = format!(
-        "[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\nqueues = 2\n"
-    );
-    let config = scratch.file("run.toml", &config);
-    let mut daemon = Running::start(softnet().arg("run").arg(config));
+    let config = "[[port]]\nname = \"p0\"\ndriver = \"null\"\nqueues = 2\n";
+    let daemon = Daemon::start(&scratch, config);
     let tc = |arguments: &[&str]| {
-        let output = exec(&socket, &[&["tc"], arguments].concat()).output();
+        let output = exec(&daemon.socket, &[&["tc"], arguments].concat()).output();
         output.expect("softnet")
     };
     let show = |arguments: &[&str]| {
@@ -30,8 +26,7 @@ fn a_batch_of_classes_is_added_shown_and_heard_of() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    wait_for("the daemon's port", || {
-        daemon.assert_running();
+    wait_for("the port's qdisc", || {
         let shown = text(&tc(&["qdisc", "show", "dev", "p0"]).stdout);
         shown.contains("qdisc noqueue 0: root refcnt 2")
     });
@@ -39,7 +34,7 @@ fn a_batch_of_classes_is_added_shown_and_heard_of() {
     let heard = scratch.path("heard");
     let script = "exec tc monitor >\"$0\"";
     let heard_by = heard.to_str().expect("a path");
-    let mut monitor = Running::start(&mut exec(&socket, &["sh", "-c", script, heard_by]));
+    let mut monitor = Running::start(&mut exec(&daemon.socket, &["sh", "-c", script, heard_by]));
     let hears = |line: &str| {
         let text = fs::read_to_string(&heard).unwrap_or_default();
         text.lines().any(|heard| heard.trim() == line)
@@ -105,6 +100,5 @@ fn a_batch_of_classes_is_added_shown_and_heard_of() {
     // The daemon shows at its end what there is.
     assert!(tc(&["qdisc", "del", "dev", "p0", "root"]).status.success());
     assert_eq!(show(&["class", "show", "dev", "p0"]), "");
-    daemon.signal(Signal::TERM);
-    assert!(daemon.finish().status.success());
+    daemon.stop();
 }

@@ -4,17 +4,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-use rustix::process::Signal;
 use softnet_tests::qemu::{Guest, GuestConfig, Netdev, image};
 use softnet_tests::traffic::pattern;
 
 use crate::common::{
-    NamedNetns, PATIENCE, Running, Scratch, ask, has_program, may_make_networks, softnet, text,
-    wait_for,
+    Daemon, NamedNetns, PATIENCE, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use crate::turn;
 
@@ -58,7 +56,7 @@ fn archive(scratch: &Scratch) -> PathBuf {
 }
 
 /// The switch outside: each host is in a bridge with one of the guest's NICs.
-fn outside(scratch: &Scratch, hosts: &[NamedNetns; 2], control: &Path) -> Running {
+fn outside(scratch: &Scratch, hosts: &[NamedNetns; 2]) -> Daemon {
     let mut config = String::new();
     for (number, (driver, host)) in ["stream", "dgram"].iter().zip(hosts).enumerate() {
         config += &format!(
@@ -72,15 +70,7 @@ fn outside(scratch: &Scratch, hosts: &[NamedNetns; 2], control: &Path) -> Runnin
             number + 1,
         );
     }
-    let config = scratch.file("outside.toml", &config);
-    let mut command = softnet();
-    command.arg("run").arg(config).arg("--socket").arg(control);
-    let mut switch = Running::start(&mut command);
-    wait_for("the switch", || {
-        switch.assert_running();
-        ask(control, &["stats"]).is_ok()
-    });
-    switch
+    Daemon::start(scratch, &config)
 }
 
 /// Bytes over TCP, which are compared.
@@ -116,8 +106,7 @@ fn a_guest_switches_between_its_nics() {
     let _turn = turn();
     let scratch = Scratch::new("router");
     let hosts = ["routera", "routerb"].map(NamedNetns::new);
-    let control = scratch.path("control");
-    let switch = outside(&scratch, &hosts, &control);
+    let switch = outside(&scratch, &hosts);
     let [stream, dgram, own] = ["stream", "dgram", "own"].map(|name| scratch.path(name));
     let second = Netdev::Dgram {
         socket: &dgram,
@@ -151,7 +140,5 @@ fn a_guest_switches_between_its_nics() {
     let (status, log) = guest.run("wait $(cat /pid) || (cat /log; false)");
     assert_eq!(status, 0, "{log}");
     guest.kill();
-    switch.signal(Signal::TERM);
-    let output = switch.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    switch.stop();
 }

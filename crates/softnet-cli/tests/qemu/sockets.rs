@@ -1,11 +1,8 @@
 //! Guests by `stream` and by `dgram`, and a host at a TAP device that somebody else made.
 
-use rustix::process::Signal;
 use softnet_tests::qemu::{Guest, GuestConfig, Netdev, image};
 
-use crate::common::{
-    NamedNetns, Running, Scratch, ask, has_program, may_make_networks, softnet, text, wait_for,
-};
+use crate::common::{Daemon, NamedNetns, Scratch, has_program, may_make_networks};
 use crate::{HOST, ONE, TWO, between, exchange, turn};
 
 #[test]
@@ -32,14 +29,7 @@ fn guests_by_sockets() {
         host.name
     );
     let config = scratch.file("sockets.toml", &config);
-    let socket = scratch.path("control");
-    let mut command = softnet();
-    command.arg("run").arg(config).arg("--socket").arg(&socket);
-    let mut switch = Running::start(&mut command);
-    wait_for("the switch", || {
-        switch.assert_running();
-        ask(&socket, &["stats"]).is_ok()
-    });
+    let switch = Daemon::on(config, scratch.path("control"));
     let own = Netdev::Dgram {
         socket: &dgram,
         own: &own,
@@ -64,8 +54,6 @@ fn guests_by_sockets() {
     between(&mut one, &mut two);
     one.kill();
     two.kill();
-    switch.signal(Signal::TERM);
-    let output = switch.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    switch.stop();
     assert!(host.interfaces().contains("theirs"), "it is not Softnet's");
 }

@@ -5,9 +5,9 @@ use super::*;
 /// Output of `bridge` about a port and the stations behind it.
 fn in_bridge(daemon: &Daemon, port: &str) -> [String; 3] {
     [
-        daemon.print(&format!("bridge -j -d link show dev {port}")),
-        daemon.print(&format!("bridge -j vlan show dev {port}")),
-        daemon.print(&format!("bridge -j fdb show dev {port} state static")),
+        daemon.run(&format!("bridge -j -d link show dev {port}")),
+        daemon.run(&format!("bridge -j vlan show dev {port}")),
+        daemon.run(&format!("bridge -j fdb show dev {port} state static")),
     ]
 }
 
@@ -60,7 +60,7 @@ fn a_reload_that_fails_late_gives_back_options_and_vlans() {
     command.arg(softnet().get_program());
     let daemon = Daemon::by(command, config, scratch.path("socket"));
     isolate(&daemon, "a");
-    daemon.exec("ip link set dev b name c");
+    daemon.run("ip link set dev b name c");
     let before = (in_bridge(&daemon, "a"), daemon.say("dump-config"));
     // A worker has 1,023 queues.
     let moved = first

@@ -7,14 +7,14 @@ fn what_is_dumped_builds_the_same_again() {
     let scratch = Scratch::new("dump");
     let daemon = Daemon::start(&scratch, TREE);
     if has_program("tc") && has_program("ip") {
-        daemon.exec("tc class change dev a classid 1:10 htb rate 3mbit ceil 4mbit burst 20k");
-        daemon.exec("tc class add dev a parent 1: classid 1:30 htb rate 1mbit");
-        daemon.exec("tc qdisc add dev a parent 1:30 handle 30: bfifo limit 5000");
-        daemon.exec("tc qdisc replace dev b root handle 8: prio bands 4");
-        daemon.exec("tc qdisc add dev b parent 8:2 tbf rate 1mbit burst 10k latency 50ms");
-        daemon.exec("ip link set dev b alias b-side txqueuelen 9");
-        daemon.exec("ip link set dev b nomaster");
-        daemon.exec("ip link add new type dummy");
+        daemon.run("tc class change dev a classid 1:10 htb rate 3mbit ceil 4mbit burst 20k");
+        daemon.run("tc class add dev a parent 1: classid 1:30 htb rate 1mbit");
+        daemon.run("tc qdisc add dev a parent 1:30 handle 30: bfifo limit 5000");
+        daemon.run("tc qdisc replace dev b root handle 8: prio bands 4");
+        daemon.run("tc qdisc add dev b parent 8:2 tbf rate 1mbit burst 10k latency 50ms");
+        daemon.run("ip link set dev b alias b-side txqueuelen 9");
+        daemon.run("ip link set dev b nomaster");
+        daemon.run("ip link add new type dummy");
         let dumped = daemon.say("dump-config");
         for part in [
             "rate = 3000000\nceil = 4000000",
@@ -61,7 +61,7 @@ fn what_is_set_of_a_bridge_survives_a_start_from_the_dump() {
         "bridge fdb add 02:00:00:00:00:0a dev b master permanent vlan 7",
         "ip link add loose type dummy",
     ] {
-        daemon.exec(command);
+        daemon.run(command);
     }
     let dumped = daemon.say("dump-config");
     assert!(!dumped.contains('#'), "{dumped}");
@@ -82,7 +82,7 @@ fn what_is_set_of_a_bridge_survives_a_start_from_the_dump() {
             "bridge -j vlan show",
             "ip -j -d link show type bridge",
         ]
-        .map(|command| daemon.print(command))
+        .map(|command| daemon.run(command))
     };
     let before = shown(&daemon);
     let (config, socket) = (daemon.config.clone(), daemon.socket.clone());
@@ -101,7 +101,7 @@ fn what_is_set_of_a_bridge_survives_a_start_from_the_dump() {
         "bridge fdb replace 02:00:00:00:00:07 dev a master permanent vlan 20",
         "ip link set dev br0 type bridge vlan_filtering 0 vlan_default_pvid 6",
     ] {
-        again.exec(command);
+        again.run(command);
     }
     assert_ne!(again.say("dump-config"), dumped);
     again.say("reload");

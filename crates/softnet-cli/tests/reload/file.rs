@@ -55,7 +55,7 @@ fn a_reload_makes_it_as_the_file_says() {
     }
     // And back, on SIGHUP; what somebody else changed meanwhile goes.
     if has_program("tc") {
-        daemon.exec("tc qdisc replace dev b root pfifo limit 99");
+        daemon.run("tc qdisc replace dev b root pfifo limit 99");
     }
     daemon.write(TREE);
     daemon.running.signal(Signal::HUP);

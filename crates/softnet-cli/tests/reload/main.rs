@@ -17,106 +17,17 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{
-    NamedNetns, PATIENCE, Running, Scratch, has_program, may_make_networks, softnet, text,
+    Daemon, NamedNetns, PATIENCE, Scratch, has_program, may_make_networks, softnet, text,
     two_ports, wait_for,
 };
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 use softnet_io::Links;
-
-/// A running daemon, its file and its socket.
-struct Daemon {
-    running: Running,
-    config: PathBuf,
-    socket: PathBuf,
-}
-
-impl Daemon {
-    fn start(scratch: &Scratch, config: &str) -> Daemon {
-        Daemon::on(scratch.file("config.toml", config), scratch.path("socket"))
-    }
-
-    fn on(config: PathBuf, socket: PathBuf) -> Daemon {
-        Daemon::by(softnet(), config, socket)
-    }
-
-    fn by(mut command: Command, config: PathBuf, socket: PathBuf) -> Daemon {
-        command.arg("run").arg(&config).arg("--socket").arg(&socket);
-        let mut daemon = Daemon {
-            running: Running::start(&mut command),
-            config,
-            socket,
-        };
-        wait_for("the daemon", || {
-            daemon.running.assert_running();
-            daemon.ask("dump-config").status.success()
-        });
-        daemon
-    }
-
-    fn ask(&self, command: &str) -> Output {
-        let mut softnet = softnet();
-        let words = command.split(' ');
-        softnet.args(words).arg("--socket").arg(&self.socket);
-        softnet.output().expect("softnet")
-    }
-
-    /// Output of a command, which succeeds.
-    fn say(&self, command: &str) -> String {
-        let output = self.ask(command);
-        assert!(
-            output.status.success(),
-            "{command}: {}",
-            text(&output.stderr)
-        );
-        text(&output.stdout)
-    }
-
-    fn stats(&self) -> Value {
-        serde_json::from_str(&self.say("stats --json")).expect("an object")
-    }
-
-    /// Another text in its file.
-    fn write(&self, config: &str) {
-        fs::write(&self.config, config).expect("the file");
-    }
-
-    /// Runs a program against it that succeeds.
-    fn exec(&self, program: &str) {
-        self.print(program);
-    }
-
-    /// Output of a program that runs against it, and succeeds.
-    fn print(&self, program: &str) -> String {
-        let mut softnet = softnet();
-        softnet
-            .arg("exec")
-            .arg("--socket")
-            .arg(&self.socket)
-            .arg("--");
-        let output = softnet.args(program.split(' ')).output().expect("softnet");
-        assert!(
-            output.status.success(),
-            "{program}: {}",
-            text(&output.stderr)
-        );
-        text(&output.stdout)
-    }
-
-    /// Stops it; it must have been well. Returns what it noted.
-    fn stop(self) -> String {
-        self.running.signal(Signal::TERM);
-        let output = self.running.finish();
-        let noted = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{noted}");
-        noted
-    }
-}
 
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().expect(key)
@@ -181,7 +92,7 @@ const PLAIN: &str = "[engine]\nworkers = 1\nbuffers = 256\n\
 
 /// Gives a port of a bridge what only `bridge` can: options, VLANs, a station.
 fn isolate(daemon: &Daemon, port: &str) {
-    daemon.exec("ip link set dev br0 type bridge vlan_filtering 1");
+    daemon.run("ip link set dev br0 type bridge vlan_filtering 1");
     for command in [
         "link set dev PORT learning off flood off",
         "vlan del dev PORT vid 1",
@@ -190,6 +101,6 @@ fn isolate(daemon: &Daemon, port: &str) {
         "fdb add 02:00:00:00:00:07 dev PORT master static vlan 20",
         "fdb add 02:00:00:00:00:08 dev PORT master static sticky vlan 30",
     ] {
-        daemon.exec(&format!("bridge {}", command.replace("PORT", port)));
+        daemon.run(&format!("bridge {}", command.replace("PORT", port)));
     }
 }

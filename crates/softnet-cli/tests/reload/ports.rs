@@ -31,13 +31,13 @@ fn what_ports_may_send_is_reloaded() {
         assert!(first.contains(part), "{part:?} in\n{first}");
     }
     if has_program("bridge") {
-        let shown = daemon.print("bridge -d link show dev a");
+        let shown = daemon.run("bridge -d link show dev a");
         assert!(shown.contains("isolated on locked on"), "{shown}");
-        let shown = daemon.print("bridge -d link show dev b");
+        let shown = daemon.run("bridge -d link show dev b");
         assert!(shown.contains("isolated off locked off"), "{shown}");
-        daemon.exec("bridge link set dev a isolated off locked off learning off");
+        daemon.run("bridge link set dev a isolated off locked off learning off");
         assert!(!daemon.say("dump-config").contains("locked"));
-        daemon.exec("bridge link set dev b isolated on");
+        daemon.run("bridge link set dev b isolated on");
         assert!(daemon.say("dump-config").contains("isolated"));
     }
     let tap = "[[port]]\nname = \"t\"\ndriver = \"tap\"\nnetns = \"softnet-no-such\"\n";
@@ -58,7 +58,7 @@ fn what_ports_may_send_is_reloaded() {
     let lines = dumped.lines().filter(|line| !line.starts_with('#'));
     assert!(lines.eq(first.lines()), "{dumped}");
     if has_program("bridge") {
-        let shown = daemon.print("bridge -d link show dev a");
+        let shown = daemon.run("bridge -d link show dev a");
         assert!(shown.contains("learning on"), "{shown}");
     }
     daemon.stop();
@@ -163,8 +163,8 @@ fn a_renamed_port_keeps_its_device() {
         (interface(), inode(1), inode(2))
     };
     let before = devices();
-    daemon.exec("ip link set dev t name web1");
-    daemon.exec("ip link set dev vm1 name web2");
+    daemon.run("ip link set dev t name web1");
+    daemon.run("ip link set dev vm1 name web2");
     daemon.say("reload");
     let dumped = daemon.say("dump-config");
     assert!(
@@ -289,9 +289,9 @@ fn a_tap_device_has_a_carrier_while_its_port_is_up() {
     };
     let daemon = Daemon::start(&scratch, &config(true));
     assert_eq!(carrier(), "1");
-    daemon.exec("ip link set c0 down");
+    daemon.run("ip link set c0 down");
     assert_eq!(carrier(), "0");
-    daemon.exec("ip link set c0 up");
+    daemon.run("ip link set c0 up");
     assert_eq!(carrier(), "1");
     daemon.write(&config(false));
     daemon.say("reload");

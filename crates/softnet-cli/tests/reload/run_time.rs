@@ -90,7 +90,7 @@ fn the_state_outlives_the_daemon() {
     let daemon = Daemon::start(&scratch, &file);
     daemon.say("port add c driver=null bridge=br0 storm.broadcast=5");
     if has_program("tc") {
-        daemon.exec("tc qdisc add dev a root tbf rate 3mbit burst 10k latency 50ms");
+        daemon.run("tc qdisc add dev a root tbf rate 3mbit burst 10k latency 50ms");
     }
     let dumped = daemon.say("dump-config");
     wait_for("the state", || {

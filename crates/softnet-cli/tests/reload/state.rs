@@ -30,7 +30,7 @@ fn a_reload_by_a_signal_is_saved() {
         1,
     );
     let daemon = Daemon::start(&scratch, &with_state(&scratch, &limited));
-    daemon.exec("tc qdisc del dev a root");
+    daemon.run("tc qdisc del dev a root");
     let state = || fs::read_to_string(scratch.path("state")).unwrap_or_default();
     assert!(!state().contains("tbf"), "it is saved when it is answered");
     daemon.running.signal(Signal::HUP);
@@ -62,7 +62,7 @@ fn an_added_port_is_kept_by_another_name() {
     let scratch = Scratch::new("saved-name");
     let daemon = Daemon::start(&scratch, &with_state(&scratch, PLAIN));
     daemon.say("port add c driver=null bridge=br0 mtu=1400");
-    daemon.exec("ip link set dev c name d");
+    daemon.run("ip link set dev c name d");
     assert_eq!(daemon.say("reload --dry-run"), "");
     daemon.say("reload");
     assert!(daemon.say("dump-config").contains("name = \"d\""));
@@ -167,9 +167,9 @@ fn changes_are_audited() {
     assert!(output.expect("softnet").status.success());
     daemon.say("reload");
     if has_program("tc") {
-        daemon.exec("tc qdisc add dev b root pfifo");
-        daemon.exec("ip link set dev b mtu 1400");
-        daemon.exec("tc qdisc show dev b");
+        daemon.run("tc qdisc add dev b root pfifo");
+        daemon.run("ip link set dev b mtu 1400");
+        daemon.run("tc qdisc show dev b");
     }
     assert_eq!(daemon.say("log"), "info\n");
     assert_eq!(daemon.say("log warning"), "warning\n");

@@ -5,6 +5,7 @@ mod actions;
 mod classes;
 mod filters;
 mod hostile;
+mod qdisc_changes;
 mod qdiscs;
 mod reloads;
 
