@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, FlowerField, Prefix};
+use softnet_engine::Settings;
+use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, FlowerField, Indev, Prefix};
 
 use super::table::Table;
 use super::words::number;
@@ -21,6 +22,7 @@ pub(super) const KEYS: &[&str] = &[
     "src_port",
     "dst_port",
     "mark",
+    "indev",
     "dst_mac",
     "src_mac",
     "num_of_vlans",
@@ -87,7 +89,13 @@ pub(super) fn fields(table: &Table<'_>) -> Option<Flower> {
         let what = "a number like \"7\" or \"0x10/0xf0\", or a MAC address";
         table.parsed(field.name(), what, |text| field.parse(text))
     };
+    let indev = table.parsed("indev", "the name of a link", |text| {
+        Settings::wrong_name(text)
+            .is_none()
+            .then(|| Indev::new(text))
+    });
     let flower = Flower {
+        indev,
         vlan_id: vlan_id.map(|id| id as u16),
         vlan_prio: vlan_prio.map(|prio| prio as u8),
         vlan_ethtype: protocol(table, "vlan_ethtype"),

@@ -260,6 +260,7 @@ fn flower(w: &mut Writer, flower: &Flower) {
             flower.dst_port.as_ref().map(|range| ports(range).into()),
         ),
         ("mark", flower.mark.map(|mark| masked(mark).into())),
+        ("indev", flower.indev.as_ref().map(|of| of.name().into())),
     ];
     for (key, value) in keys {
         if let Some(value) = value {

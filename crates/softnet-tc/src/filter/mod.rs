@@ -35,6 +35,7 @@ mod field_tests;
 mod flower;
 mod frame;
 mod handles;
+mod indev;
 mod list;
 #[cfg(all(test, not(miri)))]
 mod list_tests;
@@ -62,6 +63,7 @@ pub use entry::FilterStats;
 pub use error::FilterError;
 pub use field::{FieldMatch, FlowerField};
 pub use flower::Flower;
+pub use indev::{Indev, IndevTable};
 pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
 pub use template::ChainTemplate;

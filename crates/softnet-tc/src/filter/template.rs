@@ -33,6 +33,7 @@ impl ChainTemplate {
 fn fits(filter: &Flower, template: &Flower) -> bool {
     let masks = |of: &Flower| {
         [
+            whole(of.indev.is_some()),
             whole(of.vlan_id.is_some()),
             whole(of.vlan_prio.is_some()),
             whole(of.vlan_ethtype.is_some()),

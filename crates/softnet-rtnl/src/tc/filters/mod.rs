@@ -9,6 +9,7 @@ mod dump;
 mod flower;
 mod fw;
 mod home;
+mod indev;
 mod kinds;
 mod matchall;
 mod shown;
@@ -183,6 +184,9 @@ fn put<D: Devices>(
         };
         Ok((op, spec, parsed.effect))
     })?;
+    if let FilterKind::Flower(flower) = &mut spec.kind {
+        indev::find(engine, flower)?;
+    }
     let rate = asked.attrs.get(TCA_RATE);
     let binds = actions::Binds {
         filter: effect.flags,

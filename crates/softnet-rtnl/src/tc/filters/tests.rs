@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use softnet_tc::{
     Action, ActionSpec, BucketKey, Compare, Control, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
-    FieldMatch, FilterKind, FilterList, FilterSpec, FilterStats, Flower, FlowerField, Key, Layer,
-    MetaId, Offset, Prefix, Test, U32, Width,
+    FieldMatch, FilterKind, FilterList, FilterSpec, FilterStats, Flower, FlowerField, Indev,
+    IndevTable, Key, Layer, MetaId, Offset, Prefix, Test, U32, Width,
 };
 
 use super::*;
@@ -57,7 +57,13 @@ fn flower() -> impl Strategy<Value = (u16, Flower)> {
             };
             let ports = |ports: std::ops::Range<u16>| ports.start..=ports.end.max(ports.start);
             let network = if is_v6 { ETH_P_IPV6 } else { ETH_P_IP };
+            // It is shown if it is there.
+            let indev = is_all.then(|| Indev::new("a"));
+            if let Some(indev) = &indev {
+                IndevTable::default().add(indev, Some((1, Some(0))));
+            }
             let flower = Flower {
+                indev,
                 vlan_id: vlan.and_then(|(id, _)| id),
                 vlan_prio: vlan.and_then(|(_, prio)| prio),
                 vlan_ethtype: vlan.map(|_| network),
