@@ -171,7 +171,7 @@ mod tests {
         };
         assert_eq!(of_all.check(&flower(|_| {})), Err(FilterError::Template));
         // Whichever link it is.
-        let received = |name| flower(|of| of.indev = Some(Indev::new(name)));
+        let received = |name: &str| flower(|of| of.indev = Some(Indev::new(name)));
         let FilterKind::Flower(bits) = received("a").kind else {
             panic!("flower")
         };

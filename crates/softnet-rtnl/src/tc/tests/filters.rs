@@ -329,8 +329,11 @@ fn flower_names_the_link_that_received() {
     world.filter(ADD, header, &received_on("m0")).unwrap();
     assert_eq!(received(&mut world), [Some("m0".to_owned())]);
     let engine = world.engine.clone();
-    let change = |f: &dyn Fn(&mut Settings)| engine.lock().unwrap().change(2, f);
-    change(&|link| link.name = "m1".into()).unwrap();
+    let renamed = engine
+        .lock()
+        .unwrap()
+        .change(2, |link| link.name = "m1".into());
+    renamed.unwrap();
     assert_eq!(received(&mut world), [Some("m1".to_owned())]);
     engine.lock().unwrap().delete(2).unwrap();
     assert_eq!(received(&mut world), [None]);
