@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use softnet_tc::{
     ChainTemplate, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, FieldMatch, FilterSpec, FilterStats, Flower,
-    FlowerField, Indev, Prefix,
+    FlowerField, Prefix,
 };
 
 use super::action::{self, Effect};
