@@ -89,13 +89,8 @@ pub(super) fn fields(table: &Table<'_>) -> Option<Flower> {
         let what = "a number like \"7\" or \"0x10/0xf0\", or a MAC address";
         table.parsed(field.name(), what, |text| field.parse(text))
     };
-    let indev = table.parsed("indev", "the name of a link", |text| {
-        Settings::wrong_name(text)
-            .is_none()
-            .then(|| Indev::new(text))
-    });
     let flower = Flower {
-        indev,
+        indev: indev(table),
         vlan_id: vlan_id.map(|id| id as u16),
         vlan_prio: vlan_prio.map(|prio| prio as u8),
         vlan_ethtype: protocol(table, "vlan_ethtype"),
@@ -182,6 +177,14 @@ pub(super) fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
 pub(super) fn mark(table: &Table<'_>) -> Option<(u32, u32)> {
     table.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
         masked(text, u32::MAX)
+    })
+}
+
+/// The link that packets were received on.
+pub(super) fn indev(table: &Table<'_>) -> Option<Indev> {
+    table.parsed("indev", "the name of a link", |text| {
+        let is_name = Settings::wrong_name(text).is_none();
+        is_name.then(|| Indev::new(text))
     })
 }
 

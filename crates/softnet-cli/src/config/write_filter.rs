@@ -129,6 +129,9 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
             if let Some(mark) = u32.mark {
                 w.put("mark", masked(mark));
             }
+            if let Some(indev) = &u32.indev {
+                w.put("indev", indev.name());
+            }
             if u32.link.is_some() || u32.leads {
                 w.put("link", hash_handle(u32.link.unwrap_or(0)));
             }

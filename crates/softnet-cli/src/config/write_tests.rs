@@ -632,6 +632,7 @@ fn filter() -> impl Strategy<Value = FilterSpec> {
         FilterKind::U32(U32 {
             keys,
             mark,
+            indev: mark.map(|_| Indev::new("b")),
             ..U32::default()
         })
     });

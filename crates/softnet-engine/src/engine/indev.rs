@@ -33,6 +33,7 @@ impl<D: Devices> State<D> {
     ) {
         let of_filters = filters.filter_map(|filter| match &filter.kind {
             FilterKind::Flower(flower) => flower.indev.as_ref(),
+            FilterKind::U32(of) => of.indev.as_ref(),
             _ => None,
         });
         let of_templates = templates.filter_map(|template| template?.flower.indev.as_ref());

@@ -39,6 +39,11 @@ impl Indev {
         self.own_name().clone()
     }
 
+    /// True if it was never put in a table.
+    pub fn is_new(&self) -> bool {
+        !self.0.known.load(Ordering::Relaxed)
+    }
+
     /// Number of the link, if it is there.
     pub fn link(&self) -> Option<u32> {
         let link = (self.0.place.load(Ordering::Relaxed) >> 32) as u32;
@@ -133,6 +138,7 @@ mod tests {
         let mut table = IndevTable::default();
         let (here, later) = (Indev::new("a"), Indev::new("b"));
         table.add(&here, Some((7, Some(0))));
+        assert!(!here.is_new() && later.is_new());
         table.add(&later, None);
         assert_eq!((here.link(), later.link()), (Some(7), None));
         table.link_renamed(7, "z");

@@ -1,9 +1,9 @@
-//! The link that packets were received on (`TCA_FLOWER_INDEV`).
+//! The link that packets were received on (`TCA_FLOWER_INDEV`, `TCA_U32_INDEV`).
 //!
 //! Source: `include/net/pkt_cls.h`.
 
 use softnet_engine::{Devices, Engine, NAME_MAX};
-use softnet_tc::{Flower, Indev};
+use softnet_tc::Indev;
 
 use crate::nl::{Attrs, Errno, Error, Message};
 
@@ -19,9 +19,14 @@ pub(super) fn parse(attrs: &Attrs<'_>, kind: u16) -> Result<Option<Indev>, Error
     Ok(Some(Indev::new(name)))
 }
 
-/// Finds the link (`tcf_change_indev`).
-pub(super) fn find<D: Devices>(engine: &Engine<D>, flower: &mut Flower) -> Result<(), Error> {
-    if let Some(indev) = &mut flower.indev {
+/// Finds the link (`tcf_change_indev`), if it is not that of a filter that is changed.
+pub(super) fn find<D: Devices>(
+    engine: &Engine<D>,
+    indev: &mut Option<Indev>,
+) -> Result<(), Error> {
+    if let Some(indev) = indev
+        && indev.is_new()
+    {
         let found = engine.indev(&indev.name());
         let unknown = |_| Error::new(Errno::ENODEV).text("Network device not found");
         *indev = found.map_err(unknown)?;

@@ -184,8 +184,10 @@ fn put<D: Devices>(
         };
         Ok((op, spec, parsed.effect))
     })?;
-    if let FilterKind::Flower(flower) = &mut spec.kind {
-        indev::find(engine, flower)?;
+    match &mut spec.kind {
+        FilterKind::Flower(flower) => indev::find(engine, &mut flower.indev)?,
+        FilterKind::U32(of) => indev::find(engine, &mut of.indev)?,
+        _ => {}
     }
     let rate = asked.attrs.get(TCA_RATE);
     let binds = actions::Binds {

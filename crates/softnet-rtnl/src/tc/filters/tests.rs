@@ -39,6 +39,13 @@ fn prefix() -> impl Strategy<Value = (bool, u128, u8, u8)> {
     (any::<bool>(), any::<u128>(), 1..=32_u8, 1..=128_u8)
 }
 
+/// A link that is there.
+fn received() -> Indev {
+    let indev = Indev::new("a");
+    IndevTable::default().add(&indev, Some((1, Some(0))));
+    indev
+}
+
 /// Matches as `tc` can say them.
 fn flower() -> impl Strategy<Value = (u16, Flower)> {
     let is_v6 = any::<bool>();
@@ -57,13 +64,8 @@ fn flower() -> impl Strategy<Value = (u16, Flower)> {
             };
             let ports = |ports: std::ops::Range<u16>| ports.start..=ports.end.max(ports.start);
             let network = if is_v6 { ETH_P_IPV6 } else { ETH_P_IP };
-            // It is shown if it is there.
-            let indev = is_all.then(|| Indev::new("a"));
-            if let Some(indev) = &indev {
-                IndevTable::default().add(indev, Some((1, Some(0))));
-            }
             let flower = Flower {
-                indev,
+                indev: is_all.then(received),
                 vlan_id: vlan.and_then(|(id, _)| id),
                 vlan_prio: vlan.and_then(|(_, prio)| prio),
                 vlan_ethtype: vlan.map(|_| network),
@@ -113,6 +115,7 @@ fn keys() -> impl Strategy<Value = U32> {
         U32 {
             keys,
             mark,
+            indev: is_on.then(received),
             leads,
             link,
             bucket: BucketKey {

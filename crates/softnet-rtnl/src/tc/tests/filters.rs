@@ -313,7 +313,7 @@ fn chains_of_hooks_have_their_qdisc_as_parent() {
 
 /// The link is there when the filter comes; it is shown as it is called, and not when it is gone.
 #[test]
-fn flower_names_the_link_that_received() {
+fn filters_name_the_link_that_received() {
     let mut world = World::with_prio();
     let header = named("1:", 1, 3, 0);
     let unknown = "Network device not found (ENODEV)";
@@ -322,6 +322,17 @@ fn flower_names_the_link_that_received() {
         let refused = world.filter(ADD, header, &received_on(name));
         assert_eq!(refused.unwrap_err(), error);
     }
+    let u32 = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "u32");
+        out.nest(TCA_OPTIONS, |out| {
+            let mut selector = [0; 16];
+            selector[0] = 1;
+            out.put_bytes(5, &selector);
+            out.put_str(8, "nowhere");
+        });
+    };
+    let refused = world.filter(ADD, named("1:", 2, 3, 0), &u32);
+    assert_eq!(refused.unwrap_err(), unknown);
     let template = in_chain(6, received_on("nowhere"));
     let refused = world.ask(RTM_NEWCHAIN, 0, at(1, "1:", ""), &template);
     assert_eq!(refused.unwrap_err(), unknown);
