@@ -118,6 +118,7 @@ impl Input<'_> {
 
     fn flower(&mut self) -> Flower {
         Flower {
+            indev: None,
             vlan_id: self.maybe(|i| u16::from(i.below(3))),
             vlan_prio: self.maybe(|i| i.below(2)),
             vlan_ethtype: self.maybe(|i| PROTOCOLS[1 + usize::from(i.below(3))]),

@@ -67,8 +67,8 @@ pub use action::{
 pub use filter::{
     BucketKey, ChainTemplate, Classified, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
     FieldMatch, FilterError, FilterKey, FilterKind, FilterList, FilterOp, FilterSelector,
-    FilterSpec, FilterStats, Filters, Flower, FlowerField, Key, Layer, MetaId, Offset, Prefix,
-    Test, U32, Width,
+    FilterSpec, FilterStats, Filters, Flower, FlowerField, Indev, IndevTable, Key, Layer, MetaId,
+    Offset, Prefix, Test, U32, Width,
 };
 pub use handle::{BadHandle, Handle};
 pub use qdisc::{

@@ -174,7 +174,9 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
     };
     let allowed = match kind {
         "flower" => flower::KEYS,
-        "u32" => &["match", "mark", "divisor", "link", "hashkey", "offset"],
+        "u32" => &[
+            "match", "mark", "indev", "divisor", "link", "hashkey", "offset",
+        ],
         "basic" => &["match"],
         "fw" => &["handle"],
         _ => &[],
@@ -313,6 +315,7 @@ fn matches(
         "u32" => FilterKind::U32(U32 {
             keys: keys(table),
             mark: flower::mark(table),
+            indev: flower::indev(table),
             leads,
             link: table
                 .parsed("link", "a hash table like \"42:\"", hash_handle)

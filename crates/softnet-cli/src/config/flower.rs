@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, FlowerField, Prefix};
+use softnet_engine::Settings;
+use softnet_tc::{ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Flower, FlowerField, Indev, Prefix};
 
 use super::table::Table;
 use super::words::number;
@@ -21,6 +22,7 @@ pub(super) const KEYS: &[&str] = &[
     "src_port",
     "dst_port",
     "mark",
+    "indev",
     "dst_mac",
     "src_mac",
     "num_of_vlans",
@@ -88,6 +90,7 @@ pub(super) fn fields(table: &Table<'_>) -> Option<Flower> {
         table.parsed(field.name(), what, |text| field.parse(text))
     };
     let flower = Flower {
+        indev: indev(table),
         vlan_id: vlan_id.map(|id| id as u16),
         vlan_prio: vlan_prio.map(|prio| prio as u8),
         vlan_ethtype: protocol(table, "vlan_ethtype"),
@@ -174,6 +177,14 @@ pub(super) fn masked(text: &str, ones: u32) -> Option<(u32, u32)> {
 pub(super) fn mark(table: &Table<'_>) -> Option<(u32, u32)> {
     table.parsed("mark", "a mark like \"7\" or \"0x10/0xf0\"", |text| {
         masked(text, u32::MAX)
+    })
+}
+
+/// The link that packets were received on.
+pub(super) fn indev(table: &Table<'_>) -> Option<Indev> {
+    table.parsed("indev", "the name of a link", |text| {
+        let is_name = Settings::wrong_name(text).is_none();
+        is_name.then(|| Indev::new(text))
     })
 }
 

@@ -129,6 +129,9 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
             if let Some(mark) = u32.mark {
                 w.put("mark", masked(mark));
             }
+            if let Some(indev) = &u32.indev {
+                w.put("indev", indev.name());
+            }
             if u32.link.is_some() || u32.leads {
                 w.put("link", hash_handle(u32.link.unwrap_or(0)));
             }
@@ -260,6 +263,7 @@ fn flower(w: &mut Writer, flower: &Flower) {
             flower.dst_port.as_ref().map(|range| ports(range).into()),
         ),
         ("mark", flower.mark.map(|mark| masked(mark).into())),
+        ("indev", flower.indev.as_ref().map(|of| of.name().into())),
     ];
     for (key, value) in keys {
         if let Some(value) = value {

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use softnet_tc::{
     Action, ActionSpec, AqmSpec, ClassSpec, CodelSpec, Compare, Control, DrrClassSpec, ETH_P_ALL,
     Ematch, EstimatorSpec, EtsSpec, FieldMatch, FilterKind, FilterOp, FilterSpec, Flower,
-    FlowerField, FqCodelSpec, FqSpec, Handle, HfscClassSpec, HfscSpec, HtbClassSpec, HtbSpec, Key,
-    Layer, LinkCost, LinkDefaults, LinkLayer, MetaId, Prefix, PrioSpec, QdiscSpec, QfqClassSpec,
-    ServiceCurve, SizeOptions, SizeTable, TbfSpec, Test, TreeSpec, U32, Width,
+    FlowerField, FqCodelSpec, FqSpec, Handle, HfscClassSpec, HfscSpec, HtbClassSpec, HtbSpec,
+    Indev, Key, Layer, LinkCost, LinkDefaults, LinkLayer, MetaId, Prefix, PrioSpec, QdiscSpec,
+    QfqClassSpec, ServiceCurve, SizeOptions, SizeTable, TbfSpec, Test, TreeSpec, U32, Width,
 };
 
 use softnet_tc::units::MAX_RATE;
@@ -606,6 +606,7 @@ fn flower() -> impl Strategy<Value = Flower> {
     let tos = prop::option::of(any::<(u8, u8)>());
     (vlan, prefix, tos, ports(), ports(), mark).prop_map(|(vlan, prefix, tos, src, dst, mark)| {
         Flower {
+            indev: vlan.1.map(|_| Indev::new("a")),
             vlan_id: vlan.0,
             vlan_prio: vlan.1,
             vlan_ethtype: None,
@@ -631,6 +632,7 @@ fn filter() -> impl Strategy<Value = FilterSpec> {
         FilterKind::U32(U32 {
             keys,
             mark,
+            indev: mark.map(|_| Indev::new("b")),
             ..U32::default()
         })
     });

@@ -43,12 +43,15 @@ impl<D: Devices> State<D> {
         Ok(action)
     }
 
-    /// The same tree with actions that are in the table.
+    /// The same tree with actions that are in the table; its filters know the links that they
+    /// name.
     pub(super) fn adopt_actions(&mut self, spec: &TreeSpec) -> TreeSpec {
         let now = self.clock.now();
         let mut spec = spec.clone();
         let table = &mut self.actions;
         spec.map_actions(|list| table.adopt(list, now));
+        let templates = spec.kept_chains().map(|(.., template)| template);
+        self.adopt_indevs(spec.filters(), templates);
         spec
     }
 
@@ -66,12 +69,15 @@ impl<D: Devices> State<D> {
         let mut list = list.clone();
         let table = &mut self.actions;
         list.map_actions(|actions| table.adopt(actions, now));
+        let templates = list.kept_chains().map(|(_, template)| template);
+        self.adopt_indevs(list.iter(), templates);
         list
     }
 
-    /// Has actions that send to a link name it as it is called now, and those that wait for a link
-    /// of this name send there.
+    /// Has actions that send to a link, and filters of what it received, name it as it is called
+    /// now, and those that wait for a link of this name find it.
     pub(super) fn follow_name(&mut self, link: u32, name: &str) {
+        self.indevs.link_renamed(link, name);
         let of_link = self.actions.iter("mirred", 0);
         let of_link: Vec<Action> = of_link.filter(|a| a.link() == Some(link)).collect();
         for action in of_link {
@@ -86,8 +92,10 @@ impl<D: Devices> State<D> {
         self.resolve_actions();
     }
 
-    /// Says which links `mirred` sends to, as far as there are links of those names.
+    /// Says which links `mirred` sends to, and which those are that filters look for, as far as
+    /// there are links of those names.
     pub(super) fn resolve_actions(&self) {
         self.actions.resolve(|name| self.names.get(name).copied());
+        self.indevs.resolve(|name| self.indev_at(name));
     }
 }

@@ -11,7 +11,7 @@ use softnet::testing::{frame, pool};
 use softnet::time::{Clock, Time};
 use softnet_tc::{
     ActionKind, ActionList, ActionSpec as Act, ActionTable, Control, FilterKind, FilterOp,
-    FilterSpec, Handle, Hook, HookKind, Mirred, MirredTo, QdiscSpec, Side, TbfSpec,
+    FilterSpec, Flower, Handle, Hook, HookKind, Indev, Mirred, MirredTo, QdiscSpec, Side, TbfSpec,
 };
 
 struct Bench {
@@ -528,5 +528,97 @@ fn actions_find_a_link_that_comes_later() {
     bench.feed("a", [bench.frame(1, 2, 2)]);
     wait("it", || bench.sent("c") == [2]);
     bench.table = ActionTable::default();
+    bench.end();
+}
+
+/// A filter that drops what a link received.
+fn drop_from(indev: &Indev, side: Side) -> FilterSpec {
+    let flower = Flower {
+        indev: Some(indev.clone()),
+        ..Flower::default()
+    };
+    FilterSpec {
+        kind: flower.into(),
+        ..Bench::filter(side, 1, Control::Drop.into())
+    }
+}
+
+/// A filter knows the link that received by whatever name it has, and does not take the next port
+/// of its number for it, but the next link of its name.
+#[test]
+fn filters_follow_the_link_that_received() {
+    let (engine, devices, pool) = engine();
+    engine.add_bridge(Settings::new("br")).unwrap();
+    let ports = ["a", "b", "c"].map(|name| port(name, Some("br")));
+    engine.add_ports(ports.to_vec()).unwrap();
+    let bench = Bench {
+        engine,
+        devices,
+        pool,
+        table: ActionTable::default(),
+    };
+    let unknown = bench.engine.indev("nowhere");
+    assert!(matches!(unknown, Err(EngineError::NoLinkNamed(_))));
+    let (a, b) = (bench.index("a"), bench.index("b"));
+    let indev = bench.engine.indev("a").unwrap();
+    bench.clsact("b");
+    let filter = drop_from(&indev, Side::Egress);
+    let put = bench
+        .engine
+        .edit_tree(b, |tree| tree.put_filter(FilterOp::Add, filter));
+    put.unwrap();
+    let drops = || bench.engine.hook_counts(b).unwrap().drops;
+    bench.feed("a", [bench.frame(1, 2, 1)]);
+    bench.feed("c", [bench.frame(1, 3, 2)]);
+    wait("both", || drops() == 1 && bench.sent("b") == [2]);
+    let renamed = bench.engine.change(a, |link| link.name = "z".into());
+    renamed.unwrap();
+    assert_eq!((indev.name(), indev.link()), ("z".to_owned(), Some(a)));
+    bench.feed("a", [bench.frame(1, 2, 3)]);
+    wait("the drop", || drops() == 2);
+    let number = bench.engine.link(a).unwrap().number;
+    bench.engine.delete(a).unwrap();
+    assert_eq!(indev.link(), None);
+    let next = bench.engine.add_port(port("w", Some("br"))).unwrap();
+    assert_eq!(bench.engine.link(next).unwrap().number, number);
+    bench.feed("w", [bench.frame(1, 4, 4)]);
+    wait("it", || bench.sent("b") == [2, 4]);
+    bench.engine.add_port(port("z", Some("br"))).unwrap();
+    bench.feed("z", [bench.frame(1, 5, 5)]);
+    wait("the drop", || drops() == 3);
+    bench.end();
+}
+
+/// Filters that ports and blocks come with find the links that they name, whichever comes first.
+#[test]
+fn filters_of_a_specification_find_the_links_that_received() {
+    let bench = Bench::new(1);
+    let (own, later) = (Indev::new("first"), Indev::new("later"));
+    let mut hook = Hook::new(HookKind::Clsact);
+    let filter = drop_from(&own, Side::Ingress);
+    hook.ingress.filters.put(FilterOp::Add, filter).unwrap();
+    hook.egress.block = 5;
+    let mut tree = softnet_tc::TreeSpec::new();
+    tree.set_hook(Some(hook)).unwrap();
+    let mut list = softnet_tc::FilterList::default();
+    let of_block = FilterSpec {
+        parent: Handle::NONE,
+        ..drop_from(&later, Side::Egress)
+    };
+    list.put(FilterOp::Add, of_block).unwrap();
+    let mut spec = bench.engine.spec().unwrap();
+    spec.blocks.insert(5, list);
+    spec.ports.push(PortSpec {
+        qdisc: QdiscSpec::Tree(tree),
+        ..port("first", None)
+    });
+    spec.ports.push(port("later", None));
+    bench.engine.apply(&spec, true).unwrap();
+    assert_eq!(own.link(), Some(bench.index("first")));
+    assert_eq!(later.link(), Some(bench.index("later")));
+    bench.engine.delete(bench.index("later")).unwrap();
+    assert_eq!(later.link(), None);
+    let again = bench.engine.add_port(port("later", None)).unwrap();
+    assert_eq!(later.link(), Some(again));
     bench.end();
 }

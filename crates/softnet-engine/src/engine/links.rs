@@ -261,6 +261,7 @@ impl<D: Devices> State<D> {
     pub(super) fn strike(&mut self, index: u32) {
         if let Some(link) = Arc::make_mut(&mut self.links).remove(&index) {
             self.names.remove(&link.settings.name);
+            self.indevs.link_gone(index);
             self.generation += 1;
         }
     }

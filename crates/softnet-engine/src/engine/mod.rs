@@ -17,6 +17,7 @@ pub(crate) mod exchange;
 mod fdb;
 mod hang;
 mod hooks;
+mod indev;
 mod info;
 mod life;
 mod links;

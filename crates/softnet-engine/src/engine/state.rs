@@ -32,7 +32,7 @@ use softnet::tx::{ControlError, DeviceStats, Features, RingFile, TxRing};
 use softnet::wire::EthernetAddress;
 use softnet_tc::rate::{GroupSpec, RateGroup};
 use softnet_tc::{
-    ActionTable, Block, ClassStats, DefaultQdisc, DeviceTree, FilterSpec, FilterStats,
+    ActionTable, Block, ClassStats, DefaultQdisc, DeviceTree, FilterSpec, FilterStats, IndevTable,
 };
 
 /// Events of a worker: one for commands, the others for transmit queues.
@@ -187,6 +187,8 @@ pub(super) struct State<D: Devices> {
     pub(super) targets: Arc<LinkTable<D::Tx>>,
     /// Actions of filters.
     pub(super) actions: ActionTable,
+    /// Links that filters look for.
+    pub(super) indevs: IndevTable,
     /// The number of the last link.
     pub(super) last: u32,
     /// The last handle that was chosen for a qdisc.
@@ -246,6 +248,7 @@ impl<D: Devices> State<D> {
             ports: Vec::new(),
             bridges: BTreeMap::new(),
             actions: ActionTable::default(),
+            indevs: IndevTable::default(),
             rate_groups: RateGroups::default(),
             filter_blocks: BTreeMap::new(),
             targets: Arc::new(LinkTable::new()),

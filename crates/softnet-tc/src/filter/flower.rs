@@ -3,12 +3,17 @@
 use std::ops::RangeInclusive;
 
 use super::frame::Frame;
-use super::{FieldMatch, Prefix};
+use super::{FieldMatch, Indev, Prefix};
+#[cfg(doc)]
+use softnet::mem::Packet;
 use softnet::wire::{L4, Network};
 
 /// Headers that a packet must have. A field that is `None` is not looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flower {
+    /// The link that the packet was received on last ([`Packet::port`]): of a port, a VLAN, `lo`,
+    /// or where an action had it arrive. At an `ifb` it is the one that it was redirected from.
+    pub indev: Option<Indev>,
     /// VLAN identifier of the first tag.
     pub vlan_id: Option<u16>,
     /// Priority in the first tag.
@@ -36,6 +41,7 @@ pub struct Flower {
 impl Flower {
     pub(super) fn matches(&self, frame: &Frame<'_>) -> bool {
         let Flower {
+            indev,
             vlan_id,
             vlan_prio,
             vlan_ethtype,
@@ -49,6 +55,11 @@ impl Flower {
             fields,
         } = self;
         if mark.is_some_and(|(value, mask)| (frame.packet.mark() ^ value) & mask != 0) {
+            return false;
+        }
+        if let Some(indev) = indev
+            && !indev.has_received(frame.packet)
+        {
             return false;
         }
         if vlan_id.is_some() || vlan_prio.is_some() || vlan_ethtype.is_some() {
@@ -130,6 +141,7 @@ impl Flower {
             && same(self.dst_ip, other.dst_ip)
             && (&self.src_port, &self.dst_port) == (&other.src_port, &other.dst_port)
             && fields(self) == fields(other)
+            && self.indev == other.indev
             && self.fields.len() == other.fields.len()
             && self
                 .fields

@@ -12,6 +12,8 @@ use super::{FilterKind, FilterSpec, Flower, FlowerField, Prefix};
 /// The bits that filters look at. Those with the same are tried by one look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mask {
+    /// It is not hashed: it may become another port.
+    indev: bool,
     vlan_id: bool,
     vlan_prio: bool,
     vlan_ethtype: bool,
@@ -167,6 +169,7 @@ impl Flower {
             false => Ports::Range,
         };
         Mask {
+            indev: self.indev.is_some(),
             vlan_id: self.vlan_id.is_some(),
             vlan_prio: self.vlan_prio.is_some(),
             vlan_ethtype: self.vlan_ethtype.is_some(),

@@ -622,3 +622,44 @@ fn short_frames_match_what_they_have() {
         assert_eq!(matches(&flower, ETH_P_ALL, &packet), len == bytes.len());
     }
 }
+
+/// By the number of its port, as long as it is there. Filters that look at the same bits may each
+/// name another link.
+#[test]
+fn flower_matches_the_link_that_received() {
+    let pool = pool(2);
+    let mut packet = frame(&pool, 1, 2, 60, 5);
+    let mut table = IndevTable::default();
+    let (a, b) = (Indev::new("a"), Indev::new("b"));
+    let mut list = FilterList::default();
+    for (minor, indev) in [(1, &a), (2, &b)] {
+        let flower = Flower {
+            indev: Some(indev.clone()),
+            ..Flower::default()
+        };
+        let filter = FilterSpec {
+            prio: 1,
+            ..FilterSpec::new(flower, Handle::new(1, minor))
+        };
+        list.put(FilterOp::Add, filter.clone()).unwrap();
+        let again = list.put(FilterOp::Add, filter);
+        assert_eq!(again, Err(FilterError::Exists(1)));
+    }
+    let filters = list.filters();
+    let mut class = |port: u16| {
+        packet.set_port(port);
+        match filters.try_on(&packet) {
+            Classified::Class(class) => class.minor(),
+            _ => 0,
+        }
+    };
+    assert_eq!([class(0), class(3)], [0, 0], "nobody has found the links");
+    table.add(&a, Some((7, Some(0))));
+    table.add(&b, Some((8, Some(3))));
+    assert_eq!([class(0), class(3), class(4)], [1, 2, 0]);
+    table.link_gone(7);
+    assert_eq!([class(0), class(3)], [0, 2]);
+    // A bridge is a link, and no port.
+    table.add(&a, Some((9, None)));
+    assert_eq!([class(0), class(3)], [0, 2]);
+}

@@ -14,11 +14,12 @@
 //!
 //! Differences from the kernel: a hash table of `u32` goes with the priority that it came with, and
 //! filters are in no other priority's first table; `replace` of a `u32` filter takes the new keys,
-//! which the kernel ignores; a match of `flower` on addresses or ports needs no `protocol`,
-//! and `mark` is its own; a sender is told of what a filter drops. Headers are looked at as far as
-//! [`dissect`](softnet::wire::dissect) reads them, in the first segment or the first 512 bytes:
-//! behind more than 8 IPv6 extension headers, or an IP header with a wrong length or version,
-//! there are no ports, and behind more than 4 VLAN tags there is no IP.
+//! which the kernel ignores; a match of `flower` on addresses or ports needs no `protocol`, and
+//! `mark` is its own; a sender is told of what a filter drops; a copy that an action makes was
+//! received where the packet was, and what no port received counts as port 0's (`indev`). Headers
+//! are looked at as far as [`dissect`](softnet::wire::dissect) reads them, in the first segment or
+//! the first 512 bytes: behind more than 8 IPv6 extension headers, or an IP header with a wrong
+//! length or version, there are no ports, and behind more than 4 VLAN tags there is no IP.
 //!
 //! `u32` and `basic` count bytes as if the first VLAN tag were not there, because the kernel keeps
 //! it beside the packet.
@@ -35,6 +36,7 @@ mod field_tests;
 mod flower;
 mod frame;
 mod handles;
+mod indev;
 mod list;
 #[cfg(all(test, not(miri)))]
 mod list_tests;
@@ -62,6 +64,7 @@ pub use entry::FilterStats;
 pub use error::FilterError;
 pub use field::{FieldMatch, FlowerField};
 pub use flower::Flower;
+pub use indev::{Indev, IndevTable};
 pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
 pub use prefix::Prefix;
 pub use template::ChainTemplate;

@@ -33,6 +33,7 @@ impl ChainTemplate {
 fn fits(filter: &Flower, template: &Flower) -> bool {
     let masks = |of: &Flower| {
         [
+            whole(of.indev.is_some()),
             whole(of.vlan_id.is_some()),
             whole(of.vlan_prio.is_some()),
             whole(of.vlan_ethtype.is_some()),
@@ -91,7 +92,7 @@ fn prefix_fits(own: Option<Prefix>, allowed: Option<Prefix>) -> bool {
 mod tests {
     use super::*;
     use crate::Block;
-    use crate::filter::{ETH_P_IP, FieldMatch, FilterKey, FilterList, FilterOp, U32};
+    use crate::filter::{ETH_P_IP, FieldMatch, FilterKey, FilterList, FilterOp, Indev, U32};
     use crate::handle::Handle;
 
     fn flower(change: impl FnOnce(&mut Flower)) -> FilterSpec {
@@ -154,6 +155,7 @@ mod tests {
             flower(|of| of.dst_port = Some(53..=54)),
             flower(|of| of.src_port = Some(53..=53)),
             flower(|of| of.ip_tos = Some((0, 0xff))),
+            flower(|of| of.indev = Some(Indev::new("a"))),
             flower(|of| of.vlan_id = Some(1)),
             flower(|of| of.mark = Some((1, 1))),
             flower(field(FlowerField::DstMac, 1)),
@@ -168,6 +170,16 @@ mod tests {
             ..template()
         };
         assert_eq!(of_all.check(&flower(|_| {})), Err(FilterError::Template));
+        // Whichever link it is.
+        let received = |name: &str| flower(|of| of.indev = Some(Indev::new(name)));
+        let FilterKind::Flower(bits) = received("a").kind else {
+            panic!("flower")
+        };
+        let of_links = ChainTemplate {
+            protocol: ETH_P_IP,
+            flower: bits,
+        };
+        assert_eq!(of_links.check(&received("b")), Ok(()));
         // A port with all bits of its mask is a whole port.
         let of_ports = ChainTemplate {
             protocol: ETH_P_IP,

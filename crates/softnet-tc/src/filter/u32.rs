@@ -2,9 +2,11 @@
 //! A frame that ends before a key is compared with no further filter of the priority, as in the
 //! kernel.
 
-use super::FilterError;
+#[cfg(doc)]
+use super::Flower;
 use super::frame::Frame;
 use super::handles::KEY;
+use super::{FilterError, Indev};
 
 /// A word that must be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,9 @@ pub struct U32 {
     pub keys: Vec<Key>,
     /// `(value, mask)`: the packet's mark under the mask is the value.
     pub mark: Option<(u32, u32)>,
+    /// The link that the packet was received on, as of [`Flower`]; only a filter that decides looks
+    /// at it.
+    pub indev: Option<Indev>,
     /// True if it decides nothing itself: it has neither class nor action.
     pub leads: bool,
     /// Handle of a hash table. The filters of one of its buckets are tried next; the filter
@@ -117,6 +122,12 @@ impl U32 {
             held();
         }
         Some(true)
+    }
+
+    /// True if it decides about a frame that matches.
+    pub(super) fn decides(&self, frame: &Frame<'_>) -> bool {
+        let has_received = |indev: &Indev| indev.has_received(frame.packet);
+        !self.leads && self.indev.as_ref().is_none_or(has_received)
     }
 
     /// The bucket of a table with so many; `None`: the frame ends before the word.

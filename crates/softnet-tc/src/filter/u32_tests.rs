@@ -280,3 +280,53 @@ fn tables_are_named_and_removed_as_in_the_kernel() {
     list.delete(name(99, last)).unwrap();
     assert!(list.is_empty());
 }
+
+/// A filter that leads on does not look at the link that received; one that decides does, whether
+/// itself or when no filter of the table that it leads to has (`u32_classify`).
+#[test]
+fn only_what_decides_looks_at_the_link_that_received() {
+    let pool = pool(1);
+    let mut packet = udp(&pool, 1, 53, 0);
+    let indev = Indev::new("a");
+    IndevTable::default().add(&indev, Some((1, Some(3))));
+    let received = |of: U32| {
+        FilterKind::U32(U32 {
+            indev: Some(indev.clone()),
+            ..of
+        })
+    };
+    let by_table = |leads: U32| {
+        let never = U32 {
+            keys: vec![key(1, 1, 0, 0), key(0, 1, 0, 0)],
+            ..U32::default()
+        };
+        vec![
+            table(1, 2, 1),
+            spec(1, 0x0020_0801, FilterKind::U32(never), 2),
+            spec(1, 0, received(leads), 1),
+        ]
+    };
+    let decides = U32 {
+        leads: false,
+        ..leads(2)
+    };
+    let itself = vec![spec(1, 0, received(U32::default()), 1)];
+    let mut led = by_table(leads(2));
+    led[1].kind = FilterKind::U32(U32::default());
+    // Classes of a packet from the link, and from another one.
+    for (filters, own, other) in [
+        (itself, class(1), Classified::None),
+        (by_table(decides), class(1), Classified::None),
+        (led, class(2), class(2)),
+    ] {
+        let mut list = FilterList::default();
+        for filter in filters {
+            add(&mut list, filter).unwrap();
+        }
+        let filters = list.filters();
+        packet.set_port(3);
+        assert_eq!(filters.try_on(&packet), own);
+        packet.set_port(4);
+        assert_eq!(filters.try_on(&packet), other);
+    }
+}

@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
                 self.place = self.stack[self.depth];
                 let filter: &'a Filter = &self.place.bucket[self.place.at - 1];
                 match filter.spec.kind {
-                    FilterKind::U32(ref of) if !of.leads => return Some(filter),
+                    FilterKind::U32(ref of) if of.decides(frame) => return Some(filter),
                     _ => continue,
                 }
             };
@@ -153,8 +153,8 @@ impl<'a> Walk<'a> {
                         from,
                     };
                 }
-                None if of.leads => {}
-                None => return Some(filter),
+                None if of.decides(frame) => return Some(filter),
+                None => {}
             }
         }
     }

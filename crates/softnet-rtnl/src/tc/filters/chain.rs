@@ -5,7 +5,7 @@ use softnet_engine::{Devices, Engine};
 use softnet_tc::{ChainTemplate, FilterKey, FilterList};
 
 use super::home::Home;
-use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete, flower, kinds};
+use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete, flower, indev, kinds};
 use crate::nl::headers::TcMsg;
 use crate::nl::{Chunk, Errno, Error, Full, Message, Position, Replies};
 use crate::tc::refusal;
@@ -67,7 +67,10 @@ pub(super) fn request<D: Devices>(
             Err(error.text("Filter chain already exists"))
         }
         (RTM_NEWCHAIN, false) => {
-            let template = parse_template(&which, asked)?;
+            let mut template = parse_template(&which, asked)?;
+            if let Some(template) = &mut template {
+                indev::find(engine, &mut template.flower.indev)?;
+            }
             let own = template.clone();
             let made = match which.home {
                 Home::Link(link, parent) => {

@@ -12,12 +12,14 @@ use softnet_tc::{
 };
 
 use super::action::{self, Effect};
+use super::indev;
 use super::kinds::{check_flags, put_flags, refusal};
 use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 use crate::tc::actions::ShownAt;
 
 const CLASSID: u16 = 1;
+const INDEV: u16 = 2;
 const ACT: u16 = 3;
 const ETH_TYPE: u16 = 8;
 const IP_PROTO: u16 = 9;
@@ -64,6 +66,7 @@ const POLICY: Policy = Policy::new(
     127,
     &[
         (CLASSID, Rule::U32),
+        (INDEV, Rule::Str { max: 16 }),
         (ETH_TYPE, Rule::U16),
         (IP_PROTO, Rule::U8),
         (IPV4_SRC, Rule::U32),
@@ -360,7 +363,6 @@ fn dump_fields(network: Option<u16>, flower: &Flower, out: &mut Message<'_>) {
 /// Name in tc of a key that Softnet does not have.
 fn name(kind: u16) -> &'static str {
     match kind {
-        2 => "indev",
         26..=34 | 43..=46 | 80..=85 | 110 | 111 => "of a tunnel (enc_*)",
         91..=98 => "of connection tracking",
         100 | 101 => "hash",
@@ -394,7 +396,10 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
         return Err(refusal(&what).at(&key));
     }
     let flags = check_flags(&attrs, FLAGS)?;
-    let mut flower = Flower::default();
+    let mut flower = Flower {
+        indev: indev::parse(&attrs, INDEV)?,
+        ..Flower::default()
+    };
     let ethertype = be16(&attrs, ETH_TYPE)?;
     let mut network = ethertype.filter(|&ethertype| !is_vlan(ethertype));
     if is_vlan(protocol) || ethertype.is_none() {
@@ -543,6 +548,7 @@ pub(super) fn dump_template(template: &ChainTemplate, out: &mut Message<'_>) {
 
 /// `fl_dump_key`
 fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
+    indev::dump(INDEV, flower.indev.as_ref(), out);
     // The one behind the tag, as the kernel has it.
     let ethertype = match protocol {
         ETH_P_ALL => family(flower),

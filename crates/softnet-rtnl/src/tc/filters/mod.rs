@@ -9,6 +9,7 @@ mod dump;
 mod flower;
 mod fw;
 mod home;
+mod indev;
 mod kinds;
 mod matchall;
 mod shown;
@@ -183,6 +184,11 @@ fn put<D: Devices>(
         };
         Ok((op, spec, parsed.effect))
     })?;
+    match &mut spec.kind {
+        FilterKind::Flower(flower) => indev::find(engine, &mut flower.indev)?,
+        FilterKind::U32(of) => indev::find(engine, &mut of.indev)?,
+        _ => {}
+    }
     let rate = asked.attrs.get(TCA_RATE);
     let binds = actions::Binds {
         filter: effect.flags,

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use softnet_tc::{
     Action, ActionSpec, BucketKey, Compare, Control, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
-    FieldMatch, FilterKind, FilterList, FilterSpec, FilterStats, Flower, FlowerField, Key, Layer,
-    MetaId, Offset, Prefix, Test, U32, Width,
+    FieldMatch, FilterKind, FilterList, FilterSpec, FilterStats, Flower, FlowerField, Indev,
+    IndevTable, Key, Layer, MetaId, Offset, Prefix, Test, U32, Width,
 };
 
 use super::*;
@@ -39,6 +39,13 @@ fn prefix() -> impl Strategy<Value = (bool, u128, u8, u8)> {
     (any::<bool>(), any::<u128>(), 1..=32_u8, 1..=128_u8)
 }
 
+/// A link that is there.
+fn received() -> Indev {
+    let indev = Indev::new("a");
+    IndevTable::default().add(&indev, Some((1, Some(0))));
+    indev
+}
+
 /// Matches as `tc` can say them.
 fn flower() -> impl Strategy<Value = (u16, Flower)> {
     let is_v6 = any::<bool>();
@@ -58,6 +65,7 @@ fn flower() -> impl Strategy<Value = (u16, Flower)> {
             let ports = |ports: std::ops::Range<u16>| ports.start..=ports.end.max(ports.start);
             let network = if is_v6 { ETH_P_IPV6 } else { ETH_P_IP };
             let flower = Flower {
+                indev: is_all.then(received),
                 vlan_id: vlan.and_then(|(id, _)| id),
                 vlan_prio: vlan.and_then(|(_, prio)| prio),
                 vlan_ethtype: vlan.map(|_| network),
@@ -107,6 +115,7 @@ fn keys() -> impl Strategy<Value = U32> {
         U32 {
             keys,
             mark,
+            indev: is_on.then(received),
             leads,
             link,
             bucket: BucketKey {

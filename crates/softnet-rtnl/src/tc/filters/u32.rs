@@ -3,9 +3,9 @@
 use softnet_tc::{BucketKey, FilterKind, FilterList, FilterSpec, FilterStats, Key, Offset, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Which;
 use super::action::{self, Effect};
-use super::kinds::{check_flags, put_flags, refuse};
+use super::kinds::{check_flags, put_flags};
+use super::{Which, indev};
 use crate::nl::{Attr, Attrs, Errno, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 use crate::tc::actions::ShownAt;
@@ -30,6 +30,7 @@ const POLICY: Policy = Policy::new(
         (LINK, Rule::U32),
         (DIVISOR, Rule::U32),
         (SEL, Rule::Min(size_of::<Selector>())),
+        (INDEV, Rule::Str { max: 16 }),
         (MARK, Rule::Min(size_of::<Mark>())),
         (FLAGS, Rule::U32),
     ],
@@ -113,7 +114,6 @@ pub(super) fn parse(
     list: &FilterList,
 ) -> Result<(u32, FilterKind, Effect), Error> {
     let attrs = options.nested(&POLICY)?;
-    refuse(&attrs, &[(INDEV, "input device")])?;
     let flags = check_flags(&attrs, FLAGS)?;
     let handle = which.key.handle;
     let itself = before.filter(|before| handle != 0 && before.handle == handle);
@@ -143,6 +143,9 @@ pub(super) fn parse(
             return Err(Error::invalid(text));
         }
         keys.link = (link != 0).then_some(link);
+    }
+    if let Some(indev) = indev::parse(&attrs, INDEV)? {
+        keys.indev = Some(indev);
     }
     if let Some(mark) = attrs.fixed::<Mark>(MARK)? {
         keys.mark = Some((mark.value, mark.mask));
@@ -283,6 +286,7 @@ pub(super) fn dump(
             out.put(MARK, &mark);
         }
         action::dump((ACT, Some(POLICE)), spec, at, out);
+        indev::dump(INDEV, keys.indev.as_ref(), out);
         // `struct tc_u32_pcnt`
         let mut counts = vec![stats.tried, stats.matched];
         counts.extend((1..=words.len()).map(held));

@@ -38,6 +38,35 @@ fn to_port(port: u16) -> impl Fn(&mut Message<'_>) {
     }
 }
 
+/// A `flower` for what this link has received.
+fn received_on(name: &'static str) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(TCA_KIND, "flower");
+        out.nest(TCA_OPTIONS, |out| {
+            out.put_u32(1, 0x1_0001);
+            out.put_str(2, name);
+        });
+    }
+}
+
+/// The link that each filter of `1:` is shown with.
+fn received(world: &mut World) -> Vec<Option<String>> {
+    let request = message(RTM_GETTFILTER, NLM_F_DUMP, &at(1, "1:", ""), none);
+    let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
+    let messages = parts.iter().flat_map(|part| Requests::new(part.as_bytes()));
+    let mut found = Vec::new();
+    for message in messages {
+        let attrs = message
+            .attrs::<TcMsg>(&POLICY, Validation::Liberal)
+            .unwrap();
+        if let Some(options) = attrs.get(TCA_OPTIONS) {
+            let name = options.children().find(|attr| attr.kind() == 2);
+            found.push(name.map(|name| name.str().unwrap().to_owned()));
+        }
+    }
+    found
+}
+
 fn in_chain(chain: u32, body: impl Fn(&mut Message<'_>)) -> impl Fn(&mut Message<'_>) {
     move |out| {
         out.put_u32(TCA_CHAIN, chain);
@@ -280,6 +309,45 @@ fn chains_of_hooks_have_their_qdisc_as_parent() {
     let parent = |message: Request<'_>| message.header::<TcMsg>().unwrap().parent;
     let parents: Vec<u32> = Requests::new(parts[0].as_bytes()).map(parent).collect();
     assert_eq!(parents, [0xffff_0000]);
+}
+
+/// The link is there when the filter comes; it is shown as it is called, and not when it is gone.
+#[test]
+fn filters_name_the_link_that_received() {
+    let mut world = World::with_prio();
+    let header = named("1:", 1, 3, 0);
+    let unknown = "Network device not found (ENODEV)";
+    let long = "Interface name too long (EINVAL)";
+    for (name, error) in [("nowhere", unknown), ("sixteen-byte-nam", long)] {
+        let refused = world.filter(ADD, header, &received_on(name));
+        assert_eq!(refused.unwrap_err(), error);
+    }
+    let u32 = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "u32");
+        out.nest(TCA_OPTIONS, |out| {
+            let mut selector = [0; 16];
+            selector[0] = 1;
+            out.put_bytes(5, &selector);
+            out.put_str(8, "nowhere");
+        });
+    };
+    let refused = world.filter(ADD, named("1:", 2, 3, 0), &u32);
+    assert_eq!(refused.unwrap_err(), unknown);
+    let template = in_chain(6, received_on("nowhere"));
+    let refused = world.ask(RTM_NEWCHAIN, 0, at(1, "1:", ""), &template);
+    assert_eq!(refused.unwrap_err(), unknown);
+    assert!(received(&mut world).is_empty() && world.chains().is_empty());
+    world.filter(ADD, header, &received_on("m0")).unwrap();
+    assert_eq!(received(&mut world), [Some("m0".to_owned())]);
+    let engine = world.engine.clone();
+    let renamed = engine
+        .lock()
+        .unwrap()
+        .change(2, |link| link.name = "m1".into());
+    renamed.unwrap();
+    assert_eq!(received(&mut world), [Some("m1".to_owned())]);
+    engine.lock().unwrap().delete(2).unwrap();
+    assert_eq!(received(&mut world), [None]);
 }
 
 /// A chain's template says what its filters may look at, is shown as it was given, and goes with
