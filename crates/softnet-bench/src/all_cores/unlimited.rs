@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{ADOPT, KERNEL, MUTEX, PRIVATE, QUEUES, Share, device};
+use super::{ADOPT, MUTEX, PRIVATE, QUEUES, Share, device};
 use crate::error::BenchError;
 use crate::htb_tree;
 use crate::interleave::{self, Turn};
@@ -65,9 +65,6 @@ impl Case {
         if self.threads > 1 {
             names.extend([ADOPT, PRIVATE]);
         }
-        if ["tbf", "htb"].contains(&self.qdisc) {
-            names.push(KERNEL);
-        }
         names
     }
 
@@ -82,7 +79,7 @@ impl Case {
             time,
         };
         let (share, queues) = match name {
-            KERNEL | MUTEX => {
+            MUTEX => {
                 let shape = Shape {
                     params: Vec::new(),
                     plan,
@@ -146,8 +143,7 @@ mod tests {
     #[test]
     fn every_variant_delivers_all_packets() {
         for case in Case::all(None) {
-            let here = |name: &&'static str| *name != KERNEL;
-            for name in case.variants().into_iter().filter(here) {
+            for name in case.variants() {
                 let time = Duration::from_millis(5);
                 let measure = || case.measure(name, time, &Ticks::new());
                 load::until_delivered(measure).unwrap_or_else(|e| panic!("{name} {case:?}: {e}"));

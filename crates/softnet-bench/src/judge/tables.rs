@@ -74,7 +74,6 @@ pub(super) const FIELDS: &[Field] = &[
     field("changes_per_s", "Changes a second", 1.0),
     field("clients_cpu", "CPU time of the clients, of one CPU", 1.0),
     field("memory_mb", "Memory, MB", 1.0),
-    field("dark_ms", "Time without an answer, ms", 1.0),
     field("batch_ms", "`tc -batch`, ms", 1.0),
     field("show_ms", "`tc -s class show`, ms", 1.0),
     field("qdisc_ms", "`tc -s qdisc show`, ms", 1.0),

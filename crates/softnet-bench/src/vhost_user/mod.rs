@@ -8,13 +8,11 @@
 //! - Case `senders`: [threads](senders) that send into one virtual queue.
 //! - Case `vms`: many [machines](vms) with several queues, whose buffers return to their owner or
 //!   not.
-//! - Case `queues`: many [queues](queues) of machines, and the pool's mechanisms one by one.
 
 mod hostile;
 mod kick;
 mod ovs;
 mod paths;
-mod queues;
 mod senders;
 mod softnet;
 mod testpmd;
@@ -27,7 +25,7 @@ use serde_json::Value;
 use crate::error::BenchError;
 use crate::interleave::Rounds;
 use crate::options::{Options, SHORT};
-use crate::report::Collector;
+use crate::report::{Collector, OURS};
 use testpmd::Testpmd;
 
 const NAME: &str = "vhost-user";
@@ -91,14 +89,13 @@ fn turns(options: &Options) -> (Rounds, Duration) {
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let beside = [hostile::EQUAL_LOAD, hostile::UNLOADED];
-    let known = [&[DPDK, OVS][..], &queues::VARIANTS, &beside].concat();
+    let known = [&[OURS, NO_DEFER, DPDK, OVS][..], &beside].concat();
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     paths::rows(options, &mut results)?;
     kick::rows(options, &mut results)?;
     senders::rows(options, &mut results)?;
     vms::rows(options, &mut results)?;
-    queues::rows(options, &mut results)?;
     hostile::rows(options, &mut results)?;
     Ok(results.report(NAME))
 }
@@ -108,5 +105,5 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
 pub(crate) fn measured() -> Vec<Vec<crate::report::Param>> {
     let paths = [paths::measured(), kick::measured()].concat();
     let (senders, vms) = (senders::measured(), vms::measured());
-    [paths, senders, vms, queues::measured(), hostile::measured()].concat()
+    [paths, senders, vms, hostile::measured()].concat()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use softnet::mem::{PacketList, Pool};
+use softnet::mem::PacketList;
 use softnet::stats::DropCounters;
 use softnet::time::Clock;
 use softnet::tx::{Sent, TxRing as _};
@@ -123,40 +123,10 @@ pub(super) struct Setup {
     pub(super) queues: usize,
     /// The CPU of each worker.
     pub(super) cpus: Vec<usize>,
-    /// Mechanisms of the pools that are turned off.
-    pub(super) without: Without,
+    /// Buffers return to the worker that allocated them.
+    pub(super) defer: bool,
     /// The workers that the flows of each port are shared out over (RPS).
     pub(super) rps: Vec<usize>,
-}
-
-/// Mechanisms of the pools that are turned off.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Without {
-    /// The return of buffers to the worker that allocated them.
-    pub(super) defer: bool,
-    /// The allocation of several buffers at once.
-    pub(super) bulk: bool,
-    /// The look at what has returned before a look into the depot.
-    pub(super) drain: bool,
-}
-
-impl Without {
-    fn apply(self, pool: &Pool) -> Result<(), BenchError> {
-        if self.defer {
-            pool.set_defer_max(0);
-        }
-        #[cfg(feature = "controls")]
-        {
-            pool.set_bulk(!self.bulk);
-            pool.set_drain_before_refill(!self.drain);
-        }
-        #[cfg(not(feature = "controls"))]
-        if self.bulk || self.drain {
-            let why = "built without the feature `controls`";
-            return Err(BenchError::Unavailable(why.to_owned()));
-        }
-        Ok(())
-    }
 }
 
 impl Setup {
@@ -165,7 +135,7 @@ impl Setup {
         Setup {
             queues: 1,
             cpus: vec![cpu],
-            without: Without::default(),
+            defer: true,
             rps: Vec::new(),
         }
     }
@@ -186,8 +156,8 @@ impl Switch {
     pub(super) fn start(sockets: &[PathBuf], setup: &Setup) -> Result<Switch, BenchError> {
         let buffers = buffers()?;
         let pools = [Some(&buffers.small), buffers.large.as_ref()];
-        for pool in pools.into_iter().flatten() {
-            setup.without.apply(pool)?;
+        for pool in pools.into_iter().flatten().filter(|_| !setup.defer) {
+            pool.set_defer_max(0);
         }
         let poller = |&cpu: &usize| {
             let poller = Poller::new().map_err(|e| BenchError::io("making a poller", e))?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::softnet::{Setup, Switch, Without};
+use super::softnet::{Setup, Switch};
 use super::testpmd::{self, Rates, Testpmd};
 use super::{BackEnd as _, NO_DEFER, QUEUE, START, WARM_UP, address, device_options};
 use crate::buffers::pinned::Cpus;
@@ -24,12 +24,12 @@ use crate::report::{Collector, Field, OURS, Param};
 
 /// Name of these rows for `--only case=`.
 const CASE: &str = "vms";
-pub(super) const RING: &str = "split";
+const RING: &str = "split";
 const VMS: [usize; 2] = [2, 8];
 const QUEUES: usize = 2;
 const STEERING: [&str; 2] = ["none", "rps"];
 /// Ethernet, IPv4 and TCP headers, and 400 bytes.
-pub(super) const FRAME: usize = 454;
+const FRAME: usize = 454;
 /// Bursts of 32 packets that go round, from each queue.
 const BURSTS: usize = 4;
 
@@ -44,11 +44,10 @@ fn params(vms: usize, steering: &str) -> Vec<Param> {
     ]
 }
 
-/// Figures of `vms` machines in pairs, which are on `cpu` and have rings of so many `descriptors`.
-pub(super) fn measure(
+/// Figures of `vms` machines in pairs, which are on `cpu`.
+fn measure(
     setup: &Setup,
     vms: usize,
-    descriptors: usize,
     cpu: usize,
     time: Duration,
 ) -> Result<Vec<Field>, BenchError> {
@@ -57,7 +56,7 @@ pub(super) fn measure(
     let sockets: Vec<_> = (0..vms).map(socket).collect();
     let (switch, queues) = (Switch::start(&sockets, setup)?, setup.queues);
     let device = |(n, path): (usize, &std::path::PathBuf)| {
-        let ring = device_options(RING, descriptors);
+        let ring = device_options(RING, QUEUE);
         let options = format!("mac={},{ring},queues={queues}", address(n));
         testpmd::front_end(n, path, &options)
     };
@@ -73,7 +72,7 @@ pub(super) fn measure(
     arguments.extend((0..vms).map(|n| format!("--eth-peer={n},{}", address(n ^ 1))));
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     // Each ring of the guest may be full of them, and of as many again that wait to be sent.
-    let packets = 8192 + 2 * vms * queues * descriptors;
+    let packets = 8192 + 2 * vms * queues * QUEUE;
     let mut guest = Testpmd::start(cpu, &devices, packets, &arguments)?;
     guest.ask(&format!("start tx_first {BURSTS}"))?;
     std::thread::sleep(WARM_UP.min(time));
@@ -120,19 +119,15 @@ pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), Ben
             }
             let turn = |name: &'static str| {
                 let of = params.clone();
-                let without = Without {
-                    defer: name == NO_DEFER,
-                    ..Without::default()
-                };
                 let rps = if steering == "rps" { 0..2 } else { 0..0 };
                 let setup = Setup {
                     queues: QUEUES,
                     cpus: vec![cpus.a, cpus.b],
-                    without,
+                    defer: name != NO_DEFER,
                     rps: rps.collect(),
                 };
                 let measure = move |results: &mut Collector| {
-                    let fields = measure(&setup, vms, QUEUE, cpus.b, time)?;
+                    let fields = measure(&setup, vms, cpus.b, time)?;
                     results.add(name, &of, &fields);
                     Ok(())
                 };

@@ -59,10 +59,6 @@ impl Pool {
     /// pool is exhausted.
     #[inline]
     pub fn alloc_bulk(&self, n: usize, list: &mut PacketList) -> usize {
-        #[cfg(any(test, feature = "controls"))]
-        if self.inner().controls.no_bulk() {
-            return self.alloc_each(n, list);
-        }
         let mut got = 0;
         #[cfg(feature = "check")]
         let before = list.len();

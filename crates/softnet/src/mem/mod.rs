@@ -64,8 +64,6 @@ mod alloc;
 mod arena;
 mod cache;
 mod close;
-#[cfg(any(test, feature = "controls"))]
-mod controls;
 mod free;
 mod header;
 mod list;

@@ -169,8 +169,6 @@ pub(super) struct Inner {
     /// Buffers that are collected for an owner before they are sent there; 0: none are.
     pub(super) defer_limit: AtomicUsize,
     pub(super) unregistered: Unregistered,
-    #[cfg(any(test, feature = "controls"))]
-    pub(super) controls: super::controls::Controls,
 }
 
 impl Inner {
@@ -189,8 +187,6 @@ impl Inner {
             defer_max: AtomicUsize::new(capacity),
             defer_limit: AtomicUsize::new(batch),
             unregistered: Unregistered::default(),
-            #[cfg(any(test, feature = "controls"))]
-            controls: super::controls::Controls::default(),
         }
     }
 

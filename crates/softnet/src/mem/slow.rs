@@ -156,13 +156,7 @@ impl<'a> SlowPath<'a> {
     #[cold]
     fn refill(&self, want: usize) -> bool {
         let pool = self.pool;
-        #[cfg(any(test, feature = "controls"))]
-        let drains = !pool.controls.no_drain();
-        #[cfg(not(any(test, feature = "controls")))]
-        let drains = true;
-        if drains {
-            self.drain();
-        }
+        self.drain();
         while self.cache.len() < want.min(pool.batch) && self.unload_depot() {}
         if self.cache.len() == 0 {
             let carved = pool.depot.carve(&pool.arena, pool.batch, |header| {
