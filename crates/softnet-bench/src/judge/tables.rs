@@ -52,8 +52,6 @@ pub(super) const FIELDS: &[Field] = &[
     field("ping_p90_us", "Ping, 90 %, µs", 1.0),
     field("ping_p99_us", "Ping, 99 %, µs", 1.0),
     field("ping_lost", "Pings lost", 1.0),
-    field("stack_p99_us", "One way to the far stack, 99 %, µs", 1.0),
-    field("program_p99_us", "One way to the program, 99 %, µs", 1.0),
     field("measured_mbps", "Measured rate, Mb/s", 1.0),
     field("sim_mbps", "Simulated rate, Mb/s", 1.0),
     field("sim_error_percent", "Measured rate from the simulated one, %", 1.0),

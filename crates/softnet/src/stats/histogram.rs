@@ -111,15 +111,6 @@ impl<const FINE: u32> Counts<FINE> {
         Some(from + (width - 1))
     }
 
-    /// Counts by power of two alone.
-    pub fn powers(&self) -> Counts {
-        let mut powers = Counts::default();
-        for (index, &count) in self.0.iter().enumerate() {
-            powers.0[bucket(range(index, FINE).0, 0)] += count;
-        }
-        powers
-    }
-
     /// The buckets from the first to the last that is not empty, as (smallest value, number of
     /// values, count).
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
@@ -301,9 +292,6 @@ mod tests {
             let both = [a, b].concat();
             prop_assert_eq!(&merged, &of(&both));
             prop_assert_eq!(merged.total(), both.len() as u64);
-            let mut fine = Counts::<4>::default();
-            both.iter().for_each(|&v| fine.record(v));
-            prop_assert_eq!(fine.powers(), merged);
         }
 
         #[test]
