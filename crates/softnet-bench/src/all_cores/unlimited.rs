@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{ADOPT, MUTEX, PRIVATE, QUEUES, Share, device};
+use super::{ADOPT, PRIVATE, QUEUES, Share, device};
 use crate::error::BenchError;
 use crate::htb_tree;
 use crate::interleave::{self, Turn};
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::qdiscs;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::load::{self, Outcome, Plan};
-use crate::tx_adopt::variants::{Shape, Softnet};
+use crate::tx_adopt::variants::Softnet;
 use crate::tx_adopt::{Delivery, Driver, Sink, Ticks, rows};
 
 /// Name of these rows for `--only case=`.
@@ -61,7 +61,7 @@ impl Case {
 
     /// The variants that there are figures of.
     fn variants(&self) -> Vec<&'static str> {
-        let mut names = vec![OURS, MUTEX];
+        let mut names = vec![OURS];
         if self.threads > 1 {
             names.extend([ADOPT, PRIVATE]);
         }
@@ -79,16 +79,6 @@ impl Case {
             time,
         };
         let (share, queues) = match name {
-            MUTEX => {
-                let shape = Shape {
-                    params: Vec::new(),
-                    plan,
-                    qdisc: self.qdisc,
-                    mq: None,
-                    driver: Driver::Null,
-                };
-                return shape.measure(name, ticks);
-            }
             ADOPT => (Share::Instance, 1),
             PRIVATE => (Share::Nothing, self.threads),
             _ => (Share::Rates, self.threads),
