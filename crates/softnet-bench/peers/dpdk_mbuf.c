@@ -12,7 +12,7 @@
  *   both PAIRS BULK MS     each thread of a pair allocates for the other and frees what that one allocated
  *   onecpu PAIRS BULK MS   as cross, with both threads on the first CPU
  *
- * Arguments: CPU_A CPU_B POOL_SIZE CACHE_SIZES MEMPOOL_OPS, then EAL's own after "--". There is one pool for each of the
+ * Arguments: CPU_A CPU_B POOL_SIZE CACHE_SIZES, then EAL's own after "--". There is one pool for each of the
  * cache sizes, which commas separate.
  *
  * All packets come from one pool, have one segment and one owner: what MBUF_FAST_FREE lets a driver rely on. So they are
@@ -265,8 +265,8 @@ int main(int argc, char **argv)
 	int n = 0;
 	char line[128];
 
-	if (argc < 6) {
-		fprintf(stderr, "usage: dpdk_mbuf CPU_A CPU_B POOL_SIZE CACHE_SIZES MEMPOOL_OPS [-- EAL...]\n");
+	if (argc < 5) {
+		fprintf(stderr, "usage: dpdk_mbuf CPU_A CPU_B POOL_SIZE CACHE_SIZES [-- EAL...]\n");
 		return 2;
 	}
 	/* Even lcores on the first CPU, odd ones on the second; the main thread floats. */
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 	eal[n++] = lcores;
 	eal[n++] = "--main-lcore";
 	eal[n++] = main_lcore;
-	for (int i = 7; i < argc && n < 31; i++)
+	for (int i = 6; i < argc && n < 31; i++)
 		eal[n++] = argv[i];
 	eal[n] = NULL;
 	if (rte_eal_init(n, eal) < 0)
@@ -289,7 +289,7 @@ int main(int argc, char **argv)
 
 		snprintf(name, sizeof(name), "pool%u", caches);
 		pool = rte_pktmbuf_pool_create_by_ops(name, (unsigned int)atoi(argv[3]), (unsigned int)atoi(size), 0,
-						      RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY, argv[5]);
+						      RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY, "ring_mp_mc");
 		if (!pool)
 			rte_exit(EXIT_FAILURE, "mbuf pool: %s\n", rte_strerror(rte_errno));
 		pools[caches++] = pool;

@@ -3,7 +3,7 @@
  * DPDK's rte_ring as a transmit queue: many threads enqueue packets, one drains the ring and is the driver, as softnet-bench
  * measures Softnet.
  *
- * Arguments: THREADS BULK WARM_UP_MS MS SYNC DRIVER, then EAL's own after "--". SYNC: mp, rts or hts (how producers synchronise).
+ * Arguments: THREADS BULK WARM_UP_MS MS DRIVER, then EAL's own after "--".
  * DRIVER: null or copy. Prints one line of JSON: packets sent and received in all, packets received and nanoseconds passed in the
  * measured time, CPU nanoseconds of the process in that time, and two histograms as pairs of bucket and count.
  *
@@ -224,37 +224,34 @@ static unsigned int power_of_two(unsigned int n)
 
 int main(int argc, char **argv)
 {
-	unsigned int threads, flags = 0;
+	unsigned int threads;
 	uint64_t start, cpu, before, delivered, ns, cpu_ns, sent = 0;
 	static uint64_t call[BUCKETS];
 	pthread_t drainer, *ids;
 	pthread_attr_t attr;
 	long warm_up, ms;
 
-	if (argc < 8 || strcmp(argv[7], "--")) {
-		fprintf(stderr, "usage: dpdk_ring THREADS BULK WARM_UP_MS MS mp|rts|hts null|copy -- EAL...\n");
+	if (argc < 7 || strcmp(argv[6], "--")) {
+		fprintf(stderr, "usage: dpdk_ring THREADS BULK WARM_UP_MS MS null|copy -- EAL...\n");
 		return 2;
 	}
 	threads = strtoul(argv[1], NULL, 10);
 	bulk = strtoul(argv[2], NULL, 10);
 	warm_up = strtol(argv[3], NULL, 10);
 	ms = strtol(argv[4], NULL, 10);
-	copy = !strcmp(argv[6], "copy");
-	if (!strcmp(argv[5], "rts"))
-		flags = RING_F_MP_RTS_ENQ;
-	else if (!strcmp(argv[5], "hts"))
-		flags = RING_F_MP_HTS_ENQ;
+	copy = !strcmp(argv[5], "copy");
 	if (threads < 1 || threads > MAX_THREADS || bulk < 1 || bulk > MAX_BULK || ms < 1 || warm_up < 0) {
 		fprintf(stderr, "a number is out of range\n");
 		return 2;
 	}
-	argv[7] = argv[0];
-	if (rte_eal_init(argc - 7, argv + 7) < 0) {
+	argv[6] = argv[0];
+	if (rte_eal_init(argc - 6, argv + 6) < 0) {
 		fprintf(stderr, "rte_eal_init: %s\n", rte_strerror(rte_errno));
 		return 1;
 	}
 	ns_per_tick = 1e9 / rte_get_tsc_hz();
-	ring = rte_ring_create("queue", power_of_two(threads * PACKETS + 1), SOCKET_ID_ANY, flags | RING_F_SC_DEQ);
+	ring = rte_ring_create("queue", power_of_two(threads * PACKETS + 1), SOCKET_ID_ANY,
+			       RING_F_MP_HTS_ENQ | RING_F_SC_DEQ);
 	senders = calloc(threads, sizeof(*senders));
 	ids = calloc(threads, sizeof(*ids));
 	if (!ring || !senders || !ids) {

@@ -5,8 +5,7 @@ use serde_json::Value;
 use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::Collector;
-use crate::tap_case::Case;
-use crate::{backlog, nolock_qdisc, web_case};
+use crate::{backlog, nolock_qdisc, tap_case, web_case};
 
 /// One experiment.
 pub(crate) struct Experiment {
@@ -83,14 +82,11 @@ fn all_nolock_qdisc(options: &Options) -> Result<Value, BenchError> {
 
 fn all_backlog(options: &Options) -> Result<Value, BenchError> {
     let name = "backlog";
-    let cases = Case::ALL.into_iter().flat_map(Case::variants);
-    let known: Vec<_> = backlog::VARIANTS.iter().copied().chain(cases).collect();
+    let known = [backlog::VARIANTS, &tap_case::variants()[..]].concat();
     options.check_variants(name, &known)?;
     let mut results = Collector::default();
     backlog::rows(options, &mut results)?;
-    for case in Case::ALL {
-        case.rows(options, &mut results)?;
-    }
+    tap_case::rows(options, &mut results)?;
     Ok(results.report(name))
 }
 

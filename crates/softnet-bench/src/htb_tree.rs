@@ -42,20 +42,3 @@ pub(crate) fn spec(classes: u16) -> Result<QdiscSpec, SpecError> {
     }
     Ok(QdiscSpec::Tree(tree))
 }
-
-/// The same for `tc`, on a kernel's device.
-pub(crate) fn commands(device: &str, classes: u16) -> Vec<String> {
-    let class = |class: Handle, parent: Handle, rate: u64, burst: &str| {
-        format!(
-            "class add dev {device} parent {parent} classid {class} htb rate {rate}bps \
-             ceil {RATE}bps quantum 200000{burst}"
-        )
-    };
-    let qdisc = format!("qdisc add dev {device} root handle {HTB} htb");
-    let burst = |burst: u64| format!(" burst {burst} cburst {BURST}");
-    let leaves = (1..=classes).map(|n| class(HTB.class(n), ABOVE, share(classes), &burst(1600)));
-    [qdisc, class(ABOVE, HTB, RATE, &burst(BURST))]
-        .into_iter()
-        .chain(leaves)
-        .collect()
-}

@@ -46,19 +46,3 @@ pub(crate) fn spec(name: &str, classes: u16, packets: usize) -> Result<QdiscSpec
         other => return Err(BenchError::Measure(format!("there is no qdisc {other}"))),
     })
 }
-
-/// The commands for `tc` that make the kernel's on device `a0`; none if it is not measured. The
-/// limits are far above what the device does.
-pub(crate) fn in_kernel(name: &str, classes: u16) -> Vec<String> {
-    let lines: &[&str] = match (name, classes) {
-        ("pfifo_fast", _) => &["qdisc add dev a0 root pfifo_fast"],
-        ("tbf", _) => &["qdisc add dev a0 root tbf rate 100gbit burst 100mb limit 100mb"],
-        ("htb", 0) => &[
-            "qdisc add dev a0 root handle 1: htb default 1",
-            "class add dev a0 parent 1: classid 1:1 htb rate 100gbit burst 100mb cburst 100mb",
-        ],
-        ("htb", classes) => return htb_tree::commands("a0", classes),
-        _ => &[],
-    };
-    lines.iter().map(|line| (*line).to_owned()).collect()
-}

@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod bars;
 mod capture;
 mod change;
 mod classes;

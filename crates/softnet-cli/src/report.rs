@@ -6,6 +6,8 @@ use softnet::stats::{Counts, DropReason, SAMPLE};
 use softnet::tx::ActionStats;
 use softnet_engine::{Conservation, DeviceDrops, EngineStats, PortStats};
 
+use crate::bars::bars;
+
 /// Writes to standard output. A reader that has gone away (`softnet demo | head`) is no error.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -153,7 +155,8 @@ pub(crate) fn egress(stats: &EngineStats) -> String {
             text += &format!("\n{line}");
         }
         for (what, counts) in measured(port) {
-            text += &format!("\n{}: {what}: {}\n{counts}", port.name, summary(counts));
+            let (summary, bars) = (summary(counts), bars(counts));
+            text += &format!("\n{}: {what}: {summary}\n{bars}", port.name);
         }
     }
     text

@@ -8,24 +8,6 @@ use std::ptr;
 /// Datagrams per system call.
 pub const BATCH: usize = 64;
 
-/// Gives what `socket` sends a priority (`SO_PRIORITY`), which names a class of the root qdisc.
-pub fn set_priority(socket: &UdpSocket, priority: u32) -> io::Result<()> {
-    // SAFETY: the option's value is an int, which lives through the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PRIORITY,
-            (&raw const priority).cast(),
-            size_of_val(&priority) as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Buffers for [`BATCH`] datagrams of one size on a connected or bound socket.
 pub struct Batch {
     headers: Vec<libc::mmsghdr>,

@@ -73,12 +73,6 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the program without letting it do anything more.
-    pub fn kill(&self) -> Result<(), TestbedError> {
-        rustix::process::kill_process(self.pid, Signal::KILL)
-            .map_err(|e| TestbedError::io(format!("sending a signal to `{}`", self.name), e))
-    }
-
     /// CPU time that the program has used, s, to a hundredth as a rule.
     pub fn cpu_s(&self) -> Result<f64, TestbedError> {
         let path = format!("/proc/{}/stat", self.pid.as_raw_nonzero());
@@ -353,16 +347,6 @@ mod tests {
         }
         let said = std::fs::read_to_string(&path);
         assert_eq!(said.ok().as_deref(), Some("one\ntwo\n"));
-    }
-
-    #[test]
-    fn a_daemon_that_is_killed_has_ended() {
-        let daemon = Process::start(Command::new("sleep").arg("1000")).expect("it is there");
-        daemon.kill().expect("it runs");
-        while !daemon.ended() {
-            std::thread::yield_now();
-        }
-        assert!(daemon.check_running().is_err());
     }
 
     #[test]

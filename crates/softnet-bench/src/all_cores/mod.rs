@@ -12,10 +12,7 @@
 //! - `softnet`: each queue has an instance of the tree, and the instances share the rates;
 //! - `adopt`: one instance, which the senders share by list adoption;
 //! - `private`: each queue has a tree of its own with its part of the rate;
-//! - `mutex`: one instance behind a lock;
-//! - `cake-mq-kernel`: the [algorithm](divided) of the kernel's `cake_mq`, not its code;
-//! - `kernel`: its own, by UDP sockets over veth: other programs around it, so beside the others,
-//!   not against them.
+//! - `cake-mq-kernel`: the [algorithm](divided) of the kernel's `cake_mq`, not its code.
 //!
 //! After every turn what was sent was delivered or dropped, and all buffers are back.
 
@@ -31,7 +28,6 @@ use serde_json::Value;
 use crate::error::BenchError;
 use crate::options::Options;
 use crate::report::{Collector, OURS};
-use crate::tx_adopt::variants::{KERNEL, MUTEX};
 
 const NAME: &str = "all-cores";
 const ADOPT: &str = "adopt";
@@ -52,7 +48,7 @@ enum Share {
 
 /// Measures.
 pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
-    let known = [OURS, ADOPT, PRIVATE, MUTEX, CAKE_MQ_KERNEL, KERNEL];
+    let known = [OURS, ADOPT, PRIVATE, CAKE_MQ_KERNEL];
     options.check_variants(NAME, &known)?;
     let mut results = Collector::default();
     unlimited::rows(options, &mut results)?;

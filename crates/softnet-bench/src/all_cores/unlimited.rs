@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{ADOPT, KERNEL, MUTEX, PRIVATE, QUEUES, Share, device};
+use super::{ADOPT, PRIVATE, QUEUES, Share, device};
 use crate::error::BenchError;
 use crate::htb_tree;
 use crate::interleave::{self, Turn};
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::qdiscs;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::load::{self, Outcome, Plan};
-use crate::tx_adopt::variants::{Shape, Softnet};
+use crate::tx_adopt::variants::Softnet;
 use crate::tx_adopt::{Delivery, Driver, Sink, Ticks, rows};
 
 /// Name of these rows for `--only case=`.
@@ -61,12 +61,9 @@ impl Case {
 
     /// The variants that there are figures of.
     fn variants(&self) -> Vec<&'static str> {
-        let mut names = vec![OURS, MUTEX];
+        let mut names = vec![OURS];
         if self.threads > 1 {
             names.extend([ADOPT, PRIVATE]);
-        }
-        if ["tbf", "htb"].contains(&self.qdisc) {
-            names.push(KERNEL);
         }
         names
     }
@@ -82,16 +79,6 @@ impl Case {
             time,
         };
         let (share, queues) = match name {
-            KERNEL | MUTEX => {
-                let shape = Shape {
-                    params: Vec::new(),
-                    plan,
-                    qdisc: self.qdisc,
-                    mq: None,
-                    driver: Driver::Null,
-                };
-                return shape.measure(name, ticks);
-            }
             ADOPT => (Share::Instance, 1),
             PRIVATE => (Share::Nothing, self.threads),
             _ => (Share::Rates, self.threads),
@@ -146,8 +133,7 @@ mod tests {
     #[test]
     fn every_variant_delivers_all_packets() {
         for case in Case::all(None) {
-            let here = |name: &&'static str| *name != KERNEL;
-            for name in case.variants().into_iter().filter(here) {
+            for name in case.variants() {
                 let time = Duration::from_millis(5);
                 let measure = || case.measure(name, time, &Ticks::new());
                 load::until_delivered(measure).unwrap_or_else(|e| panic!("{name} {case:?}: {e}"));

@@ -9,7 +9,7 @@ use super::{Buffers, Reading, Softnet};
 use crate::baselines::depot::Depot;
 use crate::error::BenchError;
 use crate::peers::allocators;
-use crate::peers::dpdk::{Dpdk, Ops};
+use crate::peers::dpdk::Dpdk;
 use crate::report::OURS;
 
 /// Softnet's own pool, one packet at a time.
@@ -31,22 +31,16 @@ pub(crate) trait Source {
 
 /// The source of this name, with as many packets if it is a pool.
 pub(crate) fn named(name: &str, cpus: Cpus, buffers: usize) -> Result<Rc<dyn Source>, BenchError> {
-    let dpdk = |ops| -> Rc<dyn Source> {
-        Rc::new(Peer {
-            cpus,
-            buffers,
-            ops,
-            fast_free: name == FAST_FREE,
-            dpdk: RefCell::new(None),
-        })
-    };
     Ok(match name {
         OURS | PER_PACKET => local(Softnet::new(buffers, true)?, cpus),
         NO_DEFER => local(Softnet::new(buffers, false)?, cpus),
         DEPOT => local(Depot::new(buffers)?, cpus),
-        "dpdk" | FAST_FREE => dpdk(Ops::Ring),
-        "dpdk-rts" => dpdk(Ops::RingRelaxed),
-        "dpdk-hts" => dpdk(Ops::RingHeadTail),
+        "dpdk" | FAST_FREE => Rc::new(Peer {
+            cpus,
+            buffers,
+            fast_free: name == FAST_FREE,
+            dpdk: RefCell::new(None),
+        }),
         allocator => allocators::named(allocator, cpus),
     })
 }
@@ -79,7 +73,6 @@ impl<B: Buffers> Source for Local<B> {
 struct Peer {
     cpus: Cpus,
     buffers: usize,
-    ops: Ops,
     fast_free: bool,
     dpdk: RefCell<Option<Dpdk>>,
 }
@@ -92,7 +85,7 @@ impl Peer {
         let mut dpdk = self.dpdk.borrow_mut();
         measure(match &mut *dpdk {
             Some(dpdk) => dpdk,
-            none => none.insert(Dpdk::start(self.cpus, self.buffers, self.ops)?),
+            none => none.insert(Dpdk::start(self.cpus, self.buffers)?),
         })
     }
 }

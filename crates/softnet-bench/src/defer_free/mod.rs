@@ -26,7 +26,7 @@ const FEW_BULKS: &[usize] = &[1, 8, 32];
 const FEWER_BULKS: &[usize] = &[1, 32];
 const THREADS: &[usize] = &[2, 8, 64];
 const FEW_THREADS: &[usize] = &[2];
-const POOLS: [&str; 6] = [OURS, NO_DEFER, DEPOT, "dpdk", "dpdk-rts", "dpdk-hts"];
+const POOLS: [&str; 4] = [OURS, NO_DEFER, DEPOT, "dpdk"];
 
 /// The figures of one number of threads, in the order in which they are measured.
 fn plans(threads: usize, two_cpus: bool, short: bool) -> Vec<HandOff> {
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 if !sleeps && plan.path == Path::Sleeping {
                     continue;
                 }
-                if name.starts_with("dpdk") && plan.threads > dpdk::MAX_THREADS {
+                if *name == "dpdk" && plan.threads > dpdk::MAX_THREADS {
                     let why = format!("at most {} threads", dpdk::MAX_THREADS);
                     results.skip(name, &params, &why);
                     continue;

@@ -9,9 +9,7 @@
 //! - `rings`: the kernel's `pfifo_fast` without a lock, ported: senders fill its rings themselves;
 //! - `locked`: one mutex around queueing, dequeueing and sending; waiters sleep;
 //! - `busylock`: the kernel's locked path before 6.19, ported: root lock, a second lock for those
-//!   who wait, driver lock;
-//! - `kernel`: the kernel's own qdisc, by UDP sockets over veth: a whole stack more, so beside the
-//!   others, not against them.
+//!   who wait, driver lock.
 //!
 //! Case `htb`: two senders into one `htb`, whose classes they use in turn. Case `copy`: the shape
 //! of the report that list adoption is known by, `fq` and a driver that copies 120 bytes of each
@@ -37,10 +35,8 @@ use crate::interleave;
 use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 use crate::tx_adopt::load::Plan;
-use crate::tx_adopt::variants::{
-    BUSYLOCK, KERNEL, KERNEL_BULK, LOCKED, MUTEX, RINGS, SPIN_ADOPT, Shape,
-};
-use crate::tx_adopt::{self, Driver, Ticks};
+use crate::tx_adopt::variants::{BUSYLOCK, LOCKED, MUTEX, RINGS, SPIN_ADOPT, Shape};
+use crate::tx_adopt::{self, BULK, Driver, Ticks};
 
 /// Name of the rows without a parameter `case`, for `--only case=`.
 const PKTGEN: &str = "pktgen";
@@ -90,9 +86,6 @@ fn pktgen(threads: usize, qdisc: &'static str, mq: Option<usize>) -> Case {
     if qdisc == "pfifo_fast" {
         variants.push(RINGS);
     }
-    if mq.is_none() && ["pfifo_fast", "tbf"].contains(&qdisc) {
-        variants.push(KERNEL);
-    }
     let shape = Shape {
         mq,
         ..shape(threads, qdisc, params)
@@ -111,8 +104,7 @@ fn htb(classes: u16, bulk: usize) -> Case {
     ];
     let mut shape = shape(threads, "htb", params);
     (shape.plan.classes, shape.plan.bulk) = (classes, bulk);
-    let mut variants = vec![OURS, MUTEX];
-    variants.extend((bulk == KERNEL_BULK).then_some(KERNEL));
+    let variants = vec![OURS, MUTEX];
     Case { shape, variants }
 }
 
@@ -145,7 +137,7 @@ fn cases(threads: &[usize]) -> Vec<Case> {
         cases.extend(["tbf", "prio", "fq", "fq_codel"].map(|name| pktgen(threads, name, None)));
     }
     for classes in htb_tree::CLASSES {
-        cases.extend([1, KERNEL_BULK].map(|bulk| htb(classes, bulk)));
+        cases.extend([1, BULK].map(|bulk| htb(classes, bulk)));
     }
     cases.extend(SHAPES.map(copy));
     cases
@@ -215,15 +207,8 @@ mod tests {
         for mut case in cases(&[1, 5]) {
             case.shape.plan.time = Duration::from_millis(5);
             for name in case.variants {
-                match load::until_delivered(|| case.shape.measure(name, &ticks)) {
-                    Ok(()) => {}
-                    Err(BenchError::Unavailable(why)) => {
-                        let required = std::env::var_os("SOFTNET_TEST_REQUIRE").is_some();
-                        assert!(!required, "skipped: {why}");
-                        println!("skipped: {why}");
-                    }
-                    Err(error) => panic!("{name} {:?}: {error}", case.shape),
-                }
+                load::until_delivered(|| case.shape.measure(name, &ticks))
+                    .unwrap_or_else(|error| panic!("{name} {:?}: {error}", case.shape));
             }
         }
     }

@@ -31,27 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The program's lcores.
 pub(crate) const MAX_THREADS: usize = 64;
 
-/// The store behind the cores' caches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ops {
-    /// A ring for many producers and consumers: the default.
-    Ring,
-    /// The same, in which the last to finish moves the tail.
-    RingRelaxed,
-    /// The same, one at a time.
-    RingHeadTail,
-}
-
-impl Ops {
-    fn name(self) -> &'static str {
-        match self {
-            Ops::Ring => "ring_mp_mc",
-            Ops::RingRelaxed => "ring_mt_rts",
-            Ops::RingHeadTail => "ring_mt_hts",
-        }
-    }
-}
-
 /// The memory of a program that uses DPDK.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -115,7 +94,7 @@ impl Dpdk {
     /// # Errors
     /// [`BenchError::Unavailable`] if libdpdk or a C compiler is missing, or DPDK does not start
     /// here.
-    pub(crate) fn start(cpus: Cpus, buffers: usize, ops: Ops) -> Result<Dpdk, BenchError> {
+    pub(crate) fn start(cpus: Cpus, buffers: usize) -> Result<Dpdk, BenchError> {
         let program = compile("dpdk_mbuf", SOURCE)?;
         // A pool's memory is used best by one less than a power of two.
         let buffers = buffers.next_power_of_two() - 1;
@@ -124,7 +103,7 @@ impl Dpdk {
         let mut command = program.command();
         command
             .args(numbers)
-            .args([&CACHES.map(|n| n.to_string()).join(","), ops.name(), "--"])
+            .args([&CACHES.map(|n| n.to_string()).join(","), "--"])
             .args(memory.arguments());
         let mut dpdk = Dpdk {
             program: Dialogue::start(&mut command)?,
@@ -347,8 +326,7 @@ mod tests {
     #[test]
     fn the_program_measures_what_it_is_asked_to() {
         let cpus = Cpus::choose().expect("a process has a CPU");
-        let start = |ops| Dpdk::start(cpus, 8192, ops);
-        let mut dpdk = match start(Ops::Ring) {
+        let mut dpdk = match Dpdk::start(cpus, 8192) {
             Ok(dpdk) => dpdk,
             Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
             Err(other) => panic!("{other}"),
@@ -374,9 +352,5 @@ mod tests {
             dpdk.forward(48, time).is_err(),
             "a batch that does not fit the ring"
         );
-        for ops in [Ops::RingRelaxed, Ops::RingHeadTail] {
-            let mut dpdk = start(ops).expect("as above");
-            assert!(passes(&mut || dpdk.same_thread(8, true, time)), "{ops:?}");
-        }
     }
 }

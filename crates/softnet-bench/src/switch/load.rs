@@ -1,8 +1,7 @@
 //! Case `load`: the same datagrams and the same TCP offered to all, at 10, 50 and 90 % of the
 //! datagrams that the slower of Softnet and the kernel's bridge delivers flat out, which is
 //! measured first. What that costs, with the daemon's share apart, and how long after it was due a
-//! datagram is with the program that receives it. Naps of the sender count, too: `direct`, hosts
-//! without a switch between them, is the floor.
+//! datagram is with the program that receives it. Naps of the sender count, too.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +18,7 @@ use crate::numbers::{percentile, percentiles};
 use crate::options::Options;
 use crate::process::Process;
 use crate::report::{Collector, Param};
-use crate::switches::{self, Direct, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
+use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 
 /// Value of the parameter `case`.
 pub(super) const NAME: &str = "load";
@@ -33,7 +32,6 @@ pub(super) fn switches() -> Vec<Box<dyn Switch>> {
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
         Box::new(KernelBridge),
-        Box::new(Direct),
     ]
 }
 

@@ -8,9 +8,8 @@
 //!
 //! [Many hosts](many_ports); hosts behind [veths](veth), whose other ends are the ports; a host
 //! whose [uplink] is user-mode networking; the switch beside [programs](busy_host) that want all
-//! CPUs; an equal [load] offered to all; the kernel's own [policies](policy); [restarts](restart);
-//! [constants] that are not the default ones. CPU time is what the whole machine spent, traffic
-//! generators included.
+//! CPUs; an equal [load] offered to all; the kernel's own [policies](policy). CPU time is what the
+//! whole machine spent, traffic generators included.
 //!
 //! `start_ms` is the time from the start of the first program to the first ping answered.
 
@@ -23,18 +22,16 @@ use crate::hosts::Topology;
 use crate::interleave;
 use crate::numbers::ping_fields;
 use crate::options::{Options, SHORT};
-use crate::report::{Collector, Field, OURS, Param};
+use crate::report::{Collector, Field, Param};
 use crate::switches::{self, KernelBridge, OpenVswitch, Softnet, Switch, Wiring};
 use crate::tap_case::clients;
 use crate::traffic::{iperf, udp};
 use crate::{cpu, ping};
 
 mod busy_host;
-mod constants;
 mod load;
 mod many_ports;
 mod policy;
-mod restart;
 mod uplink;
 mod veth;
 
@@ -58,8 +55,6 @@ const WARM_UP: Duration = Duration::from_millis(500);
 fn switches() -> Vec<Box<dyn Switch>> {
     vec![
         Box::new(Softnet::default()),
-        Box::new(Softnet::scheduled("softnet-nice", "nice")),
-        Box::new(Softnet::scheduled("softnet-realtime", "realtime")),
         Box::new(OpenVswitch::Stock),
         Box::new(OpenVswitch::SegmentationOffload),
         Box::new(KernelBridge),
@@ -93,8 +88,6 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
         load::rows(options, &mut results)?;
     }
     policy::rows(options, &mut results)?;
-    restart::rows(options, &mut results)?;
-    constants::rows(options, &mut results)?;
     let includes = |case| options.includes("case", case);
     let (all, many, churn) = (includes("")?, includes(MANY_CLIENTS)?, includes(CHURN)?);
     if all || many || churn {
@@ -104,11 +97,8 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 switch,
                 slice,
                 seconds,
-                base: Vec::new(),
             };
-            // Other scheduling classes are of interest where CPUs are short.
-            let ours = run.name() == OURS || !run.name().starts_with("softnet");
-            if all && ours {
+            if all {
                 run.alone(results)?;
             }
             if many {
@@ -134,8 +124,6 @@ struct Run<'a> {
     switch: &'a dyn Switch,
     slice: Duration,
     seconds: f64,
-    /// Parameters that all rows have.
-    base: Vec<Param>,
 }
 
 /// 64-byte datagrams as fast as the sender can.
@@ -165,7 +153,7 @@ impl Run<'_> {
     }
 
     fn add(&self, params: &[Param], fields: &[Field], results: &mut Collector) {
-        results.add(self.name(), &[&self.base, params].concat(), fields);
+        results.add(self.name(), params, fields);
     }
 
     /// One program at a time.

@@ -10,7 +10,6 @@ use crate::ping;
 use crate::report::{Collector, Param};
 
 mod bridge;
-mod direct;
 mod embedded;
 mod ovs;
 mod softnet;
@@ -20,7 +19,6 @@ mod uplink;
 mod veth;
 
 pub(crate) use bridge::{GROUP as KERNEL_GROUP, KernelBridge};
-pub(crate) use direct::Direct;
 pub(crate) use embedded::{EmbeddedSoftnet, buffers};
 pub(crate) use ovs::{OpenVswitch, vhost_user as ovs_vhost_user};
 pub(crate) use softnet::Softnet;

@@ -36,7 +36,7 @@ impl Softnet {
     }
 
     /// With these lines in the section `[engine]`.
-    pub(crate) fn with(name: &'static str, engine: &str) -> Softnet {
+    fn with(name: &'static str, engine: &str) -> Softnet {
         Softnet {
             name,
             engine: engine.to_owned(),
@@ -74,15 +74,10 @@ impl Softnet {
     /// Runs the daemon on this configuration.
     pub(super) fn run(&self, topology: &mut Topology, text: &str) -> Result<(), BenchError> {
         topology.directory.write(FILE, text)?;
-        let daemon = self.start(topology)?;
+        let mut command = self.command(topology, "run");
+        let daemon = Process::start(command.arg(topology.directory.path().join(FILE)))?;
         topology.daemons.push(daemon);
         Ok(())
-    }
-
-    /// Starts the daemon, again if one was there before.
-    pub(crate) fn start(&self, topology: &Topology) -> Result<Process, BenchError> {
-        let mut command = self.command(topology, "run");
-        Process::start(command.arg(topology.directory.path().join(FILE)))
     }
 
     /// A command of the program, for the daemon of this topology.

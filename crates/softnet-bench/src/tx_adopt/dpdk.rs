@@ -1,5 +1,5 @@
-//! Peers `dpdk-mp`, `dpdk-rts`, `dpdk-hts`: `rte_ring` with one drainer, in a C program of its
-//! own. The ring is a FIFO, so there is no figure for `fq`.
+//! Peer `dpdk-hts`: `rte_ring`, whose producers enter one at a time (head and tail), with one
+//! drainer, in a C program of its own. The ring is a FIFO, so there is no figure for `fq`.
 
 use std::time::Duration;
 
@@ -11,44 +11,16 @@ use super::path::Driver;
 use crate::error::BenchError;
 use crate::peers::dpdk;
 
+pub(super) const HTS: &str = "dpdk-hts";
 const SOURCE: &str = include_str!("../../peers/dpdk_ring.c");
 /// Memory for rings and packets.
 const MEGABYTES: usize = 128;
-
-/// The way in which producers wait for each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sync {
-    /// Each waits for those that came before it.
-    MultiProducer,
-    /// Relaxed tail: the last to finish moves the tail.
-    Relaxed,
-    /// Head and tail: one at a time.
-    HeadTail,
-}
-
-impl Sync {
-    const ALL: [Sync; 3] = [Sync::MultiProducer, Sync::Relaxed, Sync::HeadTail];
-
-    /// The one of this variant.
-    pub(super) fn named(variant: &str) -> Option<Sync> {
-        let mut all = Sync::ALL.into_iter();
-        all.find(|sync| sync.variant() == variant)
-    }
-
-    pub(super) fn variant(self) -> &'static str {
-        match self {
-            Sync::MultiProducer => "dpdk-mp",
-            Sync::Relaxed => "dpdk-rts",
-            Sync::HeadTail => "dpdk-hts",
-        }
-    }
-}
 
 /// Runs the program once.
 ///
 /// # Errors
 /// [`BenchError::Unavailable`] without libdpdk or a C compiler.
-pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome, BenchError> {
+pub(super) fn measure(driver: Driver, plan: &Plan) -> Result<Outcome, BenchError> {
     let program = dpdk::compile("dpdk_ring", SOURCE)?;
     let ms = |time: Duration| time.as_millis().max(1).to_string();
     let memory = dpdk::Memory::new(MEGABYTES);
@@ -57,15 +29,13 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
         plan.bulk.to_string(),
         ms(plan.time / 8),
         ms(plan.time),
-        sync.variant().trim_start_matches("dpdk-").to_owned(),
         driver.name().to_owned(),
     ];
     let answer = program.run(&arguments, &memory)?;
     let (sent, received) = (answer.number("sent")?, answer.number("received")?);
     if sent != received {
         return Err(BenchError::Measure(format!(
-            "{}: of {sent} packets sent, {received} were delivered",
-            sync.variant()
+            "{HTS}: of {sent} packets sent, {received} were delivered"
         )));
     }
     let call = counts(&answer.fields["call"]).ok_or_else(|| answer.wrong())?;
@@ -77,7 +47,7 @@ pub(super) fn measure(sync: Sync, driver: Driver, plan: &Plan) -> Result<Outcome
         cpu: Duration::from_nanos(answer.number("cpu_ns")?),
         waited: None,
         call,
-        sojourn: Some(sojourn),
+        sojourn,
     })
 }
 
@@ -101,29 +71,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ring_delivers_all_packets() {
-        for sync in Sync::ALL {
-            let mut plan = Plan {
-                threads: 2,
-                bulk: 4,
-                offered: None,
-                frame: FRAME,
-                classes: 0,
-                time: Duration::from_millis(10),
-            };
-            loop {
-                match measure(sync, Driver::Copy, &plan) {
-                    Ok(outcome) if outcome.call.percentile(0.5).is_some() => break,
-                    // Others may have the CPUs for so long.
-                    Ok(_) => plan.time *= 4,
-                    Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
-                    Err(other) => panic!("{other}"),
-                }
-                assert!(
-                    plan.time < Duration::from_secs(10),
-                    "{sync:?} delivers nothing"
-                );
+    fn the_ring_delivers_all_packets() {
+        let mut plan = Plan {
+            threads: 2,
+            bulk: 4,
+            offered: None,
+            frame: FRAME,
+            classes: 0,
+            time: Duration::from_millis(10),
+        };
+        loop {
+            match measure(Driver::Copy, &plan) {
+                Ok(outcome) if outcome.call.percentile(0.5).is_some() => break,
+                // Others may have the CPUs for so long.
+                Ok(_) => plan.time *= 4,
+                Err(BenchError::Unavailable(why)) => return softnet_tests::skip(&why),
+                Err(other) => panic!("{other}"),
             }
+            assert!(plan.time < Duration::from_secs(10), "nothing is delivered");
         }
     }
 }

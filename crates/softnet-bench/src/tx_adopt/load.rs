@@ -75,9 +75,9 @@ pub(crate) struct Outcome {
     pub(crate) waited: Option<Duration>,
     /// Time of the transmit call, in nanoseconds.
     pub(crate) call: Counts<4>,
-    /// Time of the packets from the transmit call to the driver, where that is known; at a given
-    /// load from the time at which they were due.
-    pub(crate) sojourn: Option<Counts<4>>,
+    /// Time of the packets from the transmit call to the driver; at a given load from the time at
+    /// which they were due.
+    pub(crate) sojourn: Counts<4>,
 }
 
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ pub(crate) fn measure<P: Path>(
             cpu: self::cpu().saturating_sub(cpu),
             waited: None,
             call: Counts::default(),
-            sojourn: None,
+            sojourn: Counts::default(),
         };
         phase.store(STOP, Ordering::Relaxed);
         let (mut sent, mut waited) = (0, Duration::ZERO);
@@ -155,7 +155,7 @@ pub(crate) fn measure<P: Path>(
         server.map(joined);
         settled?;
         late.merge(&delivery.sojourn());
-        outcome.sojourn = Some(late);
+        outcome.sojourn = late;
         failed.map_or(Ok(outcome), |e| Err(spawning(e)))
     })
 }

@@ -22,7 +22,6 @@ use crate::options::{Only, Options};
 use crate::report::{Collector, OURS};
 
 mod dpdk;
-pub(crate) mod kernel;
 pub(crate) mod load;
 mod path;
 pub(crate) mod rows;
@@ -33,21 +32,19 @@ pub(crate) use path::{Delivery, Driver, FRAME, Path, Sink, Stage};
 pub(crate) use ticks::Ticks;
 
 use load::Plan;
-use variants::{BUSYLOCK, KERNEL, KERNEL_BULK, MUTEX, PRIVATE, SPIN_ADOPT, Shape};
+use variants::{BUSYLOCK, MUTEX, PRIVATE, SPIN_ADOPT, Shape};
 
 /// Numbers of threads, unless the command line names others.
 const THREADS: [usize; 5] = [1, 2, 8, 64, 240];
 const FEW_THREADS: [usize; 2] = [1, 64];
 /// Packets in a call, besides 1.
-const BULK: usize = 32;
+pub(crate) const BULK: usize = 32;
 /// Fixed loads, in percent of what the slower of Softnet and the mutex does flat out.
 const LOADS: [u32; 2] = [50, 80];
 /// Turns to find out what the slower of the two does, if that was not measured before.
 const TRIES: usize = 3;
 
-const VARIANTS: [&str; 9] = [
-    OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT, "dpdk-mp", "dpdk-rts", "dpdk-hts", KERNEL,
-];
+const VARIANTS: [&str; 6] = [OURS, MUTEX, BUSYLOCK, PRIVATE, SPIN_ADOPT, dpdk::HTS];
 
 /// The parameters of one row.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +52,7 @@ struct Case {
     threads: usize,
     bulk: usize,
     qdisc: &'static str,
-    /// `None`: the kernel's, with a veth device.
-    driver: Option<Driver>,
+    driver: Driver,
     /// In percent of what the slower of Softnet and the mutex does; `None`: flat out.
     load: Option<u32>,
 }
@@ -66,24 +62,21 @@ impl Case {
     fn has(&self, variant: &str) -> bool {
         let plain = self.bulk == 1 && self.load.is_none();
         match variant {
-            KERNEL => self.driver.is_none(),
-            _ if self.driver.is_none() => false,
             // What the goals are about, in every case.
             OURS | MUTEX | BUSYLOCK => true,
             PRIVATE => self.load.is_some(),
             SPIN_ADOPT => plain,
             // It has no qdisc of its own, and paces nothing.
-            _ => plain && self.qdisc == "pfifo" && self.driver != Some(Driver::Refuse),
+            _ => plain && self.qdisc == "pfifo" && self.driver != Driver::Refuse,
         }
     }
 
     /// Flat out.
     fn shape(&self, time: Duration) -> Shape {
-        let driver = self.driver.map_or("veth", Driver::name);
         let mut params = vec![
             ("threads", json!(self.threads)),
             ("qdisc", json!(self.qdisc)),
-            ("driver", json!(driver)),
+            ("driver", json!(self.driver.name())),
             ("bulk", json!(self.bulk)),
         ];
         let load = self.load.map(|load| ("load", json!(format!("{load}%"))));
@@ -100,7 +93,7 @@ impl Case {
             },
             qdisc: self.qdisc,
             mq: None,
-            driver: self.driver.unwrap_or(Driver::Null),
+            driver: self.driver,
         }
     }
 
@@ -128,21 +121,14 @@ fn cases(options: &Options) -> Vec<Case> {
         };
         for qdisc in ["pfifo", "fq"] {
             for driver in [Driver::Null, Driver::Copy] {
-                let case = plain(qdisc, Some(driver));
+                let case = plain(qdisc, driver);
                 cases.push(case);
                 cases.push(Case { bulk: BULK, ..case });
                 let loads = LOADS.map(Some);
                 cases.extend(loads.map(|load| Case { load, ..case }));
             }
         }
-        cases.push(plain("pfifo", Some(Driver::Refuse)));
-        for qdisc in ["pfifo_fast", "tbf", "htb"] {
-            let bulk = KERNEL_BULK;
-            cases.push(Case {
-                bulk,
-                ..plain(qdisc, None)
-            });
-        }
+        cases.push(plain("pfifo", Driver::Refuse));
     }
     cases
 }
@@ -211,7 +197,7 @@ mod tests {
         threads: 4,
         bulk: 1,
         qdisc: "fq",
-        driver: Some(Driver::Copy),
+        driver: Driver::Copy,
         load: None,
     };
 

@@ -18,18 +18,15 @@ pub(crate) fn add(
         fields.push(("offered_mpps", offered / 1e6));
     }
     fields.push(("drops", outcome.drops as f64));
-    let sojourn = outcome.sojourn.as_ref();
     let call = ["p50_ns", "p99_ns", "p999_ns"];
     let times = match offered {
         None => ["sojourn_p50_ns", "sojourn_p99_ns", "sojourn_p999_ns"],
         Some(_) => ["latency_p50_ns", "latency_p99_ns", "latency_p999_ns"],
     };
-    for (names, counts) in [(call, Some(&outcome.call)), (times, sojourn)] {
-        if let Some(counts) = counts {
-            let of = names.into_iter().zip([0.5, 0.99, 0.999]);
-            let at = |fraction| counts.percentile(fraction);
-            fields.extend(percentiles(of, counts.total() as usize, at));
-        }
+    for (names, counts) in [(call, &outcome.call), (times, &outcome.sojourn)] {
+        let of = names.into_iter().zip([0.5, 0.99, 0.999]);
+        let at = |fraction| counts.percentile(fraction);
+        fields.extend(percentiles(of, counts.total() as usize, at));
     }
     if mpkt > 0.0 {
         fields.push(("cpu_s_per_mpkt", outcome.cpu.as_secs_f64() / mpkt));

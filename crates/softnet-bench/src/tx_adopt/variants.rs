@@ -9,8 +9,7 @@ use softnet::time::Time;
 use softnet::tx::{Qdiscs, Sender, XmitResult};
 use softnet_tc::{AnyQdisc, Handle, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
 
-use super::dpdk::{self, Sync};
-use super::kernel::Veth;
+use super::dpdk;
 use super::load::{self, Outcome, Plan};
 use super::path::{Delivery, Driver, Path, Sink};
 use super::rows;
@@ -34,11 +33,6 @@ pub(crate) const BUSYLOCK: &str = "busylock";
 pub(crate) const SPIN_ADOPT: &str = "spin-adopt";
 /// Only `pfifo_fast`, whatever the qdisc is said to be.
 pub(crate) const RINGS: &str = "rings";
-/// The kernel's own qdisc.
-pub(crate) const KERNEL: &str = "kernel";
-/// Packets in a call of the kernel's senders: a system call would be all that is measured
-/// otherwise.
-pub(crate) const KERNEL_BULK: usize = 32;
 
 /// One row: the load, the qdisc and the driver that its variants have in common.
 #[derive(Debug, Clone)]
@@ -73,16 +67,8 @@ impl Shape {
 
     /// Makes the variant afresh and measures it once.
     pub(crate) fn measure(&self, name: &str, ticks: &Ticks) -> Result<Outcome, BenchError> {
-        if let Some(sync) = Sync::named(name) {
-            return dpdk::measure(sync, self.driver, &self.plan);
-        }
-        if name == KERNEL {
-            let commands = qdiscs::in_kernel(self.qdisc, self.plan.classes);
-            let plan = Plan {
-                bulk: KERNEL_BULK,
-                ..self.plan
-            };
-            return Veth::new(&commands, ticks.clone())?.measure(&plan);
+        if name == dpdk::HTS {
+            return dpdk::measure(self.driver, &self.plan);
         }
         let pool = self.plan.pool()?;
         let queues = match (name, self.mq) {

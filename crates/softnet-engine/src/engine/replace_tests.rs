@@ -331,7 +331,6 @@ fn a_link_that_is_gone_is_refused() {
     };
     let answers = [
         engine.set_qdisc(gone, &qdisc),
-        engine.change_qdisc(gone, &qdisc),
         engine.set_options(gone, |_| {}),
         engine.set_actions(gone, &[to(own)]),
         engine.set_actions(own, &[to(gone)]),

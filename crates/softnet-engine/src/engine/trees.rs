@@ -52,19 +52,6 @@ impl<D: Devices> Engine<D> {
         Ok(())
     }
 
-    /// Gives the qdisc at a port's root other parameters of its kind. The caller tells those who
-    /// watch.
-    ///
-    /// # Errors
-    /// If there is no such port, or the parameters are wrong or of another kind; nothing is changed
-    /// then.
-    pub fn change_qdisc(&self, index: u32, qdisc: &QdiscSpec) -> Result<(), EngineError> {
-        self.edit_tree(index, |tree| {
-            let root = tree.spec().root().map(|root| root.handle);
-            tree.change(root.ok_or_else(|| SpecError::Change(qdisc.kind()))?, qdisc)
-        })
-    }
-
     /// Makes the tree of a port what `spec` says; see [`Live::apply`].
     ///
     /// # Errors

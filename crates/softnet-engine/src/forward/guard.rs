@@ -217,7 +217,7 @@ fn link_layer(neighbour: Neighbour<'_>) -> Option<LinkLayerAddresses<'_>> {
 
 /// The link-local address that an interface with this Ethernet address makes of it (RFC 4291,
 /// appendix A).
-fn link_local(mac: EthernetAddress) -> Ipv6Addr {
+pub(super) fn link_local(mac: EthernetAddress) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     let word = |high, low| u16::from_be_bytes([high, low]);
     let [first, second] = [word(a ^ 2, b), word(c, 0xff)];

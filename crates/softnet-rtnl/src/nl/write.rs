@@ -205,11 +205,6 @@ impl Message<'_> {
         self.put_bytes(kind, &bytes);
     }
 
-    /// Puts an attribute without payload.
-    pub fn put_flag(&mut self, kind: u16) {
-        self.put_bytes(kind, &[]);
-    }
-
     /// Puts a nest of what `body` puts. `kind` is the type as it is written: most of rtnetlink
     /// leaves `NLA_F_NESTED` out (`nla_nest_start_noflag`).
     pub fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {

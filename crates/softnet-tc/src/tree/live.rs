@@ -312,16 +312,6 @@ impl<Q: Queues> Live<'_, Q> {
         results.into_iter().collect()
     }
 
-    /// Sets whether the device's default is `noqueue` from now on
-    /// ([`no_queue`](crate::QdiscEnv::no_queue)).
-    pub fn set_no_queue(&mut self, no_queue: bool) {
-        self.tree.env.no_queue = no_queue;
-        if self.tree.spec.is_empty() {
-            let roots = self.tree.roots();
-            self.queues.install(roots);
-        }
-    }
-
     /// Sets whether the tree has an instance at each transmit queue from now on
     /// ([`parallel`](crate::QdiscEnv::parallel)). If their number changes, all are made anew: what
     /// is queued moves, and they count from zero. So it is with a change that brings a qdisc of

@@ -1,9 +1,8 @@
-//! Distributions of times and sizes, in buckets of powers of two, printed as the bar charts of
-//! bpftrace's `hist()`.
+//! Distributions of times and sizes, in buckets of powers of two.
 //!
-//! [`Counts`] is a plain value: merged, asked for percentiles, printed. [`Histogram`] is recorded
-//! into by one thread at a time (the one that runs a queue), and read at any time. A measurement
-//! that would cost more than what it measures is taken of one event in [`SAMPLE`]: [`Sampler`].
+//! [`Counts`] is a plain value: merged, asked for percentiles. [`Histogram`] is recorded into by
+//! one thread at a time (the one that runs a queue), and read at any time. A measurement that
+//! would cost more than what it measures is taken of one event in [`SAMPLE`]: [`Sampler`].
 //!
 //! Ordering: everything is Relaxed: a count carries no other data.
 
@@ -111,15 +110,6 @@ impl<const FINE: u32> Counts<FINE> {
         Some(from + (width - 1))
     }
 
-    /// Counts by power of two alone.
-    pub fn powers(&self) -> Counts {
-        let mut powers = Counts::default();
-        for (index, &count) in self.0.iter().enumerate() {
-            powers.0[bucket(range(index, FINE).0, 0)] += count;
-        }
-        powers
-    }
-
     /// The buckets from the first to the last that is not empty, as (smallest value, number of
     /// values, count).
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
@@ -133,57 +123,6 @@ impl<const FINE: u32> Counts<FINE> {
             let (from, width) = range(i, FINE);
             (from, width, self.0[i])
         })
-    }
-}
-
-/// Characters of the longest bar, as in bpftrace.
-const BAR: usize = 52;
-
-/// Empty buckets next to each other that are printed.
-const GAP: usize = 3;
-
-/// A bound as bpftrace prints it: `512`, `1K`, `64M`.
-fn bound(value: u128) -> String {
-    let unit = (value.max(1).ilog2() / 10) as usize;
-    match ["", "K", "M", "G", "T", "P", "E"].get(unit) {
-        Some(suffix) if value.is_multiple_of(1 << (10 * unit)) => {
-            format!("{}{suffix}", value >> (10 * unit))
-        }
-        _ => value.to_string(),
-    }
-}
-
-/// One line for each bucket from the first to the last occupied one, as bpftrace prints `hist()`,
-/// but one for all of a longer gap; nothing if there are no values.
-impl<const FINE: u32> fmt::Display for Counts<FINE> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = self.0.iter().copied().max().unwrap_or(0).max(1);
-        let rows: Vec<_> = self.rows().collect();
-        let mut gap = 0;
-        for (at, &(from, width, count)) in rows.iter().enumerate() {
-            if count == 0 {
-                if gap == 0 {
-                    gap = rows[at..].iter().take_while(|row| row.2 == 0).count();
-                    if gap > GAP {
-                        writeln!(f, "...")?;
-                    }
-                }
-                if gap > GAP {
-                    continue;
-                }
-            } else {
-                gap = 0;
-            }
-            let label = if width == 1 && from < 2 {
-                format!("[{from}]")
-            } else {
-                let end = u128::from(from) + u128::from(width);
-                format!("[{}, {})", bound(u128::from(from)), bound(end))
-            };
-            let bar = (u128::from(count) * BAR as u128 / u128::from(most)) as usize;
-            writeln!(f, "{label:<16}{count:>8} |{:<BAR$}|", "@".repeat(bar))?;
-        }
-        Ok(())
     }
 }
 
@@ -301,9 +240,6 @@ mod tests {
             let both = [a, b].concat();
             prop_assert_eq!(&merged, &of(&both));
             prop_assert_eq!(merged.total(), both.len() as u64);
-            let mut fine = Counts::<4>::default();
-            both.iter().for_each(|&v| fine.record(v));
-            prop_assert_eq!(fine.powers(), merged);
         }
 
         #[test]
@@ -326,54 +262,13 @@ mod tests {
     fn no_values() {
         let none = Counts::<0>::default();
         assert!(none.is_empty() && none.percentile(0.5).is_none());
-        assert_eq!(none.to_string(), "");
     }
 
-    /// The text is bpftrace's for the same values.
     #[test]
-    fn prints_as_bpftrace_does() {
-        let mut counts = of(&[0, 1, 1, 2, 3, 9, 1500]);
-        (0..52).for_each(|_| counts.record(200));
-        let bar = |n: usize| format!("|{:<52}|\n", "@".repeat(n));
-        let line = |label: &str, n: usize| format!("{label:<16}{n:>8} {}", bar(n));
-        let expected = [
-            line("[0]", 1),
-            line("[1]", 2),
-            line("[2, 4)", 2),
-            line("[4, 8)", 0),
-            line("[8, 16)", 1),
-            line("[16, 32)", 0),
-            line("[32, 64)", 0),
-            line("[64, 128)", 0),
-            line("[128, 256)", 52),
-            line("[256, 512)", 0),
-            line("[512, 1K)", 0),
-            line("[1K, 2K)", 1),
-        ];
-        assert_eq!(counts.to_string(), expected.concat());
-        let last = of(&[u64::MAX]).to_string();
-        assert!(last.starts_with("[8E, 16E)"), "{last}");
-    }
-
-    /// However far apart the values are, there are few lines.
-    #[test]
-    fn a_long_gap_is_one_line() {
-        let counts = of(&[0, 0, 1 << 20, 1 << 25, u64::MAX]);
-        let text = counts.to_string();
-        let labels: Vec<_> = text.lines().map(|line| line.split("  ").next()).collect();
-        let expected = [
-            "[0]",
-            "...",
-            "[1M, 2M)",
-            "...",
-            "[32M, 64M)",
-            "...",
-            "[8E, 16E)",
-        ];
-        assert_eq!(labels, expected.map(Some));
-        assert_eq!(counts.max(), Some(u64::MAX));
+    fn the_largest_value_is_known_to_its_bucket() {
+        assert_eq!(of(&[0, 1 << 25, u64::MAX]).max(), Some(u64::MAX));
         assert_eq!(of(&[5]).max(), Some(7));
-        assert_eq!(Counts::<0>::default().max(), None);
+        assert_eq!(of(&[]).max(), None);
     }
 
     /// One in [`SAMPLE`], and regular events are caught as often as others.

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::options::{Family, McastRouter};
-use super::query::{Query, link_local};
+use super::query::Query;
 use super::row::McastChange;
 use super::state::{State, What};
 use super::table::{Asked, Heed, Key};
+use crate::forward::guard::link_local;
 use softnet::time::Time;
 use softnet::wire::GroupQuery;
 

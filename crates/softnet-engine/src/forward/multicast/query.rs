@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::options::{Family, MulticastOptions};
+use crate::forward::guard::link_local;
 use softnet::wire::{EthernetAddress, checksum, fold, pseudo_header, sum_bytes};
 
 /// A query of the bridge itself.
@@ -16,30 +17,6 @@ pub(super) struct Query {
     /// It is sent to the group, not to all hosts.
     pub(super) to_group: bool,
     pub(super) sources: Vec<IpAddr>,
-}
-
-/// The link-local address that queries come from (RFC 3810 5.1.14), made of the bridge's.
-pub(super) fn link_local(mac: EthernetAddress) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.0;
-    let bytes = [
-        0xfe,
-        0x80,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        a ^ 2,
-        b,
-        c,
-        0xff,
-        0xfe,
-        d,
-        e,
-        f,
-    ];
-    bytes.into()
 }
 
 /// A time in units, as a code of 8 bits or 16 can say it at most.
@@ -145,6 +122,7 @@ impl Query {
             message.extend(self.long(options));
         }
         let len = message.len() as u16;
+        // RFC 3810 5.1.14: a link-local address, made of the bridge's.
         let (source, to) = (link_local(from).octets(), to.octets());
         let pseudo = pseudo_header(&source, &to, 58, len.into());
         put_sum(&mut message, 2, pseudo);

@@ -151,7 +151,7 @@ impl World {
 
     /// `tc qdisc show invisible` of a link.
     fn show_invisible(&mut self, link: i32) -> Vec<String> {
-        let body = |out: &mut Message<'_>| out.put_flag(TCA_DUMP_INVISIBLE);
+        let body = |out: &mut Message<'_>| out.put_bytes(TCA_DUMP_INVISIBLE, &[]);
         let all = self.dump(RTM_GETQDISC, TcMsg::default(), &body);
         of(all, link)
     }
