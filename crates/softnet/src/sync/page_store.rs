@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn pages_are_made_for_the_places_that_there_are() {
-        // Of two segments at least.
+        // In two segments at least.
         let some = if cfg!(miri) { 20 } else { 200 };
         let most = 5 * some;
         let store = Arc::new(PageStore::<u8>::new(most));
