@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Undefined behaviour and weak memory, in the unit tests and the transmit tests of the core and in
 # those of the engine, which runs its threads, the shared rates, and pointers into guest memory;
-# modules without unsafe code are left out where they are declared: `not(miri)`. All other unsafe
-# code is for system calls alone. With `core` the core's unit tests alone, with `others` the rest.
-# Tests that take more than a quarter of a minute each, or ten seconds for what others touch as well
-# (positions, bounds), are left to `.ci/long miri` (`all`).
+# modules without unsafe code are left out where they are declared: `not(any(loom, miri))`. All
+# other unsafe code is for system calls alone. With `core` the core's unit tests alone, with
+# `others` the rest. Tests that take more than a quarter of a minute each, or ten seconds for what
+# others touch as well (positions, bounds), are left to `.ci/long miri` (`all`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation"

@@ -52,6 +52,8 @@ pub(crate) struct Rounds {
     pub(crate) plan: bool,
     /// The machine's speed is watched.
     pub(crate) watch: bool,
+    /// [`OURS`] has no turns that count as [`AGAIN`].
+    pub(crate) short: bool,
     pub(crate) params: Vec<Param>,
     /// Turns measure other cells, too, which have these parameters and others.
     pub(crate) several: bool,
@@ -119,8 +121,9 @@ pub(crate) fn measure(
 }
 
 /// Gives each variant its turns, and [`OURS`] as many again that count as [`AGAIN`]: how far these
-/// two are apart is what chance does. A variant that is unavailable gets one row with the reason
-/// and no more turns. A round in which the machine changed its speed is measured again.
+/// two are apart is what chance does, which is not asked in short runs. A variant that is
+/// unavailable gets one row with the reason and no more turns. A round in which the machine changed
+/// its speed is measured again.
 pub(crate) fn interleave(
     rounds: Rounds,
     mut variants: Vec<Turn>,
@@ -130,7 +133,8 @@ pub(crate) fn interleave(
     let mut turns: Vec<_> = variants.iter().map(|variant| (variant, false)).collect();
     let ours = variants.iter().find(|variant| variant.name == OURS);
     let again = ours
-        .filter(|_| variants.len() > 1 && variants.iter().all(|v| v.name != AGAIN))
+        .filter(|_| !rounds.short && variants.len() > 1)
+        .filter(|_| variants.iter().all(|v| v.name != AGAIN))
         .map(|ours| (ours, true));
     turns.extend(again);
     if turns.is_empty() {
@@ -239,6 +243,18 @@ mod tests {
         let report = results.report("x");
         let names = [0, 1, 2, 3].map(|row| report["rows"][row]["variant"].clone());
         assert_eq!(names, [OURS, AGAIN, "b", "c"]);
+    }
+
+    #[test]
+    fn a_short_run_measures_nothing_twice() {
+        let (log, variants) = three(|| None);
+        let short = Rounds {
+            short: true,
+            ..rounds(1)
+        };
+        interleave(short, variants, &mut Collector::default()).expect("no variant fails");
+        log.borrow_mut().sort_unstable();
+        assert_eq!(*log.borrow(), ["b", "c", OURS]);
     }
 
     #[test]

@@ -175,6 +175,7 @@ impl Options {
             judged: self.judged.then(|| self.experiment.clone()),
             plan: self.plan,
             watch: self.seconds >= SHORT,
+            short: self.seconds < SHORT,
             ..Rounds::default()
         }
     }

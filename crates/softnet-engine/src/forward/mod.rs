@@ -38,9 +38,9 @@ pub(crate) use virtual_link::{Arrival, GiveBack, MAX_HOPS, Role};
 pub use virtual_link::{Virtual, VlanTag};
 pub use vlans::{PortVlans, VLAN_IDS, VlanFlags};
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod guard_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod mirred_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod rules_tests;

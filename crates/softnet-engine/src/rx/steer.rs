@@ -162,7 +162,7 @@ pub(super) fn flow_hash(packet: &mut Packet) -> Option<u32> {
     packet.flow_hash()
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use std::cell::Cell;
 

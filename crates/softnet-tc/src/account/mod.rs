@@ -26,7 +26,7 @@ pub use own_counters::{HtbClassStats, OwnStats};
 pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use xstats::{Xstat, Xstats};
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod estimator_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod size_table_tests;

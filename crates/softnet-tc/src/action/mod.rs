@@ -30,7 +30,7 @@ mod simple;
 mod skbedit;
 mod skbmod;
 mod table;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 mod vlan;
 mod words;

@@ -24,36 +24,36 @@
 //! `u32` and `basic` count bytes as if the first VLAN tag were not there, because the kernel keeps
 //! it beside the packet.
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod chain_tests;
 mod chains;
 mod ematch;
 mod entry;
 mod error;
 mod field;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod field_tests;
 mod flower;
 mod frame;
 mod handles;
 mod indev;
 mod list;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod list_tests;
 mod mask;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod match_tests;
 mod prefix;
 mod priority;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod property_tests;
 mod table;
 mod template;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod testing;
 mod u32;
 mod u32_list;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod u32_tests;
 mod walk;
 

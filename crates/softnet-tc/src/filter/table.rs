@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::filter::{FilterKind, FilterSpec};

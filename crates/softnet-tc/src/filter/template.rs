@@ -88,7 +88,7 @@ fn prefix_fits(own: Option<Prefix>, allowed: Option<Prefix>) -> bool {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::Block;

@@ -50,7 +50,7 @@ impl QdiscEnv {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::testing::bench::AllQueues;

@@ -71,7 +71,7 @@ pub use sfq::{Sfq, SfqSpec};
 pub use spec::{CustomSpec, QdiscEnv, SpecError};
 pub use tbf::{Tbf, TbfSpec};
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod drr_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;

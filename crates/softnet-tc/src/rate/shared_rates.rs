@@ -97,7 +97,7 @@ impl SharedRates {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::rate::{RateSpec, SharedRate};

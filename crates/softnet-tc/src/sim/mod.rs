@@ -59,7 +59,7 @@ fn is_marked(packet: &Packet) -> bool {
     traffic_class(packet.data()).is_some_and(|class| class & 3 == 3)
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod bounds_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;

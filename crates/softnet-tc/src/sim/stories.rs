@@ -180,7 +180,7 @@ impl Stories {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use std::convert::Infallible;
 

@@ -357,8 +357,8 @@ pub fn jain(rates: impl IntoIterator<Item = u64>) -> f64 {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod reverse_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 #[path = "world_tests.rs"]
 mod tests;

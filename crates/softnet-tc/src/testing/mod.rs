@@ -2,8 +2,10 @@
 
 pub(crate) mod alone;
 pub(crate) mod bench;
+#[cfg(not(loom))]
 pub(crate) mod codel_model;
 pub(crate) mod round_robin;
+#[cfg(not(loom))]
 pub(crate) mod steps;
 
 use softnet::mem::{Packet, PacketList, Pool};

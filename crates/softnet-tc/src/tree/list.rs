@@ -424,7 +424,7 @@ impl DeviceTree {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::TreeSpec;

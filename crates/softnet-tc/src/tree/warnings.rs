@@ -250,6 +250,6 @@ impl Bucket {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 #[path = "warnings_tests.rs"]
 mod tests;

@@ -93,21 +93,21 @@ use pool::Inner;
 pub use pool::{Exhausted, Pool, PoolConfig, PoolError};
 pub use stats::PoolStats;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod bug_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod close_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod defer_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod packet_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod pool_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod property_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod range_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod share_tests;
 #[cfg(any(test, feature = "testing", feature = "check"))]
 mod testing;

@@ -200,7 +200,7 @@ impl Sampler {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use proptest::prelude::*;
 

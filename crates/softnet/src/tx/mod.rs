@@ -70,5 +70,5 @@ pub use crate::offload::Features;
 
 #[cfg(test)]
 mod queue_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod select_tests;

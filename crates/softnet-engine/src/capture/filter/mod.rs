@@ -205,5 +205,5 @@ fn has(headers: &Headers, protocol: Protocol) -> bool {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;

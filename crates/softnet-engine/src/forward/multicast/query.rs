@@ -150,7 +150,7 @@ fn put_sum(bytes: &mut [u8], at: usize, beside: u64) {
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use softnet::wire::{Membership, multicast};

@@ -216,7 +216,7 @@ impl Iterator for Takers<'_> {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
 

@@ -51,7 +51,7 @@ impl<T: Ord + Copy> Timers<T> {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
 

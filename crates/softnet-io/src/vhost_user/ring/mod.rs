@@ -37,6 +37,8 @@ mod hostile_tests;
 #[cfg(all(test, not(miri)))]
 mod model;
 mod notify;
+#[cfg(all(test, loom))]
+mod notify_models;
 #[cfg(all(test, not(miri)))]
 mod notify_tests;
 mod packed;

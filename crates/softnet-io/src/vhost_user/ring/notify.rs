@@ -5,7 +5,7 @@
 //! is a store and a later load of another location, which a processor may swap; a full fence
 //! between them on both sides forbids the case that each load misses the other side's store. So
 //! either the sleeper sees the work, or the worker sees the wish. The loom models in
-//! `notify_tests` drive both kinds of ring through this.
+//! `notify_models` drive both kinds of ring through this.
 
 use std::sync::atomic::{Ordering, fence};
 

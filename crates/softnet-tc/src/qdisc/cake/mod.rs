@@ -32,7 +32,7 @@ mod publish;
 mod shaper;
 mod spec;
 mod table;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 mod tin;
 mod tins;

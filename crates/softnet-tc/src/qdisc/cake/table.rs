@@ -282,7 +282,7 @@ impl Table {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 impl Table {
     /// Flows with a backlog, as hosts count them.
     pub(super) fn bulk_of_hosts(&self, _: Isolation) -> [u32; 2] {

@@ -205,5 +205,5 @@ impl Qdisc for Codel {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;

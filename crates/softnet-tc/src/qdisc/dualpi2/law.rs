@@ -112,7 +112,7 @@ impl Law {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 impl Law {
     pub(super) fn set(&mut self, prob: u32, last_delay: u64) {
         (self.prob, self.last_delay) = (prob, last_delay);

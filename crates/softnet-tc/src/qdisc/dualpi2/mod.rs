@@ -23,7 +23,7 @@
 
 pub(crate) mod law;
 mod spec;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use std::collections::VecDeque;

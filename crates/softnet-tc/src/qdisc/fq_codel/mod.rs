@@ -16,9 +16,9 @@
 //! [pages]: flows
 
 mod flows;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod flows_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use softnet::mem::{Packet, PacketList};

@@ -10,7 +10,7 @@
 //! those over the limit of memory, and takes them.) A flow's probability is updated when a packet
 //! comes to it or leaves it. The sender is told of drops. (In the kernel it is told of congestion.)
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use softnet::mem::{Packet, PacketList};

@@ -222,7 +222,7 @@ impl Runtime {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

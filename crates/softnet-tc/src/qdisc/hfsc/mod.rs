@@ -425,5 +425,5 @@ impl Qdisc for Hfsc {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;

@@ -133,7 +133,7 @@ impl<K: Key + std::fmt::Debug> Race<K> {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -145,7 +145,7 @@ impl Scheduler {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::super::test_world::{World, spec};
 

@@ -176,7 +176,7 @@ impl Row {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -143,7 +143,7 @@ impl Scheduler {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 impl Scheduler {
     /// INV-Q-12.
     pub(super) fn check_asked(&mut self) {

@@ -128,7 +128,7 @@ pub(super) fn around(
     mean.saturating_add(deviation)
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
 

@@ -25,10 +25,10 @@ mod kind;
 mod loss;
 mod queue;
 mod random;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod random_tests;
 mod slot;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use std::time::Duration;

@@ -326,7 +326,7 @@ impl Pie {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 impl Pie {
     pub(super) fn set_delays(&mut self, delay: u64, old: u64) {
         (self.delay, self.delay_old) = (delay, old);

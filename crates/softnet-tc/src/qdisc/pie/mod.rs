@@ -5,7 +5,7 @@
 //! departure time.
 
 pub(crate) mod law;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use softnet::mem::PacketList;

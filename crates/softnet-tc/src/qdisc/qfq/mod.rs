@@ -341,5 +341,5 @@ impl Qdisc for Qfq {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;

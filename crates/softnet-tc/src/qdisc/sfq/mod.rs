@@ -13,11 +13,11 @@
 //!
 //! Parameters do not change in use, as in the kernel.
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod perturb_tests;
 mod slots;
 mod spec;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use softnet::mem::{Packet, PacketList};

@@ -16,9 +16,9 @@
 mod kind;
 mod shaper;
 mod shared;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod shared_tests;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use softnet::mem::{Packet, PacketList};

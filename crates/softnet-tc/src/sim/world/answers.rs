@@ -129,7 +129,7 @@ impl World {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use softnet::wire::{fold, pseudo_header, sum_bytes};
 

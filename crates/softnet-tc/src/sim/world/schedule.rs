@@ -82,7 +82,7 @@ impl Schedule {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::sim::flow::Random;
