@@ -142,93 +142,14 @@ fn options<S>(properties: &mut Map<String, Value>, options: &[SpecOption<S>]) {
 mod tests {
     use super::*;
 
-    fn is(value: &Value, kind: &Value) -> bool {
-        match kind.as_str() {
-            Some("array") => value.is_array(),
-            Some("boolean") => value.is_boolean(),
-            Some("integer") => value.is_i64() || value.is_u64(),
-            Some("number") => value.is_number(),
-            Some("object") => value.is_object(),
-            Some("string") => value.is_string(),
-            _ => panic!("{kind} is no type"),
-        }
-    }
-
-    fn integer(value: &Value) -> Option<i128> {
-        let signed = value.as_i64().map(i128::from);
-        signed.or_else(|| value.as_u64().map(i128::from))
-    }
-
-    /// Checks a value by a part of the schema; the first keyword that it does not fit.
-    ///
-    /// # Panics
-    /// If the part has a keyword that is not known here, or one that says what it cannot say.
-    fn check(value: &Value, part: &Value, whole: &Value) -> Result<(), String> {
-        for (keyword, says) in part.as_object().expect("a schema is an object") {
-            let list = || says.as_array().expect("a list");
-            let bound = || integer(says).expect("an integer");
-            let fits = match keyword.as_str() {
-                "$schema" | "$defs" | "title" | "description" => true,
-                "$ref" => {
-                    let place = says.as_str().and_then(|place| place.strip_prefix('#'));
-                    let part = place.and_then(|place| whole.pointer(place));
-                    check(value, part.expect("a part of the schema"), whole)?;
-                    true
-                }
-                "additionalProperties" => {
-                    assert_eq!(says, &Value::Bool(false));
-                    let known = |key: &String| !part["properties"][key].is_null();
-                    value
-                        .as_object()
-                        .is_none_or(|table| table.keys().all(known))
-                }
-                "anyOf" => list().iter().any(|part| check(value, part, whole).is_ok()),
-                "enum" => list().contains(value),
-                "items" => {
-                    for item in value.as_array().into_iter().flatten() {
-                        check(item, says, whole)?;
-                    }
-                    true
-                }
-                "maximum" => integer(value).is_none_or(|value| value <= bound()),
-                "minimum" => integer(value).is_none_or(|value| value >= bound()),
-                "minItems" => value
-                    .as_array()
-                    .is_none_or(|items| items.len() as i128 >= bound()),
-                "properties" => {
-                    for (key, part) in says.as_object().expect("an object") {
-                        if let Some(value) = value.get(key) {
-                            check(value, part, whole)?;
-                        }
-                    }
-                    true
-                }
-                "required" => value.as_object().is_none_or(|table| {
-                    let mut keys = list().iter().map(|key| key.as_str().expect("a key"));
-                    keys.all(|key| table.contains_key(key))
-                }),
-                "type" => match says {
-                    Value::Array(kinds) => kinds.iter().any(|kind| is(value, kind)),
-                    kind => is(value, kind),
-                },
-                _ => panic!("{keyword} is no keyword"),
-            };
-            if !fits {
-                return Err(format!("{keyword} {says}: {value}"));
-            }
-        }
-        Ok(())
-    }
-
     /// Valid files fit the schema, and a wrong type or key does not.
     #[test]
     fn examples_fit_the_schema() {
-        let schema = schema();
+        let schema = jsonschema::validator_for(&schema()).expect("a schema");
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let fits = |text: &str| {
             let document: toml::Table = text.parse().expect("TOML");
-            let document = serde_json::to_value(document).expect("JSON");
-            check(&document, &schema, &schema)
+            schema.is_valid(&serde_json::to_value(document).expect("JSON"))
         };
         for file in [
             "examples/two-hosts.toml",
@@ -237,10 +158,16 @@ mod tests {
         ] {
             let text = std::fs::read_to_string(format!("{root}/{file}")).expect(file);
             if super::super::parse(file, &text).is_ok() {
-                assert_eq!(fits(&text), Ok(()), "{file}");
+                let value = serde_json::to_value(text.parse::<toml::Table>().expect(file));
+                let value = value.expect("JSON");
+                let errors: Vec<String> = schema
+                    .iter_errors(&value)
+                    .map(|error| error.to_string())
+                    .collect();
+                assert!(errors.is_empty(), "{file}: {errors:?}");
             }
         }
-        assert_eq!(fits("[[port]]\nname = \"a\"\ndriver = \"null\"\n"), Ok(()));
+        assert!(fits("[[port]]\nname = \"a\"\ndriver = \"null\"\n"));
         for wrong in [
             "[engine]\nworkers = \"2\"\n",
             "[engine]\nworker = 2\n",
@@ -249,7 +176,7 @@ mod tests {
             "[[port]]\nname = \"a\"\ndriver = \"null\"\nqdisc = { kind = \"no\" }\n",
             "port = 1\n",
         ] {
-            assert!(fits(wrong).is_err(), "{wrong}");
+            assert!(!fits(wrong), "{wrong}");
         }
     }
 
