@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, NamedNetns, Scratch, ask, has_program, may_make_networks, wait_for};
+use common::{Daemon, NamedNetns, Scratch, ask, has_program, may_make_networks, text, wait_for};
 use serde_json::Value;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig};
 use softnet_tests::random::Random;

@@ -270,6 +270,18 @@ impl Answer {
     }
 }
 
+/// Options of the compiler: the best for this CPU, and branches as in our own code
+/// (`.cargo/config.toml`).
+const OPTIONS: &[&str] = if cfg!(target_arch = "x86_64") {
+    &[
+        "-O3",
+        "-march=native",
+        "-Wa,-mbranches-within-32B-boundaries",
+    ]
+} else {
+    &["-O3", "-march=native"]
+};
+
 /// Compiles a C program that uses libdpdk, unless that was done before; the result lies beside
 /// our own program, or among the temporary files of the place that has the library.
 ///
@@ -290,7 +302,7 @@ pub(crate) fn compile(name: &'static str, text: &str) -> Result<Program, BenchEr
     std::fs::create_dir_all(&directory)
         .map_err(|e| BenchError::io(format!("making {}", directory.display()), e))?;
     let mut hash = DefaultHasher::new();
-    (text, &version, &cflags).hash(&mut hash);
+    (text, &version, &cflags, OPTIONS).hash(&mut hash);
     let program = directory.join(format!("{name}-{:016x}", hash.finish()));
     let path = place.inside(&program);
     if program.is_file() {
@@ -307,7 +319,8 @@ pub(crate) fn compile(name: &'static str, text: &str) -> Result<Program, BenchEr
             .command(&compiler)
             .args(cflags.split_whitespace())
             // After DPDK's own flags, which ask for an old processor.
-            .args(["-O3", "-march=native", "-o"])
+            .args(OPTIONS)
+            .arg("-o")
             .args(files)
             .args(libs.split_whitespace()),
     );

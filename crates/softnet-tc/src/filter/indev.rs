@@ -34,7 +34,7 @@ impl Indev {
         }))
     }
 
-    /// What the link is called.
+    /// Name of the link.
     pub fn name(&self) -> String {
         self.own_name().clone()
     }
