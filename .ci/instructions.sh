@@ -5,8 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=docs/results/instructions.md
+# Without the flag of .cargo/config.toml (which any other takes the place of): what fills the space
+# before branches would be counted, and changes with all that lies before it.
+export RUSTFLAGS=-Cdebuginfo=1 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/instructions"
 cargo build --release --locked -q -p softnet-instructions
-program="${CARGO_TARGET_DIR:-target}/release/transmit_loop"
+program="$CARGO_TARGET_DIR/release/transmit_loop"
 
 # What a run of the program executes, all threads.
 total() {

@@ -9,7 +9,8 @@ use softnet::wire::{L4, Network};
 use super::frame::Frame;
 use super::{FilterKind, FilterSpec, Flower, FlowerField, Prefix};
 
-/// The bits that filters look at. Those with the same are tried by one look-up.
+/// The bits that filters look at. Those with the same are tried by one look-up, but for ports'
+/// ranges and `indev`: filters that differ in them alone are tried in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mask {
     /// It is not hashed: it may become another port.
