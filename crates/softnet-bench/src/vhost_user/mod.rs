@@ -8,7 +8,7 @@
 //! - Case `senders`: [threads](senders) that send into one virtual queue.
 //! - Case `vms`: many [machines](vms) with several queues, whose buffers return to their owner or
 //!   not.
-//! - Case `queues`: many [queues](queues) of machines, and the pool's mechanisms one by one.
+//! - Case `queues`: many [queues] of machines, and the pool's mechanisms one by one.
 
 mod hostile;
 mod kick;
