@@ -204,8 +204,18 @@ fn run(policy: &'static str, commands: &[&str], flent: &Path, root: &Path) -> Ou
     for host in &hosts {
         // flent tries programs with `localhost`.
         host.ip(&["link", "set", "lo", "up"]);
-        let control = "/proc/sys/net/ipv4/tcp_congestion_control";
-        host.run(|| fs::write(control, "cubic")).expect("cubic");
+    }
+    for (host, port) in hosts.iter().zip(["eth-a", "eth-b"]) {
+        // A namespace may not choose it for all where it is not one of those for everybody.
+        host.ip(&[
+            "route",
+            "replace",
+            "10.9.0.0/24",
+            "dev",
+            port,
+            "congctl",
+            "cubic",
+        ]);
     }
     ping(&hosts);
     let mut command = Command::new("ip");
