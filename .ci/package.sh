@@ -4,17 +4,8 @@
 # As root on Debian. The chroot stays in target/chroot for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Where the programs of administrators are, of this system and of the one that is made.
-export PATH="$PATH:/usr/sbin:/sbin"
-missing=()
-for need in lintian:lintian debootstrap:debootstrap systemd-analyze:systemd apparmor_parser:apparmor; do
-  command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+. .ci/debian.sh
+need lintian:lintian debootstrap:debootstrap systemd-analyze:systemd apparmor_parser:apparmor
 
 apparmor_parser -QT packaging/apparmor/usr.bin.softnet
 # The daemon without rights: at most 1.5 of 10; the helper: at most 3.
@@ -29,9 +20,7 @@ dpkg-deb --contents "$package" | grep '^drwxr-xr-x root/root .* \./$' >/dev/null
 
 chroot="${CARGO_TARGET_DIR:-target}/chroot"
 if [ ! -e "$chroot" ]; then
-  # It may have been stopped while the kernel's file systems were mounted there.
-  for mount in proc sys; do umount "$chroot.new/$mount" 2>/dev/null || true; done
-  rm -rf --one-file-system "$chroot.new"
+  clear_unfinished "$chroot.new"
   debootstrap --variant=minbase bookworm "$chroot.new" >"$chroot.log" || {
     tail "$chroot.log" >&2
     exit 1

@@ -4,17 +4,8 @@
 # debootstrap made stays in target/systemd for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Where the programs of administrators are, of this system and of the one that is made.
-export PATH="$PATH:/usr/sbin:/sbin"
-missing=()
-for need in debootstrap:debootstrap mke2fs:e2fsprogs; do
-  command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+. .ci/debian.sh
+need debootstrap:debootstrap mke2fs:e2fsprogs
 package=$(packaging/build.sh)
 files=tests/guest/systemd
 guest=target/guest
@@ -22,9 +13,7 @@ place="${CARGO_TARGET_DIR:-target}/systemd"
 root="$place/root"
 mkdir -p "$place"
 if [ ! -e "$root" ]; then
-  # It may have been stopped while the kernel's file systems were mounted there.
-  for mount in proc sys; do umount "$root.new/$mount" 2>/dev/null || true; done
-  rm -rf --one-file-system "$root.new"
+  clear_unfinished "$root.new"
   # systemd applies lists of system calls only where libseccomp is there.
   debootstrap --variant=minbase --include=systemd-sysv,libseccomp2,passwd sid "$root.new" \
     >"$place/debootstrap.log" || { tail "$place/debootstrap.log" >&2; exit 1; }

@@ -35,7 +35,7 @@ fn fifty_changes_a_second_lose_nothing() {
     ] {
         let (a, b) = (NamedNetns::new("autorate-a"), NamedNetns::new("autorate-b"));
         let config = two_ports((&a, ""), (&b, ""));
-        let daemon = Daemon::start("autorate", &config, "eth-b");
+        let daemon = Daemon::start("autorate", &config);
         match kind {
             "tbf" => {
                 daemon.done("qdisc add dev eth-b root tbf rate 100mbit burst 64k limit 1m");

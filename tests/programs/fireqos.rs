@@ -40,11 +40,7 @@ fn many() -> String {
 
 /// Starts and stops a configuration that has so many classes for what comes in.
 fn shapes(config: &str, classes: usize) {
-    let daemon = Daemon::start(
-        "fireqos",
-        "[[port]]\nname = \"web\"\ndriver = \"null\"\n",
-        "web",
-    );
+    let daemon = Daemon::start("fireqos", "[[port]]\nname = \"web\"\ndriver = \"null\"\n");
     // It loads modules of the kernel.
     let mut folder = None;
     for name in ["modprobe", "rmmod", "lsmod"] {

@@ -39,7 +39,8 @@ fn batch(leaf: &str) -> String {
 }
 
 fn resident(daemon: &Daemon) -> u64 {
-    let status = std::fs::read_to_string(daemon.running.proc().join("status")).expect("status");
+    let status =
+        std::fs::read_to_string(daemon.daemon.running.proc().join("status")).expect("status");
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     number.expect("a number")

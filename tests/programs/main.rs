@@ -20,49 +20,32 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Running, Scratch, softnet, text, wait_for};
-use rustix::process::Signal;
+use common::{Scratch, text};
 
 /// A running daemon.
 #[derive(Debug)]
 struct Daemon {
-    running: Running,
-    socket: PathBuf,
+    daemon: common::Daemon,
     scratch: Scratch,
 }
 
 impl Daemon {
-    /// With this configuration, which has a port of this name.
-    fn start(tag: &str, config: &str, port: &str) -> Daemon {
+    /// With this configuration.
+    fn start(tag: &str, config: &str) -> Daemon {
         let scratch = Scratch::new(tag);
-        let socket = scratch.path("socket");
-        let config = scratch.file("run.toml", config);
-        let mut command = softnet();
-        command.arg("run").arg("--socket").arg(&socket).arg(config);
-        let running = Running::start(&mut command);
-        let mut daemon = Daemon {
-            running,
-            socket,
-            scratch,
-        };
-        wait_for("the daemon's port", || {
-            daemon.running.assert_running();
-            let output = daemon.exec("ip").args(["link", "show", port]).output();
-            output.expect("softnet").status.success()
-        });
-        daemon
+        let daemon = common::Daemon::start(&scratch, config);
+        Daemon { daemon, scratch }
     }
 
     /// With a port `p0` that takes everything.
     fn with_port(tag: &str) -> Daemon {
-        Daemon::start(tag, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n", "p0")
+        Daemon::start(tag, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n")
     }
 
     /// A program that sees the daemon's links.
     fn exec(&self, program: &str) -> Command {
-        let mut command = softnet();
-        command.arg("exec").arg("--socket").arg(&self.socket);
-        command.arg("--").arg(program);
+        let mut command = self.daemon.exec();
+        command.arg(program);
         command
     }
 
@@ -78,9 +61,7 @@ impl Daemon {
     }
 
     fn stop(self) {
-        self.running.signal(Signal::TERM);
-        let output = self.running.finish();
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        self.daemon.stop();
     }
 }
 

@@ -195,7 +195,7 @@ fn netperf() -> Option<PathBuf> {
 fn run(policy: &'static str, commands: &[&str], flent: &Path, root: &Path) -> Outcome {
     let hosts = ["rrul-a", "rrul-b"].map(NamedNetns::new);
     let [a, b] = &hosts;
-    let daemon = Daemon::start("rrul", &two_ports((a, ""), (b, "")), "eth-b");
+    let daemon = Daemon::start("rrul", &two_ports((a, ""), (b, "")));
     for port in ["eth-a", "eth-b"] {
         for command in commands {
             daemon.done(&command.replace("DEV", port));

@@ -48,11 +48,7 @@ fn what_arrives_and_what_leaves_is_shaped() {
 }
 
 fn run(commands: &str) {
-    let daemon = Daemon::start(
-        "sqm",
-        "[[port]]\nname = \"wan\"\ndriver = \"null\"\n",
-        "wan",
-    );
+    let daemon = Daemon::start("sqm", "[[port]]\nname = \"wan\"\ndriver = \"null\"\n");
     for line in commands.lines() {
         let (line, expected) = match line.strip_suffix(" ; 2") {
             Some(line) => (line, 2),

@@ -69,7 +69,6 @@ fn a_go_program_limits_both_directions() {
     let daemon = Daemon::start(
         "bandwidth",
         "[[port]]\nname = \"host0\"\ndriver = \"null\"\n",
-        "host0",
     );
     let mut command = daemon.exec(program.to_str().expect("a path"));
     let said = succeeded(&command.output().expect("softnet"), &"bandwidth");

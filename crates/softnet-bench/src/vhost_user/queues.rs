@@ -8,14 +8,13 @@
 
 use serde_json::json;
 
+use super::NO_DEFER;
 use super::softnet::{Setup, Without};
-use super::vms::{self, FRAME, RING};
-use super::{NO_DEFER, START};
+use super::vms::{FRAME, RING, Row, measure_rows, sizes_of};
 use crate::buffers::pinned::Cpus;
 use crate::buffers::source::PER_PACKET;
 use crate::error::BenchError;
-use crate::interleave::{self, Turn};
-use crate::options::{Options, SHORT};
+use crate::options::Options;
 use crate::report::{Collector, OURS, Param};
 
 /// Name of these rows for `--only case=`.
@@ -50,43 +49,23 @@ fn without(variant: &str) -> Without {
 
 /// Measures.
 pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
-    let only = options.only()?;
-    let (rounds, time) = super::turns(options);
     let cpus = Cpus::choose()?;
-    if !options.threads.is_empty() {
-        return Ok(());
-    }
-    // In a short run only the least.
-    let sizes = if options.seconds < SHORT {
-        &SIZES[..1]
-    } else {
-        &SIZES[..]
-    };
-    for &(queues, vms) in sizes {
-        let params = params(queues, vms);
-        if !only.allows(&params) {
-            continue;
-        }
-        let turn = |name: &'static str| {
-            let of = params.clone();
-            let setup = Setup {
-                queues: queues / vms,
-                cpus: vec![cpus.a, cpus.b],
-                without: without(name),
-                rps: vec![0],
-            };
-            let measure = move |results: &mut Collector| {
-                let fields = vms::measure(&setup, vms, DESCRIPTORS, cpus.b, time)?;
-                results.add(name, &of, &fields);
-                Ok(())
-            };
-            Turn::new(name, &params, measure)
+    let row = |&(queues, vms): &(usize, usize)| {
+        let setup = |name| Setup {
+            queues: queues / vms,
+            cpus: vec![cpus.a, cpus.b],
+            without: without(name),
+            rps: vec![0],
         };
-        let all = VARIANTS.map(turn).into();
-        let rounds = rounds.clone().of(&params, time).in_turns_of(time + START);
-        interleave::measure(options, rounds, all, results)?;
-    }
-    Ok(())
+        Row {
+            params: params(queues, vms),
+            vms,
+            descriptors: DESCRIPTORS,
+            variants: VARIANTS.map(|name| (name, setup(name))).into(),
+        }
+    };
+    let rows = sizes_of(options, &SIZES).iter().map(row);
+    measure_rows(options, cpus, rows, results)
 }
 
 /// The parameters of all rows.

@@ -98,52 +98,79 @@ pub(super) fn measure(
     Ok(fields)
 }
 
-/// Measures.
-pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+/// Machines in pairs, with so many descriptors a ring, and the switch of each variant.
+pub(super) struct Row {
+    pub(super) params: Vec<Param>,
+    pub(super) vms: usize,
+    pub(super) descriptors: usize,
+    pub(super) variants: Vec<(&'static str, Setup)>,
+}
+
+/// Measures those rows that are asked for, in turns of their variants.
+pub(super) fn measure_rows(
+    options: &Options,
+    cpus: Cpus,
+    rows: impl Iterator<Item = Row>,
+    results: &mut Collector,
+) -> Result<(), BenchError> {
     let only = options.only()?;
     let (rounds, time) = super::turns(options);
-    let cpus = Cpus::choose()?;
     if !options.threads.is_empty() {
         return Ok(());
     }
-    // In a short run only the least.
-    let counts = if options.seconds < SHORT {
-        1
-    } else {
-        VMS.len()
-    };
-    for &vms in &VMS[..counts] {
-        for steering in STEERING {
-            let params = params(vms, steering);
-            if !only.allows(&params) {
-                continue;
-            }
-            let turn = |name: &'static str| {
-                let of = params.clone();
-                let without = Without {
-                    defer: name == NO_DEFER,
-                    ..Without::default()
-                };
-                let rps = if steering == "rps" { 0..2 } else { 0..0 };
-                let setup = Setup {
-                    queues: QUEUES,
-                    cpus: vec![cpus.a, cpus.b],
-                    without,
-                    rps: rps.collect(),
-                };
-                let measure = move |results: &mut Collector| {
-                    let fields = measure(&setup, vms, QUEUE, cpus.b, time)?;
-                    results.add(name, &of, &fields);
-                    Ok(())
-                };
-                Turn::new(name, &params, measure)
-            };
-            let all = [OURS, NO_DEFER].map(turn).into();
-            let rounds = rounds.clone().of(&params, time).in_turns_of(time + START);
-            interleave::measure(options, rounds, all, results)?;
+    for row in rows {
+        let (params, vms, descriptors) = (row.params, row.vms, row.descriptors);
+        if !only.allows(&params) {
+            continue;
         }
+        let turn = |(name, setup): (&'static str, Setup)| {
+            let of = params.clone();
+            let measure = move |results: &mut Collector| {
+                let fields = measure(&setup, vms, descriptors, cpus.b, time)?;
+                results.add(name, &of, &fields);
+                Ok(())
+            };
+            Turn::new(name, &params, measure)
+        };
+        let all = row.variants.into_iter().map(turn).collect();
+        let rounds = rounds.clone().of(&params, time).in_turns_of(time + START);
+        interleave::measure(options, rounds, all, results)?;
     }
     Ok(())
+}
+
+/// Sizes that a run measures: in a short one only the least.
+pub(super) fn sizes_of<'a, T>(options: &Options, all: &'a [T]) -> &'a [T] {
+    if options.seconds < SHORT {
+        &all[..1]
+    } else {
+        all
+    }
+}
+
+/// Measures.
+pub(super) fn rows(options: &Options, results: &mut Collector) -> Result<(), BenchError> {
+    let cpus = Cpus::choose()?;
+    let row = |vms, steering: &str| {
+        let setup = |name| Setup {
+            queues: QUEUES,
+            cpus: vec![cpus.a, cpus.b],
+            without: Without {
+                defer: name == NO_DEFER,
+                ..Without::default()
+            },
+            rps: if steering == "rps" { 0..2 } else { 0..0 }.collect(),
+        };
+        Row {
+            params: params(vms, steering),
+            vms,
+            descriptors: QUEUE,
+            variants: [OURS, NO_DEFER].map(|name| (name, setup(name))).into(),
+        }
+    };
+    let sizes = sizes_of(options, &VMS).iter();
+    let rows = sizes.flat_map(|&vms| STEERING.map(|steering| row(vms, steering)));
+    measure_rows(options, cpus, rows, results)
 }
 
 /// The parameters of all rows.

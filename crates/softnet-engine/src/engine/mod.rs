@@ -64,7 +64,7 @@ mod idle_tests;
 mod life_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod link_tests;
-#[cfg(all(test, not(miri), not(loom)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod mcast_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod pools_tests;

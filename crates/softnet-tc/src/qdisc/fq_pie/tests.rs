@@ -1,12 +1,10 @@
 //! PIE in many flows: shares, delays and limits.
 
-use std::convert::Infallible;
-
 use softnet::mem::Pool;
 use softnet::testing::{Random, pool};
 
 use super::*;
-use crate::sim::{SimLink, Simulator, Sojourn};
+use crate::testing::sparse::beside_bulk;
 use crate::testing::{MS, ip, jain, shares};
 use crate::tree::{Tree, TreeSpec};
 
@@ -50,43 +48,13 @@ fn inv_q_4_flows_share_alike() {
 /// that send as much as they can through 100 Mbit/s.
 #[test]
 fn a_sparse_flow_hardly_waits() {
-    const RATE: u64 = 12_500_000;
     let pool = pool(12_000);
     let qdisc = QdiscSpec::FqPie(FqPieSpec::default());
     let mut tree = TreeSpec::new();
     tree.add(Handle::ROOT, HANDLE, qdisc).unwrap();
     let tree = Tree::build(tree, &QdiscEnv::new(&pool)).unwrap();
-    let link = SimLink {
-        rate: Some(RATE),
-        ..SimLink::default()
-    };
-    let mut simulator = Simulator::new(tree, link);
-    let (mut sparse, mut bulk) = (Vec::new(), Vec::new());
-    let mut depart = |time: Time, packet: &Packet| {
-        let waited = time.since(packet.timestamp()).as_nanos() as u64;
-        let of = if packet.mark() == 128 {
-            &mut sparse
-        } else {
-            &mut bulk
-        };
-        of.push(waited);
-        Ok::<(), Infallible>(())
-    };
-    // Twice what the link sends, for ten seconds.
-    let gap = 1514 * 1_000_000_000 / (2 * RATE);
-    let mut due = 0;
-    for n in 0..10_000_000_000 / gap {
-        let time = Time(n * gap);
-        if time.0 >= due {
-            let Ok(()) = simulator.arrive(of_flow(&pool, 100, 128, 128), time, &mut depart);
-            due += 20 * MS;
-        }
-        let flow = n as u32 * 31 % 128;
-        let Ok(()) = simulator.arrive(of_flow(&pool, 1514, flow, flow), time, &mut depart);
-    }
-    let Ok(report) = simulator.finish(&mut depart);
-    assert!(report.holds());
-    let (sparse, bulk) = (Sojourn::of(&sparse), Sojourn::of(&bulk));
+    let packet = |len: usize, flow: u32| of_flow(&pool, len, flow, flow);
+    let [sparse, bulk] = beside_bulk(tree, packet);
     assert!(sparse.frames > 400 && sparse.p99 < 5 * MS, "{sparse:?}");
     assert!(bulk.p50 > 10 * MS, "{bulk:?}");
 }

@@ -64,21 +64,23 @@ pub(super) struct Cores {
     random: u64,
 }
 
+/// Sharing of an instance, with packets of [`PACKET`] bytes.
+pub(super) fn sharing(index: usize, rates: &Arc<SharedRates>) -> Sharing {
+    Sharing {
+        instance: Instance {
+            index,
+            rates: rates.clone(),
+        },
+        handle: Handle::new(1, 0),
+        unit: PACKET,
+    }
+}
+
 impl Cores {
     pub(super) fn new(count: usize, seed: u64) -> Cores {
         let rates = Arc::new(SharedRates::new(count));
         let core = |index| Core {
-            scheduler: Scheduler::new(
-                10,
-                Some(Sharing {
-                    instance: Instance {
-                        index,
-                        rates: rates.clone(),
-                    },
-                    handle: Handle::new(1, 0),
-                    unit: PACKET,
-                }),
-            ),
+            scheduler: Scheduler::new(10, Some(sharing(index, &rates))),
             counters: BTreeMap::new(),
             flows: Vec::new(),
             supply: Vec::new(),

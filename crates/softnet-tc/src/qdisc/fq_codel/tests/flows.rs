@@ -1,12 +1,11 @@
 //! Flows: the packets of each, and its share.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use softnet::testing::large_tcp;
 
 use super::*;
-use crate::sim::{SimLink, Simulator, Sojourn};
+use crate::testing::sparse::beside_bulk;
 use crate::testing::{jain, shares};
 
 /// Flows: by priority, by filter, else by hash; one without a hash has that of its headers, in
@@ -145,7 +144,6 @@ fn inv_q_4_flows_share_alike() {
 /// through 100 Mbit/s.
 #[test]
 fn a_sparse_flow_hardly_waits() {
-    const RATE: u64 = 12_500_000;
     let pool = pool(4096);
     let qdisc = QdiscSpec::FqCodel(FqCodelSpec {
         limit: 3000,
@@ -154,37 +152,8 @@ fn a_sparse_flow_hardly_waits() {
     let mut tree = TreeSpec::new();
     tree.add(Handle::ROOT, HANDLE, qdisc).unwrap();
     let tree = Tree::build(tree, &QdiscEnv::new(&pool)).unwrap();
-    let link = SimLink {
-        rate: Some(RATE),
-        ..SimLink::default()
-    };
-    let mut simulator = Simulator::new(tree, link);
-    let (mut sparse, mut bulk) = (Vec::new(), Vec::new());
-    let mut depart = |time: Time, packet: &Packet| {
-        let waited = time.since(packet.timestamp()).as_nanos() as u64;
-        if packet.mark() == 128 {
-            &mut sparse
-        } else {
-            &mut bulk
-        }
-        .push(waited);
-        Ok::<(), Infallible>(())
-    };
-    // Twice what the link sends, for ten seconds.
-    let gap = 1514 * 1_000_000_000 / (2 * RATE);
-    let mut due = 0;
-    for n in 0..10_000_000_000 / gap {
-        let time = Time(n * gap);
-        if time.0 >= due {
-            let Ok(()) = simulator.arrive(of_flow(&pool, 100, 128, 128), time, &mut depart);
-            due += 20 * MS;
-        }
-        let flow = n as u32 * 31 % 128;
-        let Ok(()) = simulator.arrive(of_flow(&pool, 1514, flow, flow), time, &mut depart);
-    }
-    let Ok(report) = simulator.finish(&mut depart);
-    assert!(report.holds());
-    let (sparse, bulk) = (Sojourn::of(&sparse), Sojourn::of(&bulk));
+    let packet = |len: usize, flow: u32| of_flow(&pool, len, flow, flow);
+    let [sparse, bulk] = beside_bulk(tree, packet);
     assert!(sparse.frames > 400 && sparse.p99 < 5 * MS, "{sparse:?}");
     // The queue was there: what filled it waited.
     assert!(bulk.p50 > 20 * MS, "{bulk:?}");

@@ -7,14 +7,7 @@ use crate::account::ClassCounters;
 #[test]
 fn a_leaf_that_becomes_an_inner_class_asks_for_nothing() {
     let now = Time(SECOND);
-    let sharing = Sharing {
-        instance: Instance {
-            index: 0,
-            rates: Arc::new(SharedRates::new(1)),
-        },
-        handle: Handle::new(1, 0),
-        unit: PACKET,
-    };
+    let sharing = sharing(0, &Arc::new(SharedRates::new(1)));
     let mut scheduler = Scheduler::new(10, Some(sharing));
     for (slot, above) in [(0, None), (1, Some(0)), (2, Some(1))] {
         let minor = 1 + slot as u16;
@@ -51,12 +44,7 @@ fn a_class_that_waits_learns_of_a_higher_rate() {
 /// Tokens in `tc -s class`: the bucket and this instance's pot.
 #[test]
 fn tokens_are_those_in_the_bucket_and_in_the_pots() {
-    let rates = Arc::new(SharedRates::new(1));
-    let sharing = Sharing {
-        instance: Instance { index: 0, rates },
-        handle: Handle::new(1, 0),
-        unit: PACKET,
-    };
+    let sharing = sharing(0, &Arc::new(SharedRates::new(1)));
     let spec = HtbClassSpec {
         burst: 10 * PACKET,
         ceil: 2_000_000,

@@ -12,14 +12,13 @@ use softnet::time::Time;
 
 use super::HtbClassSpec;
 use super::class::Mode;
-use super::pots::Sharing;
 use super::scheduler::Scheduler;
-use super::sharing_world::{Cores, MS, PACKET, SECOND};
+use super::sharing_world::{Cores, MS, PACKET, SECOND, sharing};
 use super::test_world::World;
 use super::turn::Taken;
 use crate::account::Sent;
 use crate::handle::Handle;
-use crate::rate::{Instance, RateSpec, SharedRate, SharedRates};
+use crate::rate::{RateSpec, SharedRate, SharedRates};
 
 /// 1 Gbit/s.
 const RATE: u64 = 125_000_000;
@@ -318,15 +317,7 @@ fn threads_take_what_they_send() {
     };
     let rates = Arc::new(SharedRates::new(THREADS + 1));
     let scheduler = |index| {
-        let sharing = Sharing {
-            instance: Instance {
-                index,
-                rates: rates.clone(),
-            },
-            handle: Handle::new(1, 0),
-            unit: PACKET,
-        };
-        let mut scheduler = Scheduler::new(10, Some(sharing));
+        let mut scheduler = Scheduler::new(10, Some(sharing(index, &rates)));
         scheduler.add(0, 1, None, &limit, Arc::default(), now);
         scheduler.add(1, 2, Some(0), &limit, Arc::default(), now);
         scheduler
@@ -385,14 +376,7 @@ fn who_runs_next_in_a_while_leaves_the_race_at_once() {
         (Next::At(now.plus_nanos(2 * MS)), false),
         (Next::Idle, false),
     ] {
-        let sharing = Sharing {
-            instance: Instance {
-                index: 0,
-                rates: Arc::new(SharedRates::new(1)),
-            },
-            handle: Handle::new(1, 0),
-            unit: PACKET,
-        };
+        let sharing = sharing(0, &Arc::new(SharedRates::new(1)));
         let mut scheduler = Scheduler::new(10, Some(sharing));
         let mut add = |slot, minor, above, spec| {
             scheduler.add(slot, minor, above, &spec, Arc::default(), now);

@@ -1,21 +1,28 @@
 //! A qdisc below `netem`.
 
+use softnet::mem::Pool;
+
 use super::*;
 use crate::testing::alone::tbf;
 use crate::testing::handle;
+
+/// A tree with a netem of this delay at its root.
+fn delayed(pool: &Pool, by: u64) -> (Tree, Cx) {
+    let mut tree = Tree::build(TreeSpec::new(), &QdiscEnv::new(pool)).unwrap();
+    let mut cx = Cx::new(pool);
+    let spec = QdiscSpec::Netem(delay(by));
+    tree.edit(&mut cx)
+        .add(Handle::ROOT, handle("1:"), spec)
+        .unwrap();
+    (tree, cx)
+}
 
 /// With a qdisc at the class, packets are its when their delay is over: it orders them, and what
 /// it drops counts above, too.
 #[test]
 fn a_child_has_the_packets_after_the_delay() {
     let pool = pool(64);
-    let env = QdiscEnv::new(&pool);
-    let mut tree = Tree::build(TreeSpec::new(), &env).unwrap();
-    let mut cx = Cx::new(&pool);
-    let spec = QdiscSpec::Netem(delay(MS));
-    tree.edit(&mut cx)
-        .add(Handle::ROOT, handle("1:"), spec)
-        .unwrap();
+    let (mut tree, mut cx) = delayed(&pool, MS);
     // Without one there is no class to see.
     assert_eq!(tree.classes().len(), 1);
     let prio = QdiscSpec::Prio(PrioSpec::default());
@@ -93,13 +100,7 @@ fn the_limit_is_of_those_that_wait_for_their_time() {
 #[test]
 fn the_delay_is_no_sojourn_time() {
     let pool = pool(128);
-    let env = QdiscEnv::new(&pool);
-    let mut tree = Tree::build(TreeSpec::new(), &env).unwrap();
-    let mut cx = Cx::new(&pool);
-    let spec = QdiscSpec::Netem(delay(500 * MS));
-    tree.edit(&mut cx)
-        .add(Handle::ROOT, handle("1:"), spec)
-        .unwrap();
+    let (mut tree, mut cx) = delayed(&pool, 500 * MS);
     let codel = QdiscSpec::Codel(CodelSpec::default());
     tree.edit(&mut cx)
         .add(handle("1:1"), handle("2:"), codel)
@@ -121,13 +122,7 @@ fn the_delay_is_no_sojourn_time() {
 #[test]
 fn a_child_that_waits_is_waited_for() {
     let pool = pool(8);
-    let env = QdiscEnv::new(&pool);
-    let mut tree = Tree::build(TreeSpec::new(), &env).unwrap();
-    let mut cx = Cx::new(&pool);
-    let spec = QdiscSpec::Netem(delay(MS));
-    tree.edit(&mut cx)
-        .add(Handle::ROOT, handle("1:"), spec)
-        .unwrap();
+    let (mut tree, mut cx) = delayed(&pool, MS);
     let tbf = tbf(1_000_000, 1000, 10_000);
     tree.edit(&mut cx)
         .add(handle("1:1"), handle("2:"), tbf)
