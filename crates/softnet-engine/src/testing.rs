@@ -119,6 +119,8 @@ pub struct Classes {
     pub raised: AtomicUsize,
     /// Lowered by itself.
     pub lowered: AtomicUsize,
+    /// Lowered by itself, and not raised since.
+    pub normal: AtomicBool,
     /// Lowered by another thread.
     pub taken: AtomicUsize,
 }
@@ -185,10 +187,12 @@ impl Sleep for CondSleeper {
 
     fn raise(&mut self) {
         self.classes.raised.fetch_add(1, Ordering::Relaxed);
+        self.classes.normal.store(false, Ordering::Relaxed);
     }
 
     fn lower(&mut self) {
         self.classes.lowered.fetch_add(1, Ordering::Relaxed);
+        self.classes.normal.store(true, Ordering::Relaxed);
     }
 
     fn lower_from_elsewhere(&self) -> Box<dyn Fn() + Send + Sync> {

@@ -76,8 +76,12 @@ mod tests {
         let classes = net.classes[0].clone();
         let packets = |n| (0..n).map(|mark| softnet::testing::frame(&net.pool, 2, 1, 60, mark));
         net.settle();
+        let queue = net.ports[0].queue.clone();
+        // One that was lowered before (it lost its CPU, say) is not lowered again until it sleeps.
+        let mut stalls = (0..100).map(|_| queue.stall());
+        let stalled = stalls.find(|_| !classes.normal.load(Ordering::Relaxed));
+        let mut feed = stalled.expect("a worker in the raised class");
         let before = class(&classes.lowered);
-        let mut feed = net.ports[0].queue.stall();
         feed.packets.extend(packets(3 * crate::rx::WEIGHT as u32));
         std::thread::sleep(BOUND);
         drop(feed);
