@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::ptr::{NonNull, null};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use super::arena::Slab;
@@ -313,38 +313,42 @@ impl Cache {
         });
     }
 
-    /// Takes packets in, linked from `first`, until one is not plain, not of this pool or of
-    /// `owner`, or the cache is full. Returns how many, and the first that was left.
+    /// Takes in up to `n` packets, linked from `first`, until one is not plain, or not of this pool
+    /// or of `owner`, or the cache is full. Returns how many, and the first that was left. Three
+    /// branches a packet: with six, lists of 32 took a fifth longer.
     ///
     /// # Safety
-    /// As for [`free_while_easy`](Cache::free_while_easy).
+    /// As for [`free_while_easy`](Cache::free_while_easy). `n` packets are linked from `first`, and
+    /// none follows.
     #[inline(always)]
     pub(super) unsafe fn free_while_own(
         &self,
         first: NonNull<Header>,
+        n: usize,
         owner: u16,
     ) -> (usize, Option<NonNull<Header>>) {
         // SAFETY: as in `free_while_easy`.
         let ours = unsafe { Slab::of(first).pool.as_ref() }.arena.headers();
         let before = self.len();
-        let space = self.capacity().saturating_sub(before);
-        // SAFETY: `before <= CACHE`.
-        let slots = unsafe { self.slots().add(before) };
-        let (mut freed, mut next) = (0, Some(first));
-        while let Some(header) = next {
-            // SAFETY: as in `free_while_easy`.
-            let packet = unsafe { header.as_ref() };
-            let inside = header.addr().get().wrapping_sub(ours.start) < ours.len();
-            if packet.has_parts() || packet.owner != owner || !inside || freed >= space {
-                break;
+        let n = n.min(self.capacity().saturating_sub(before));
+        let (mut freed, mut next) = (0, first.as_ptr());
+        // SAFETY: packets of the caller's, fewer than `n` so far; `before + n <= CACHE`, unless `n`
+        // is 0.
+        unsafe {
+            let slots = self.slots().add(before);
+            while freed < n {
+                let header = NonNull::new_unchecked(next);
+                let place = header.addr().get().wrapping_sub(ours.start);
+                if !header.as_ref().is_plain_of(owner) || place >= ours.len() {
+                    break;
+                }
+                slots.add(freed).write(header);
+                freed += 1;
+                next = header.as_ref().next.map_or(null_mut(), NonNull::as_ptr);
             }
-            next = packet.next;
-            // SAFETY: `before + freed < capacity <= CACHE`.
-            unsafe { slots.add(freed).write(header) };
-            freed += 1;
         }
         self.move_end(freed.cast_signed());
-        (freed, next)
+        (freed, NonNull::new(next))
     }
 
     /// Frees packets, linked from `first`, until one is not plain, of another pool, or there is

@@ -23,9 +23,8 @@ pub(super) fn free_one(header: NonNull<Header>) {
     // belongs to this thread, which is not in it: a packet is never dropped inside a cache.
     unsafe {
         let packet = &mut *header.as_ptr();
-        if !packet.has_parts()
-            && let Some(thread) = thread::find(Slab::of(header).id)
-            && packet.owner == thread.index
+        if let Some(thread) = thread::find(Slab::of(header).id)
+            && packet.is_plain_of(thread.index)
             && let Some(cache) = thread.lock.enter()
             && cache.push(header)
         {
@@ -36,7 +35,7 @@ pub(super) fn free_one(header: NonNull<Header>) {
         if packet.next.is_some() {
             packet.next = None;
         }
-        free_chain(header);
+        free_chain(header, 1);
     }
 }
 
@@ -53,17 +52,18 @@ pub(super) fn free_list(list: &mut PacketList) {
             return;
         }
         // SAFETY: the list owned its packets.
-        unsafe { free_chain(chain.head) };
+        unsafe { free_chain(chain.head, chain.len) };
     }
 }
 
 /// # Safety
-/// The caller owns the packets, linked from `first` on, which are not inside anything else.
+/// The caller owns the packets, `n` that are linked from `first` on, which are not inside anything
+/// else.
 #[inline(never)]
-unsafe fn free_chain(first: NonNull<Header>) {
+unsafe fn free_chain(first: NonNull<Header>, n: usize) {
     // SAFETY: by the caller's promise.
     unsafe {
-        if let Some(rest) = free_own(first) {
+        if let Some(rest) = free_own(first, n) {
             free_others(rest);
         }
     }
@@ -75,7 +75,7 @@ unsafe fn free_chain(first: NonNull<Header>) {
 /// # Safety
 /// As for [`free_chain`].
 #[inline(always)]
-unsafe fn free_own(first: NonNull<Header>) -> Option<NonNull<Header>> {
+unsafe fn free_own(first: NonNull<Header>, n: usize) -> Option<NonNull<Header>> {
     // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
     unsafe {
         let Some(thread) = thread::find_first(Slab::of(first).id) else {
@@ -84,7 +84,7 @@ unsafe fn free_own(first: NonNull<Header>) -> Option<NonNull<Header>> {
         let Some(cache) = thread.lock.enter() else {
             return Some(first);
         };
-        let (freed, rest) = cache.free_while_own(first, thread.index);
+        let (freed, rest) = cache.free_while_own(first, n, thread.index);
         bump(&thread.freed, freed as u64);
         rest
     }

@@ -64,8 +64,6 @@ pub(crate) struct Header {
     pub(crate) off: u16,
     /// Bytes in this buffer. Invariant: `off + seg_len <= buffer size`, `off >= SHARED_INFO`.
     pub(crate) seg_len: u16,
-    /// Number of the thread cache that allocated the packet.
-    pub(crate) owner: u16,
     /// Number of the receive queue, plus 1; 0 if it was not recorded.
     pub(crate) queue: u16,
     /// Port of arrival.
@@ -73,6 +71,8 @@ pub(crate) struct Header {
     pub(crate) csum_start: u16,
     pub(crate) csum_offset: u16,
     pub(crate) gso: RawGso,
+    /// Number of the thread cache that allocated the packet.
+    pub(crate) owner: u16,
     pub(crate) flags: Flags,
     /// Times the packet went through a backlog by an action (the kernel's `tc_depth`), times it
     /// went through links without a device, and the place where it goes on from one.
@@ -80,16 +80,27 @@ pub(crate) struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
-// What `reset` relies on.
+// What `reset` and `is_plain_of` rely on.
 const _: () = assert!(offset_of!(Header, buf) == 8 && offset_of!(Header, tstamp) == 16);
 const _: () = assert!(offset_of!(Header, off) == 40 && offset_of!(Header, seg_len) == 42);
-const _: () = assert!(offset_of!(Header, owner) == 44 && offset_of!(Header, queue) == 46);
+const _: () = assert!(offset_of!(Header, owner) == 60 && offset_of!(Header, flags) == 62);
 
 impl Header {
     /// True if it is more than its own buffer: chained, or sharing data.
     #[inline(always)]
     pub(crate) fn has_parts(&self) -> bool {
         self.flags.any(Flags::CHAINED | Flags::SHARED)
+    }
+
+    /// True if it is no more than its own buffer and `owner` allocated it: one look at both.
+    #[inline(always)]
+    pub(crate) fn is_plain_of(&self, owner: u16) -> bool {
+        const OF_BUFFER: u32 = u32::from_ne_bytes([0xff, 0xff, Flags::OF_BUFFER, 0]);
+        let [low, high] = owner.to_ne_bytes();
+        // SAFETY: the last four bytes of the line (asserted above), which is aligned to 64; any
+        // bits are a number.
+        let word = unsafe { std::ptr::from_ref(self).cast::<u32>().add(15).read() };
+        word & OF_BUFFER == u32::from_ne_bytes([low, high, 0, 0])
     }
 
     /// Makes the line that of a fresh, empty packet (INV-BUF-2: nothing of the last user is
@@ -105,9 +116,10 @@ impl Header {
         next: Option<NonNull<Header>>,
     ) {
         const EMPTY: u16 = super::short(super::SHARED_INFO + super::HEADROOM);
-        // `off`, `seg_len`, `owner`, `queue`.
-        let [off, owner] = [EMPTY.to_ne_bytes(), owner.to_ne_bytes()];
-        let place = u64::from_ne_bytes([off[0], off[1], 0, 0, owner[0], owner[1], 0, 0]);
+        let (off, owner) = (EMPTY.to_ne_bytes(), owner.to_ne_bytes());
+        // `off`, and what follows up to `port`; the end of `gso`, `owner`, `flags`, `way`.
+        let place = u64::from_ne_bytes([off[0], off[1], 0, 0, 0, 0, 0, 0]);
+        let last = u64::from_ne_bytes([0, 0, 0, 0, owner[0], owner[1], 0, 0]);
         // SAFETY: by the caller's promise. The words cover all fields behind `buf` (asserted
         // above), for which all bits may be zero; the line is aligned to 64.
         unsafe {
@@ -115,7 +127,7 @@ impl Header {
             let words = header.as_ptr().cast::<u64>();
             write_pair(words.add(2), 0, 0);
             write_pair(words.add(4), 0, place);
-            write_pair(words.add(6), 0, 0);
+            write_pair(words.add(6), 0, last);
         }
     }
 
