@@ -8,6 +8,7 @@ use softnet::time::Time;
 
 use super::Fq;
 use super::spec::BANDS;
+use crate::qdisc::drr::Flows;
 
 impl Fq {
     /// Drops what is over the limit of a band: of the longest flows, what came after others. Each
