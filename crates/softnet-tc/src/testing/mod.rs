@@ -6,9 +6,9 @@ pub(crate) mod bench;
 pub(crate) mod codel_model;
 pub(crate) mod round_robin;
 #[cfg(not(loom))]
-pub(crate) mod specs;
-#[cfg(not(loom))]
 pub(crate) mod sparse;
+#[cfg(not(loom))]
+pub(crate) mod specs;
 #[cfg(not(loom))]
 pub(crate) mod steps;
 
