@@ -63,7 +63,8 @@ impl LinkEvents {
     }
 
     /// An interface's state now. Does not wait for the kernel's lock of all interfaces, as a
-    /// netlink request does. For a thread without capabilities: see [`Links::state`](crate::Links::state).
+    /// netlink request does. For a thread without capabilities: see
+    /// [`Links::state`](crate::Links::state).
     pub(crate) fn state(&self, index: u32) -> Seen {
         let socket = self.socket.as_fd();
         // Again if it was renamed meanwhile.
