@@ -78,9 +78,12 @@ mod tests {
         net.settle();
         let queue = net.ports[0].queue.clone();
         // One that was lowered before (it lost its CPU, say) is not lowered again until it sleeps.
-        let mut stalls = (0..100).map(|_| queue.stall());
-        let stalled = stalls.find(|_| !classes.normal.load(Ordering::Relaxed));
-        let mut feed = stalled.expect("a worker in the raised class");
+        let normal = || classes.normal.load(Ordering::Relaxed);
+        let mut stalls = (0..100).map(|_| {
+            net.wait("the worker to be raised", || !normal());
+            queue.stall()
+        });
+        let mut feed = stalls.find(|_| !normal()).expect("a raised worker");
         let before = class(&classes.lowered);
         feed.packets.extend(packets(3 * crate::rx::WEIGHT as u32));
         std::thread::sleep(BOUND);
