@@ -39,6 +39,12 @@ pub(crate) trait Buffers: Sync {
     fn frame_len(&self, packet: &Self::Packet) -> usize;
     /// Adds a packet at the end.
     fn push(&self, burst: &mut Self::Burst, packet: Self::Packet);
+    /// A burst of these packets.
+    fn gather(&self, packets: impl Iterator<Item = Self::Packet>) -> Self::Burst {
+        let mut burst = Self::Burst::default();
+        packets.for_each(|packet| self.push(&mut burst, packet));
+        burst
+    }
     /// Takes the first packet.
     fn pop(&self, burst: &mut Self::Burst) -> Option<Self::Packet>;
     /// Frees one packet.

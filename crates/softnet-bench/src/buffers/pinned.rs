@@ -154,11 +154,7 @@ pub(crate) fn forward<B: Buffers>(
         let mut batch = || {
             let sent = &mut ring[head..head + BATCH];
             if bulk {
-                let mut burst = B::Burst::default();
-                for packet in sent.iter_mut().filter_map(Option::take) {
-                    buffers.push(&mut burst, packet);
-                }
-                buffers.free_bulk(burst);
+                buffers.free_bulk(buffers.gather(sent.iter_mut().filter_map(Option::take)));
             } else {
                 sent.iter_mut()
                     .filter_map(Option::take)

@@ -40,6 +40,10 @@ impl Buffers for Softnet {
         burst.push_back(packet);
     }
 
+    fn gather(&self, packets: impl Iterator<Item = Packet>) -> PacketList {
+        packets.collect()
+    }
+
     fn pop(&self, burst: &mut PacketList) -> Option<Packet> {
         burst.pop_front()
     }

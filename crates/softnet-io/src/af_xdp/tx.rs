@@ -98,11 +98,9 @@ impl AfXdpTx {
         if let Some(lent) = &mut self.lent
             && lent.len() > 0
         {
-            while let Some(place) = self.completion.pop() {
-                if let Some((packet, _)) = lent.take_back(place) {
-                    done.push_back(packet);
-                }
-            }
+            let completion = &mut self.completion;
+            let places = std::iter::from_fn(|| completion.pop());
+            done.extend(places.filter_map(|place| Some(lent.take_back(place)?.0)));
         }
         if !done.is_empty() {
             self.completion.release();

@@ -57,7 +57,8 @@ impl Pool {
 
     /// Appends up to `n` empty packets to `list`; returns how many. Fewer than `n` means that the
     /// pool is exhausted.
-    #[inline]
+    // Part of the caller, whose list then stays in registers.
+    #[inline(always)]
     pub fn alloc_bulk(&self, n: usize, list: &mut PacketList) -> usize {
         #[cfg(any(test, feature = "controls"))]
         if self.inner().controls.no_bulk() {

@@ -313,6 +313,40 @@ impl Cache {
         });
     }
 
+    /// Takes packets in, linked from `first`, until one is not plain, not of this pool or of
+    /// `owner`, or the cache is full. Returns how many, and the first that was left.
+    ///
+    /// # Safety
+    /// As for [`free_while_easy`](Cache::free_while_easy).
+    #[inline(always)]
+    pub(super) unsafe fn free_while_own(
+        &self,
+        first: NonNull<Header>,
+        owner: u16,
+    ) -> (usize, Option<NonNull<Header>>) {
+        // SAFETY: as in `free_while_easy`.
+        let ours = unsafe { Slab::of(first).pool.as_ref() }.arena.headers();
+        let before = self.len();
+        let space = self.capacity().saturating_sub(before);
+        // SAFETY: `before <= CACHE`.
+        let slots = unsafe { self.slots().add(before) };
+        let (mut freed, mut next) = (0, Some(first));
+        while let Some(header) = next {
+            // SAFETY: as in `free_while_easy`.
+            let packet = unsafe { header.as_ref() };
+            let inside = header.addr().get().wrapping_sub(ours.start) < ours.len();
+            if packet.has_parts() || packet.owner != owner || !inside || freed >= space {
+                break;
+            }
+            next = packet.next;
+            // SAFETY: `before + freed < capacity <= CACHE`.
+            unsafe { slots.add(freed).write(header) };
+            freed += 1;
+        }
+        self.move_end(freed.cast_signed());
+        (freed, next)
+    }
+
     /// Frees packets, linked from `first`, until one is not plain, of another pool, or there is
     /// no space for it: the cache is full, or its owner's magazine is another owner's or would
     /// hold `limit`. Returns how many, and the first that was left.

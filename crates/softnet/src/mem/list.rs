@@ -318,6 +318,7 @@ impl fmt::Debug for PacketList {
 }
 
 impl FromIterator<Packet> for PacketList {
+    #[inline]
     fn from_iter<I: IntoIterator<Item = Packet>>(packets: I) -> Self {
         let mut list = PacketList::new();
         list.extend(packets);
@@ -326,8 +327,54 @@ impl FromIterator<Packet> for PacketList {
 }
 
 impl Extend<Packet> for PacketList {
+    #[inline]
     fn extend<I: IntoIterator<Item = Packet>>(&mut self, packets: I) {
-        packets.into_iter().for_each(|p| self.push_back(p));
+        let mut packets = packets.into_iter();
+        let Some(first) = packets.next() else { return };
+        let bytes = first.len() as u64;
+        let head = first.into_raw();
+        let mut open = Open {
+            list: self,
+            chain: Chain {
+                head,
+                tail: head,
+                len: 1,
+                bytes,
+            },
+        };
+        packets.for_each(|packet| open.push(packet));
+    }
+}
+
+/// Packets that follow each other, before they go to a list in one piece: each link is written
+/// once. Also if the iterator that they come from panics.
+struct Open<'a> {
+    list: &'a mut PacketList,
+    /// Owned; the tail's `next` is not valid yet.
+    chain: Chain,
+}
+
+impl Open<'_> {
+    #[inline(always)]
+    fn push(&mut self, packet: Packet) {
+        self.chain.bytes += packet.len() as u64;
+        self.chain.len += 1;
+        let raw = packet.into_raw();
+        // SAFETY: the chain owns its tail.
+        unsafe { (*self.chain.tail.as_ptr()).next = Some(raw) };
+        self.chain.tail = raw;
+    }
+}
+
+impl Drop for Open<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let chain = Chain { ..self.chain };
+        // SAFETY: the chain owned its packets, linked from `head` to `tail`, and gives them up.
+        unsafe {
+            (*chain.tail.as_ptr()).next = None;
+            self.list.append_chain(chain);
+        }
     }
 }
 

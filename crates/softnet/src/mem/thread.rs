@@ -55,6 +55,18 @@ pub(super) unsafe fn find<'a>(id: u64) -> Option<&'a ThreadCache> {
     })
 }
 
+/// As [`find`], in the thread's first pool alone.
+///
+/// # Safety
+/// As for [`find`].
+#[inline(always)]
+pub(super) unsafe fn find_first<'a>(id: u64) -> Option<&'a ThreadCache> {
+    TABLE.with(|table| {
+        // SAFETY: as in `find`.
+        (table[0].id.get() == id).then(|| unsafe { table[0].cache.get().as_ref() })
+    })
+}
+
 /// [`find`] for all pools but the thread's first. Not inlined: its loop costs the first registers.
 #[inline(never)]
 fn others<'a>(
