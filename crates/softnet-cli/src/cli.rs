@@ -7,17 +7,17 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use serde_json::json;
 
 use softnet_rtnl::nl::Operation;
 
 use crate::client::{self, Daemon};
-use crate::config::Warning;
 use crate::daemon::{self, Start};
 use crate::failure::{Exit, Failure};
 use crate::privileges::{self, Separation};
 use crate::reload::Loaded;
-use crate::{capture, config, demo, documents, exec, import, port, report, sim, stats, top};
+use crate::{
+    capture, check, config, demo, documents, exec, import, port, report, sim, stats, top,
+};
 
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
@@ -299,12 +299,12 @@ pub(crate) fn run(started: Instant) -> ExitCode {
             configs,
             strict,
             json: false,
-        } => check(&configs, strict),
+        } => check::text(&configs, strict),
         Command::Check {
             configs,
             strict,
             json: true,
-        } => check_json(&configs, strict),
+        } => check::json(&configs, strict),
         Command::Documents { directory } => documents::write(&directory),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Demo {
@@ -363,59 +363,8 @@ pub(crate) fn run(started: Instant) -> ExitCode {
     }
 }
 
-/// Checks all files. Fails with the worst of them: an error before a warning.
-fn check(files: &[PathBuf], strict: bool) -> Result<(), Failure> {
-    let mut worst: Option<Failure> = None;
-    for file in files {
-        let failure = match config::load(file, None) {
-            Err(error) => Failure::new(Exit::Config, error.to_string()),
-            Ok((config, warnings)) => {
-                warnings.iter().for_each(report::note);
-                print(&format!("{}: valid: {}\n", config.file, config.summary()))?;
-                if !strict || warnings.is_empty() {
-                    continue;
-                }
-                let text = format!("{}: warnings: {}", config.file, warnings.len());
-                Failure::new(Exit::Warnings, text)
-            }
-        };
-        let is_worse = worst
-            .as_ref()
-            .is_none_or(|worst| failure.exit == Exit::Config || worst.exit != Exit::Config);
-        let lesser = match is_worse {
-            true => worst.replace(failure),
-            false => Some(failure),
-        };
-        lesser.iter().for_each(report::note);
-    }
-    worst.map_or(Ok(()), Err)
-}
-
-/// As [`check`], as one object; the exit code says the worst.
-fn check_json(files: &[PathBuf], strict: bool) -> Result<(), Failure> {
-    let mut worst = None;
-    let mut checked = Vec::new();
-    for file in files {
-        let name = file.display().to_string();
-        let (errors, warnings) = match config::load(file, None) {
-            Ok((_, warnings)) => (Vec::new(), warnings.iter().map(Warning::json).collect()),
-            Err(error) => (error.json(), Vec::new()),
-        };
-        if !errors.is_empty() {
-            worst = Some(Exit::Config);
-        } else if strict && !warnings.is_empty() {
-            worst = worst.or(Some(Exit::Warnings));
-        }
-        checked.push(json!({
-            "file": name, "valid": errors.is_empty(), "errors": errors, "warnings": warnings,
-        }));
-    }
-    print(&format!("{:#}\n", json!({ "files": checked })))?;
-    let told = |exit| Failure::new(exit, "not all files are as they should be; see the output");
-    worst.map_or(Ok(()), |exit| Err(told(exit)))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
+/// Prints the result of a command.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     report::print(text)
         .map_err(|error| Failure::because(Exit::Failure, "cannot print the result", &error))
 }

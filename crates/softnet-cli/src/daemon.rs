@@ -3,42 +3,37 @@
 //! A port's device can go away while the engine runs: somebody deletes it. Packets for it are then
 //! dropped with a reason, and the device is made again as soon as the system lets us.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::fs::DirBuilder;
+mod counts;
+mod missing;
+mod operations;
+mod sockets;
+
 use std::io::{self, IsTerminal};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use softnet::wire::EthernetAddress;
-use softnet_engine::{EngineStats, PortEvent, PortSpec, Virtual};
+use softnet_engine::{PortSpec, Virtual};
 use softnet_io::{Allowed, HandOff, LOOPBACK_MTU, PortDevices, Scheduling, VirtualSpec, rights};
-use softnet_rtnl::nl::{Client, Errno, Error, Operation};
-use softnet_rtnl::server::{self, Listen, Server, Sockets, Waker, group_id};
+use softnet_rtnl::server::{Sockets, Waker};
 use softnet_rtnl::{First, Rtnl};
 
-use crate::capture;
-use crate::change::Change;
-use crate::config::{self, ControlConfig};
+use self::missing::{Gone, Missing, look_after};
+use self::operations::{audit, captures, operations, reload};
+use self::sockets::{cannot_listen, control_socket, is_in_use, listen};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
-use crate::left_out;
 use crate::log::{Level, log, log_at};
-use crate::metrics::{self, Sample, render};
+use crate::metrics::{self, render};
 use crate::notify::Notify;
 use crate::privileges::{self, Separation};
 use crate::reload::{Loaded, reason};
 use crate::replace::{Parts, Predecessor, Successor};
 use crate::report;
 use crate::saver::Saver;
-use crate::selection::Selection;
 use crate::setup::{self, Engine};
 use crate::signals::{self, Stop};
-use crate::socket;
 use crate::store::Store;
 
 /// Interval at which ports are looked after.
@@ -51,18 +46,6 @@ const DYING_LOOKS: usize = 100;
 const BEFORE: &str = "the daemon before this one";
 /// Time in which queued packets may still leave when the daemon stops.
 const DRAIN: Duration = Duration::from_secs(1);
-
-/// Why a port's device is not there, by the number of its link.
-type Missing = BTreeMap<u32, Gone>;
-
-/// A device that is not there.
-enum Gone {
-    /// Noticed in this round. It is opened in the next: by then the workers have let go of the old
-    /// device's queues, so that none of them can report the new device gone.
-    Now,
-    /// It could not be opened again, for the reason last reported.
-    Because(String),
-}
 
 /// The class that workers may have, and a sentence about it and what better ones lack.
 fn choose_scheduling(wanted: Option<Scheduling>) -> (Allowed, String) {
@@ -213,7 +196,7 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         metrics_socket = metrics.socket().ok();
         let engine = Arc::downgrade(&engine);
         let text = move |format| {
-            sample(&engine, classes).map_or_else(String::new, |s| render(&s, format))
+            counts::sample(&engine, classes).map_or_else(String::new, |s| render(&s, format))
         };
         metrics
             .start(text)
@@ -364,36 +347,6 @@ fn last_of(mut engine: Arc<Mutex<Engine>>) -> Option<Engine> {
     None
 }
 
-/// Counters for metrics as they are now; none when the daemon ends.
-fn sample(engine: &Weak<Mutex<Engine>>, classes: usize) -> Option<Sample> {
-    let engine = engine.upgrade()?;
-    let engine = lock(&engine);
-    let groups = engine.rate_groups().into_iter();
-    let groups = groups.map(|(name, spec)| (name, (spec, Vec::new())));
-    let mut groups: BTreeMap<_, _> = groups.collect();
-    for link in engine.links().values() {
-        let group = link
-            .options()
-            .and_then(|options| options.rate_group.as_ref());
-        if let Some((_, ports)) = group.and_then(|group| groups.get_mut(group)) {
-            ports.push(link.settings.name.clone());
-        }
-    }
-    let mut stats = engine.stats();
-    // Filters, of which there may be as many, have no metrics.
-    for port in &mut stats.ports {
-        if let Ok(link) = engine.link_named(&port.name) {
-            port.classes = engine.classes(link.index);
-        }
-    }
-    Some(Sample {
-        stats,
-        groups,
-        classes,
-        version: env!("CARGO_PKG_VERSION"),
-    })
-}
-
 /// True if there was a saver that ended by itself: nobody is answered any more.
 fn has_ended(saver: Option<&Saver>) -> bool {
     saver.is_some_and(Saver::is_finished)
@@ -439,202 +392,8 @@ fn add_loopback(engine: &Engine) -> Result<(), Failure> {
         .map_err(|error| Failure::because(Exit::Failure, "cannot add lo", &error))
 }
 
-/// Answers to the requests of `softnet stats`, `softnet dump-config` and `softnet reload` ask for.
-fn operations(
-    engine: &Arc<Mutex<Engine>>,
-    loaded: &Arc<Mutex<Loaded>>,
-    notify: Notify,
-) -> impl FnMut(Operation, &[u8], &Client) -> Result<String, Error> + Send + use<> {
-    let (engine, loaded) = (engine.clone(), loaded.clone());
-    let refused = |failure: Failure| {
-        let errno = match failure.exit {
-            Exit::Config => Errno::EINVAL,
-            _ => Errno::EIO,
-        };
-        Error::new(errno).text(failure.to_string())
-    };
-    let invalid = |text: String| Error::new(Errno::EINVAL).text(text);
-    move |operation, argument: &[u8], client: &Client| match operation {
-        Operation::Stats => {
-            let selection: Selection = words(argument).parse().map_err(invalid)?;
-            let mut stats = live_stats(&lock(&engine), &selection);
-            selection.apply(&mut stats).map_err(invalid)?;
-            Ok(match (selection.text, selection.is_whole()) {
-                (false, true) => counters::json(&stats).to_string(),
-                (false, false) => counters::selected_json(&stats).to_string(),
-                (true, true) => counters::live(&stats),
-                (true, false) => counters::selected(&stats),
-            })
-        }
-        Operation::DumpConfig => {
-            let (loaded, engine) = (lock(&loaded), lock(&engine));
-            let running = loaded.running(&engine).map_err(refused)?;
-            Ok(left_out::comments(&engine) + &config::write(&running))
-        }
-        Operation::Reload => {
-            let done = reload(&loaded, &engine, &notify);
-            audit(client, "reload", done.as_ref().err());
-            done.map_err(refused)
-        }
-        Operation::Change => {
-            let change: Change = serde_json::from_str(&words(argument))
-                .map_err(|error| invalid(error.to_string()))?;
-            let notes = lock(&loaded).change(&lock(&engine), &change, client.own);
-            audit(client, change.to_string(), notes.as_ref().err());
-            notes.map_err(refused)
-        }
-        Operation::Show => {
-            let (loaded, engine) = (lock(&loaded), lock(&engine));
-            let shown = loaded.show(&engine, &words(argument)).map_err(refused)?;
-            Ok(shown.to_string())
-        }
-        Operation::DryRun => {
-            let (loaded, engine) = (lock(&loaded), lock(&engine));
-            loaded.difference(&engine).map_err(refused)
-        }
-        Operation::Log => {
-            let level = words(argument);
-            if !level.is_empty() {
-                let level: Level = level.parse().map_err(invalid)?;
-                // Also told if the new level hides it.
-                audit(client, format_args!("log {level}"), None);
-                level.set();
-            }
-            Ok(format!("{}\n", Level::current()))
-        }
-        // It gets all files.
-        Operation::Replace if !client.own => {
-            let text = "only root and the daemon's own user may replace it";
-            Err(Error::new(Errno::EPERM).text(text))
-        }
-        Operation::Replace => {
-            audit(client, "replace by another daemon", None);
-            let (loaded, engine) = (lock(&loaded), lock(&engine));
-            let state = loaded.state(&engine).map_err(refused)?;
-            let failed = |error| Failure::because(Exit::Failure, "state", &error);
-            state.text().map_err(|error| refused(failed(error)))
-        }
-        Operation::Capture => Err(Errno::EOPNOTSUPP.into()),
-    }
-}
-
-/// Starts the captures that clients ask for.
-fn captures(
-    engine: &Arc<Mutex<Engine>>,
-) -> impl FnMut(&[u8], &Client) -> Result<(String, OwnedFd), Error> + Send + use<> {
-    let engine = engine.clone();
-    move |argument, client| capture::serve::start(&engine, &words(argument), client)
-}
-
-/// Logs who changed what, and why it was refused.
-fn audit(client: &Client, what: impl Display, refused: Option<&Failure>) {
-    let uid = client.uid;
-    let refused = refused.map(|failure| format!(": refused: {failure}"));
-    let refused = refused.unwrap_or_default();
-    log_at(Level::Notice, format_args!("user {uid}: {what}{refused}"));
-}
-
-/// The argument of an operation. Messages are padded.
-fn words(argument: &[u8]) -> String {
-    let words = String::from_utf8_lossy(argument);
-    words.trim_end_matches('\0').to_owned()
-}
-
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Applies the file anew. What is to be warned of in it is logged, and returned as lines.
-fn reload(
-    loaded: &Mutex<Loaded>,
-    engine: &Mutex<Engine>,
-    notify: &Notify,
-) -> Result<String, Failure> {
-    let mut loaded = lock(loaded);
-    notify.reloading();
-    let reloaded = loaded.reload(&lock(engine));
-    let summary = loaded.config.summary();
-    notify.ready(&summary);
-    let warnings = loaded.warnings.iter().map(ToString::to_string);
-    let mut lines = String::new();
-    for line in warnings.chain(reloaded?) {
-        log_at(Level::Warning, &line);
-        lines += &format!("{line}\n");
-    }
-    log(format_args!("reloaded: {summary}"));
-    Ok(lines)
-}
-
-/// All counters, with those of qdiscs, classes and filters where they are selected. Takes no queue
-/// from its owner.
-fn live_stats(engine: &Engine, selection: &Selection) -> EngineStats {
-    let mut stats = engine.stats();
-    for port in &mut stats.ports {
-        if selection.has_classes(&port.name)
-            && let Ok(link) = engine.link_named(&port.name)
-        {
-            port.classes = engine.classes(link.index);
-            port.filters = engine.filters(link.index);
-        }
-    }
-    stats
-}
-
-/// Where the daemon listens for requests; its directory is there.
-fn control_socket(config: &ControlConfig) -> Result<PathBuf, Failure> {
-    let path = config.socket.clone().unwrap_or_else(socket::default_path);
-    if config.socket.is_none()
-        && let Some(directory) = path.parent()
-    {
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory);
-        made.map_err(|error| cannot_listen(&path, &error))?;
-        if !socket::is_chosen() {
-            socket::check_directory(directory).map_err(|error| cannot_listen(&path, &error))?;
-        }
-    }
-    Ok(path)
-}
-
-fn cannot_listen(path: &Path, error: &dyn std::error::Error) -> Failure {
-    let what = format!(
-        "cannot listen for tc, ip and bridge at {}; choose another place with --socket",
-        path.display()
-    );
-    Failure::because(Exit::Config, what, error)
-}
-
-/// Listens for requests; they are answered when the ports are there.
-fn listen(config: &ControlConfig, path: &Path, had: Sockets) -> Result<Server, Failure> {
-    let cannot = |error: &dyn std::error::Error| cannot_listen(path, error);
-    let group = config.group.as_deref().map(group_id).transpose();
-    let group = group.map_err(|error| cannot(&error))?;
-    let monitor_group = config.monitor_group.as_deref().map(group_id).transpose();
-    let monitor_group = monitor_group.map_err(|error| cannot(&error))?;
-    let config = server::Config {
-        listen: Listen {
-            path: path.to_owned(),
-            mode: config.mode,
-            group,
-        },
-        monitor: config.monitor.clone().map(|path| Listen {
-            path,
-            mode: if monitor_group.is_some() {
-                0o660
-            } else {
-                0o666
-            },
-            group: monitor_group,
-        }),
-        clients: server::Config::CLIENTS,
-    };
-    Server::take(&config, had).map_err(|error| cannot(&error))
-}
-
-fn is_in_use(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::AddrInUse
 }
 
 /// Has ports be opened from what the daemon before this one had of them.
@@ -646,74 +405,4 @@ fn give(engine: &Engine, loaded: &Loaded, devices: Vec<(String, HandOff)>) {
             engine.devices().give(port.options.device.clone(), handed);
         }
     }
-}
-
-/// Notices devices that are gone, and opens them again; tells of links that change.
-fn look_after(engine: &Engine, missing: &mut Missing) {
-    let links = engine.links();
-    let closed = links
-        .values()
-        .filter(|link| !link.open)
-        .map(|link| link.index);
-    let closed: Vec<u32> = closed.collect();
-    // A reload may have given a port a device, or have failed to give it back.
-    missing.retain(|index, _| closed.contains(index));
-    missing.retain(|&index, gone| !reopen(engine, index, gone));
-    for index in closed {
-        missing.entry(index).or_insert(Gone::Now);
-    }
-    for event in engine.take_events() {
-        let index = event.link();
-        let (name, is_up) = match engine.link(index) {
-            Ok(link) => (link.settings.name.clone(), link.settings.up),
-            Err(_) => continue,
-        };
-        match event {
-            // Nobody waits for what an administrator took down.
-            PortEvent::Link(..) if !is_up => {}
-            PortEvent::Link(_, link) => {
-                let up = if link.up { "up" } else { "down" };
-                let mtu = link.mtu.map(|mtu| format!(", MTU {mtu}"));
-                let stats = engine.port_stats(index).ok();
-                let status = stats.and_then(|stats| stats.status);
-                let status = status.map(|status| format!(": {status}"));
-                let (mtu, status) = (mtu.unwrap_or_default(), status.unwrap_or_default());
-                log(format_args!("port {name:?}: link {up}{mtu}{status}"));
-            }
-            PortEvent::Gone(_) if missing.contains_key(&index) => {}
-            PortEvent::Gone(_) => {
-                log_at(
-                    Level::Warning,
-                    format_args!("port {name:?}: its device is gone"),
-                );
-                missing.insert(index, Gone::Now);
-                if let Err(error) = engine.close_device(index) {
-                    let what = format_args!("port {name:?}: {}", chain(&error));
-                    log_at(Level::Warning, what);
-                }
-            }
-        }
-    }
-}
-
-/// Opens a device again. False if it cannot be opened yet.
-fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
-    let Ok(link) = engine.link(index) else {
-        // Deleted meanwhile.
-        return true;
-    };
-    let name = link.settings.name.clone();
-    let error = match engine.reopen_device(index) {
-        Ok(()) => {
-            log(format_args!("port {name:?}: open again"));
-            return true;
-        }
-        Err(error) => reason(error),
-    };
-    if !matches!(gone, Gone::Because(reported) if *reported == error) {
-        let what = format_args!("port {name:?}: cannot be opened yet: {error}");
-        log_at(Level::Warning, what);
-        *gone = Gone::Because(error);
-    }
-    false
 }

@@ -6,6 +6,7 @@
 mod bars;
 mod capture;
 mod change;
+mod check;
 mod classes;
 mod cli;
 mod client;

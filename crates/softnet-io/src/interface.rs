@@ -10,7 +10,7 @@ use rustix::net::netdevice::{self, InlinedName};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use softnet_engine::LinkState;
 
-use crate::link::{LinkEvents, Seen};
+use crate::link_events::{LinkEvents, Seen};
 use crate::rights::Subject;
 use crate::tap::sys;
 use crate::{LinkError, Links, NetnsSpec};

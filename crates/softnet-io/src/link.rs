@@ -3,11 +3,9 @@
 //! A [`Links`] speaks rtnetlink with the namespace in which it was opened, whatever thread uses
 //! it.
 
-use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::str::FromStr;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
@@ -19,102 +17,9 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, netlink};
-use serde::{Deserialize, Serialize};
 use softnet_engine::LinkState;
 
-use crate::InterfaceRoute;
-use crate::tap::sys;
-
-/// An IP address with the length of its network's prefix, as in `10.9.0.1/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct InterfaceAddress {
-    ip: IpAddr,
-    prefix: u8,
-}
-
-/// Not an address with a prefix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an IP address with a prefix length such as 10.9.0.1/24 or fd00::1/64")]
-pub struct BadAddress(String);
-
-impl InterfaceAddress {
-    /// `prefix` is in bits: at most 32 for IPv4, 128 for IPv6.
-    ///
-    /// # Errors
-    /// [`BadAddress`] if the prefix is longer than the address.
-    pub fn new(ip: IpAddr, prefix: u8) -> Result<InterfaceAddress, BadAddress> {
-        if prefix > if ip.is_ipv4() { 32 } else { 128 } {
-            return Err(BadAddress(format!("{ip}/{prefix}")));
-        }
-        Ok(InterfaceAddress { ip, prefix })
-    }
-
-    /// The network of so many bits that an address is in.
-    pub(crate) fn network(ip: IpAddr, prefix: u8) -> InterfaceAddress {
-        let ip = match ip {
-            IpAddr::V4(ip) => {
-                let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
-                Ipv4Addr::from_bits(ip.to_bits() & !host).into()
-            }
-            IpAddr::V6(ip) => {
-                let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
-                Ipv6Addr::from_bits(ip.to_bits() & !host).into()
-            }
-        };
-        InterfaceAddress { ip, prefix }
-    }
-
-    /// The address.
-    pub fn ip(&self) -> IpAddr {
-        self.ip
-    }
-
-    /// Bits of the network's prefix.
-    pub fn prefix(&self) -> u8 {
-        self.prefix
-    }
-
-    /// The network's broadcast address: IPv4 only, and not for networks of one or two addresses
-    /// (RFC 3021).
-    fn broadcast(&self) -> Option<Ipv4Addr> {
-        match self.ip {
-            IpAddr::V4(ip) if self.prefix < 31 => Some(Ipv4Addr::from_bits(
-                ip.to_bits() | (u32::MAX >> self.prefix),
-            )),
-            _ => None,
-        }
-    }
-}
-
-impl From<InterfaceAddress> for String {
-    fn from(address: InterfaceAddress) -> String {
-        address.to_string()
-    }
-}
-
-impl TryFrom<String> for InterfaceAddress {
-    type Error = BadAddress;
-    fn try_from(text: String) -> Result<Self, BadAddress> {
-        text.parse()
-    }
-}
-
-impl FromStr for InterfaceAddress {
-    type Err = BadAddress;
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let bad = || BadAddress(text.to_owned());
-        let (ip, prefix) = text.split_once('/').ok_or_else(bad)?;
-        let ip = ip.parse().map_err(|_| bad())?;
-        InterfaceAddress::new(ip, prefix.parse().map_err(|_| bad())?).map_err(|_| bad())
-    }
-}
-
-impl fmt::Display for InterfaceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.ip, self.prefix)
-    }
-}
+use crate::{InterfaceAddress, InterfaceRoute};
 
 /// Why an interface could not be configured.
 #[derive(Debug, thiserror::Error)]
@@ -270,18 +175,18 @@ impl Links {
     pub fn add_address(&mut self, index: u32, address: InterfaceAddress) -> Result<(), LinkError> {
         let mut m = AddressMessage::default();
         m.header.index = index;
-        m.header.prefix_len = address.prefix;
-        m.header.family = match address.ip {
+        m.header.prefix_len = address.prefix();
+        m.header.family = match address.ip() {
             IpAddr::V4(_) => AddressFamily::Inet,
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
-        if address.ip.is_ipv6() {
+        if address.ip().is_ipv6() {
             m.header.flags = AddressHeaderFlags::Nodad;
             m.attributes
                 .push(AddressAttribute::Flags(AddressFlags::Nodad));
         }
-        m.attributes.push(AddressAttribute::Address(address.ip));
-        m.attributes.push(AddressAttribute::Local(address.ip));
+        m.attributes.push(AddressAttribute::Address(address.ip()));
+        m.attributes.push(AddressAttribute::Local(address.ip()));
         m.attributes
             .extend(address.broadcast().map(AddressAttribute::Broadcast));
         self.request(
@@ -440,7 +345,7 @@ impl Links {
 }
 
 /// A netlink socket of the calling thread's namespace that hears from the kernel alone.
-fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
+pub(crate) fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
     let open = || {
         let socket = rustix::net::socket_with(
             rustix::net::AddressFamily::NETLINK,
@@ -455,169 +360,8 @@ fn socket(flags: SocketFlags, groups: u32) -> Result<OwnedFd, LinkError> {
     open().map_err(|e: Errno| LinkError::Socket(e.into()))
 }
 
-/// Tells that an interface of one network namespace changed, and what it is like now.
-///
-/// The content of reports is not used: reports are lost when the buffer is full, older ones are
-/// read after that, and who is privileged in the namespace can send some. The state is asked for.
-#[derive(Debug)]
-pub(crate) struct LinkEvents {
-    socket: OwnedFd,
-}
-
-impl From<LinkEvents> for OwnedFd {
-    fn from(events: LinkEvents) -> OwnedFd {
-        events.socket
-    }
-}
-
-impl From<OwnedFd> for LinkEvents {
-    fn from(socket: OwnedFd) -> LinkEvents {
-        LinkEvents { socket }
-    }
-}
-
-impl LinkEvents {
-    /// Events of an interface of the calling thread's namespace, from now on.
-    pub(crate) fn open(index: u32) -> Result<LinkEvents, LinkError> {
-        /// `RTMGRP_LINK` of `linux/rtnetlink.h`.
-        const LINK: u32 = 1;
-        let socket = socket(SocketFlags::NONBLOCK, LINK)?;
-        // Where a namespace has a thousand of them, each would hear of all others.
-        sys::hear_of(socket.as_fd(), index).map_err(|e| LinkError::Socket(e.into()))?;
-        Ok(LinkEvents { socket })
-    }
-
-    /// Readable when something changed.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// Reads reports, so that the file is readable no longer; true if there were some. After so
-    /// many it stays readable, for the next call: its caller has other work.
-    pub(crate) fn drain(&self) -> bool {
-        const REPORTS: usize = 32;
-        let mut reported = false;
-        for _ in 0..REPORTS {
-            match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::empty()) {
-                // The rest of the report is thrown away. `NOBUFS`: some were lost, others wait.
-                Ok(_) | Err(Errno::NOBUFS) => reported = true,
-                Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
-        }
-        reported
-    }
-
-    /// An interface's state now. Does not wait for the kernel's lock of all interfaces, as a
-    /// netlink request does. For a thread without capabilities: see [`Links::state`].
-    pub(crate) fn state(&self, index: u32) -> Seen {
-        let socket = self.socket.as_fd();
-        // Again if it was renamed meanwhile.
-        for _ in 0..4 {
-            let Ok(name) = netdevice::index_to_name_inlined(socket, index) else {
-                return Seen::Gone;
-            };
-            let (flags, mtu) = (sys::flags(socket, &name), sys::mtu(socket, &name));
-            if let (Ok(flags), Ok(mtu)) = (flags, mtu)
-                && netdevice::name_to_index(socket, name.as_str()) == Ok(index)
-            {
-                return Seen::Is(InterfaceState {
-                    up: flags & libc::IFF_UP != 0,
-                    running: flags & libc::IFF_RUNNING != 0,
-                    mtu: u32::try_from(mtu).ok(),
-                });
-            }
-        }
-        Seen::Renamed
-    }
-
-    /// Speed of an interface's medium in bytes per second, if it has one and that is known. Waits
-    /// for the kernel's lock of all interfaces.
-    pub(crate) fn speed(&self, index: u32) -> Option<u64> {
-        let socket = self.socket.as_fd();
-        let name = netdevice::index_to_name_inlined(socket, index).ok()?;
-        let speed = sys::speed(socket, &name)?;
-        // Unless another has its name by now.
-        (netdevice::name_to_index(socket, name.as_str()) == Ok(index)).then_some(speed)
-    }
-}
-
-/// The result of a look at an interface.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Seen {
-    /// It is there.
-    Is(InterfaceState),
-    /// It is being renamed: for some milliseconds nothing is found by its new name. The end of that
-    /// is reported.
-    Renamed,
-    /// It is not in this namespace.
-    Gone,
-}
-
-/// The state of an interface.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InterfaceState {
-    /// Taken up by its administrator.
-    pub(crate) up: bool,
-    /// It is up and has a carrier.
-    pub(crate) running: bool,
-    /// Longest IP packet in bytes.
-    pub(crate) mtu: Option<u32>,
-}
-
 fn message(index: u32) -> LinkMessage {
     let mut link = LinkMessage::default();
     link.header.index = index;
     link
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_parsed_and_printed() {
-        for text in [
-            "10.9.0.1/24",
-            "0.0.0.0/0",
-            "192.168.1.1/32",
-            "fd00::1/64",
-            "::1/128",
-        ] {
-            assert_eq!(
-                text.parse::<InterfaceAddress>().map(|a| a.to_string()),
-                Ok(text.into())
-            );
-        }
-        for text in [
-            "10.9.0.1",
-            "10.9.0.1/33",
-            "fd00::1/129",
-            "/24",
-            "10.9.0/24",
-            "a/b",
-            "1.2.3.4/-1",
-            "",
-        ] {
-            assert_eq!(
-                text.parse::<InterfaceAddress>(),
-                Err(BadAddress(text.into())),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_broadcast_address_has_all_host_bits_set() {
-        let of = |text: &str| {
-            text.parse::<InterfaceAddress>()
-                .ok()
-                .and_then(|a| a.broadcast())
-        };
-        assert_eq!(of("10.9.0.1/24"), Some(Ipv4Addr::new(10, 9, 0, 255)));
-        assert_eq!(of("10.9.0.1/30"), Some(Ipv4Addr::new(10, 9, 0, 3)));
-        assert_eq!(of("10.9.0.1/0"), Some(Ipv4Addr::BROADCAST));
-        assert_eq!(of("10.9.0.1/31"), None);
-        assert_eq!(of("fd00::1/64"), None);
-    }
 }

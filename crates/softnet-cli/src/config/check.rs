@@ -7,7 +7,7 @@ use super::link::Names;
 use super::model::Config;
 use super::port::Port;
 use super::table::Table;
-use super::{block, bridge, engine, expect, fdb, port, rate_group};
+use super::{block, bridge, engine, expect, fdb, member, port, rate_group};
 
 const TABLES: &[&str] = &[
     "include",
@@ -57,7 +57,7 @@ pub(super) fn config(root: &Table<'_>, workers: Option<usize>) -> Config {
     if all {
         let alone = tables.iter().zip(&ports);
         let alone = alone.filter(|(_, port)| port.master.is_none());
-        alone.for_each(|(table, port)| port::check_alone(table, port));
+        alone.for_each(|(table, port)| member::check_alone(table, port));
     }
     config.expected = expect::read(&root.tables("expect"), &index);
     fdb::read(stations, &mut ports, &index, &read, all);

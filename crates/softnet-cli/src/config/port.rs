@@ -1,16 +1,16 @@
-//! `[[port]]`: a port's device, its queues, what it may send, and its place in a bridge.
+//! `[[port]]`: the keys of a port, its queues, and what it may send.
 
 use std::collections::BTreeMap;
 
 use softnet::tx::ServedBy;
-use softnet_engine::forward::{BridgePortOptions, MAX_MACS, McastRouter, StormLimits};
+use softnet_engine::forward::{MAX_MACS, StormLimits};
 use softnet_engine::rx::Rfs;
-use softnet_engine::{MemberSpec, PortOptions, PortSpec, Settings, Virtual, VlanTag};
+use softnet_engine::{MemberSpec, PortSpec, Settings};
 use softnet_io::pcap::Pace;
-use softnet_io::vhost_user::{MAX_QUEUES, SocketSpec, VhostUserSpec};
+use softnet_io::vhost_user::MAX_QUEUES;
 use softnet_io::{
-    ALL_MTUS, AfPacketSpec, AfXdpSpec, DeviceSpec, DgramSpec, ETHERNET_MTUS, NullSpec, PcapSpec,
-    StreamSpec, TapSpec, Uplink, VirtualSpec, af_xdp,
+    ALL_MTUS, AfPacketSpec, AfXdpSpec, DeviceSpec, ETHERNET_MTUS, StreamSpec, TapSpec, Uplink,
+    af_xdp,
 };
 use softnet_tc::Unset::{Required, Value, Words};
 use softnet_tc::rate::GroupSpec;
@@ -18,20 +18,21 @@ use softnet_tc::{LinkDefaults, QdiscSpec};
 
 use super::address::{INTERFACE, INTERFACE_NAME, MAC, NETNS, PREFIX, ROUTE, ROUTER};
 use super::control::{FILE, GROUP, MODE, PATH, default_mode};
-use super::form::{Flag, Form, List, Maybe, NotEmpty, Number, Size, Text, Word, int, ints};
+use super::device::{
+    self, ETH_P_8021AD, ETH_P_8021Q, blank, guest, interface, pcap, socket, tap, vlan,
+};
+use super::form::{Flag, List, Maybe, NotEmpty, Number, Size, Text, Word, ints};
 use super::key::{self, Key, keys, names};
 use super::link::{self, LINK, Names};
+use super::member::MEMBER;
 use super::passed_file::PassedFile;
-use super::table::{Item, Table};
+use super::table::Table;
 use super::vlans::{self, VLANS};
 use super::write::Writer;
 use super::{egress, tree, write_tree};
 
 pub(super) type Port = PortSpec<DeviceSpec>;
 
-const DRIVERS: &str = "tap, af_packet, af_xdp, vhost_user, stream, dgram, pcap, null, ifb or vlan";
-const ETH_P_8021Q: u16 = 0x8100;
-const ETH_P_8021AD: u16 = 0x88a8;
 const MEMORY_MIN: u64 = 1 << 20;
 const MEMORY_MAX: u64 = 1 << 50;
 
@@ -239,33 +240,6 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
         => Number(ALL_MTUS.0 as i64, ALL_MTUS.1 as i64), |p| Some(&mut p.settings.mtu);
 };
 
-pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions =>
-    /// no frame passes between this port and another isolated one of its bridge (bridge(8))
-    "isolated": Value, "true" => Flag, |m| Some(&mut m.isolated);
-    /// frames are taken only from stations that its bridge knows at this port, as from
-    /// [`[[fdb]]`](#fdb) or `bridge fdb add ADDRESS dev PORT master static` (bridge(8))
-    "locked": Value, "true" => Flag, |m| Some(&mut m.locked);
-    /// whether the bridge learns source addresses at the port (bridge(8), as the following four)
-    "learning": Value, "false" => Flag, |m| Some(&mut m.learning);
-    /// whether frames to stations that the bridge does not know leave here
-    "flood": Value, "false" => Flag, |m| Some(&mut m.flood);
-    /// whether frames to groups leave here
-    "mcast_flood": Value, "false" => Flag, |m| Some(&mut m.mcast_flood);
-    /// whether broadcasts leave here
-    "bcast_flood": Value, "false" => Flag, |m| Some(&mut m.bcast_flood);
-    /// whether frames may leave where they came from
-    "hairpin": Value, "true" => Flag, |m| Some(&mut m.hairpin);
-    /// whether multicast routers are behind the port (bridge(8)): 0 never, 1 as long as one is
-    /// heard, 2 always
-    "mcast_router": Value, "3" => MCAST_ROUTER, |m| Some(&mut m.multicast.router);
-    /// whether a host that leaves a group was the only member behind the port (bridge(8))
-    "fastleave": Value, "true" => Flag, |m| Some(&mut m.multicast.fastleave);
-    /// groups that the port may be a member of; 0: as many as an eighth of the bridge's
-    /// `mcast_hash_max`, and what is over that has the port get all frames to groups
-    "mcast_max_groups": Value, "-1"
-        => Number(0, u32::MAX as i64), |m| Some(&mut m.multicast.max_groups);
-};
-
 pub(super) static STORM: &[Key<StormLimits>] = keys! { StormLimits =>
     /// to all stations
     "broadcast": Words("any number"), "-1" => LIMIT, |s| Some(&mut s.broadcast);
@@ -275,82 +249,11 @@ pub(super) static STORM: &[Key<StormLimits>] = keys! { StormLimits =>
     "unknown_unicast": Words("any number"), "-1" => LIMIT, |s| Some(&mut s.unknown_unicast);
 };
 
-/// A [`McastRouter`] that lasts.
-struct McastRouterForm;
-
-impl Form<McastRouter> for McastRouterForm {
-    fn schema(&self) -> serde_json::Value {
-        Form::<i64>::schema(&Number(0, 2))
-    }
-
-    fn read(&self, item: Item<'_>) -> Option<McastRouter> {
-        McastRouter::of(Number(0, 2).read(item)?)
-    }
-
-    fn write(&self, value: &McastRouter) -> Option<toml::Value> {
-        // What was heard once is learnt.
-        let lasts = match value {
-            McastRouter::Refresh => McastRouter::Learn,
-            other => *other,
-        };
-        Some(int(lasts as u8))
-    }
-}
-
-const MCAST_ROUTER: McastRouterForm = McastRouterForm;
-
 const LIMIT: Maybe<Number> = Maybe(Number(0, u32::MAX as i64));
 
 const UPLINK: Word<Uplink> = Word(&[("passt", Uplink::Passt)], |other| {
     format!("there is no uplink {other:?}; use passt")
 });
-
-fn guest(port: &mut Port) -> Option<&mut VhostUserSpec> {
-    match &mut port.options.device {
-        DeviceSpec::VhostUser(spec) => Some(spec),
-        _ => None,
-    }
-}
-
-fn socket(port: &mut Port) -> Option<&mut SocketSpec> {
-    match &mut port.options.device {
-        DeviceSpec::VhostUser(VhostUserSpec { socket, .. })
-        | DeviceSpec::Stream(StreamSpec { socket, .. })
-        | DeviceSpec::Dgram(DgramSpec { socket }) => Some(socket),
-        _ => None,
-    }
-}
-
-fn tap(port: &mut Port) -> Option<&mut TapSpec> {
-    match &mut port.options.device {
-        DeviceSpec::Tap(tap) => Some(tap),
-        _ => None,
-    }
-}
-
-fn pcap(port: &mut Port) -> Option<&mut PcapSpec> {
-    match &mut port.options.device {
-        DeviceSpec::Pcap(pcap) => Some(pcap),
-        _ => None,
-    }
-}
-
-/// The parent and the tag of a VLAN.
-fn vlan(port: &mut Port) -> Option<(&mut String, &mut VlanTag)> {
-    match &mut port.options.device {
-        DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { parent, tag })) => Some((parent, tag)),
-        _ => None,
-    }
-}
-
-fn interface(port: &mut Port) -> Option<&mut String> {
-    match &mut port.options.device {
-        DeviceSpec::Tap(TapSpec { interface, .. })
-        | DeviceSpec::AfPacket(AfPacketSpec { interface, .. })
-        | DeviceSpec::AfXdp(AfXdpSpec { interface, .. }) => Some(interface),
-        _ => None,
-    }
-}
 
 fn parent(text: &str) -> Result<String, String> {
     match Settings::wrong_name(text) {
@@ -363,46 +266,6 @@ fn parent(text: &str) -> Result<String, String> {
 pub(super) fn key_names() -> Vec<&'static str> {
     let of_member = names(MEMBER).chain(names(VLANS));
     names(PORT).chain(names(LINK)).chain(of_member).collect()
-}
-
-/// A port whose table has its driver alone.
-pub(super) fn blank(driver: &str) -> Option<Port> {
-    let socket = SocketSpec {
-        path: "".into(),
-        server: true,
-        mode: default_mode(None),
-        group: None,
-    };
-    let device = match driver {
-        "tap" => TapSpec::new("").into(),
-        "vhost_user" => VhostUserSpec::from(socket).into(),
-        "stream" => {
-            let uplink = None;
-            StreamSpec { socket, uplink }.into()
-        }
-        "dgram" => DgramSpec { socket }.into(),
-        "pcap" => PcapSpec::default().into(),
-        "af_packet" => AfPacketSpec::new("").into(),
-        "af_xdp" => AfXdpSpec::new("").into(),
-        "null" => DeviceSpec::Null(NullSpec),
-        "ifb" => VirtualSpec(Virtual::Ifb).into(),
-        "vlan" => VirtualSpec(Virtual::Vlan {
-            parent: String::new(),
-            tag: VlanTag {
-                proto: ETH_P_8021Q,
-                id: 0,
-            },
-        })
-        .into(),
-        _ => return None,
-    };
-    Some(PortSpec {
-        options: PortOptions {
-            device,
-            ..PortOptions::default()
-        },
-        ..PortSpec::default()
-    })
 }
 
 /// Key of a thing that has no effect of its own here.
@@ -426,13 +289,13 @@ pub(super) fn read<'a>(
 ) -> Port {
     let before = table.source.errors();
     table.known(&key_names(), hint);
-    let driver = driver(table);
+    let driver = device::driver(table);
     let mut port = driver.and_then(blank).unwrap_or_default();
     key::read(PORT, table, &mut port, driver);
     link::read(table, "port", names, &mut port.settings);
     key::read(MEMBER, table, &mut port.member.options, None);
     port.member.vlans = vlans::read(table);
-    device(table, &mut port);
+    device::complete(table, &mut port);
     let (least, most) = driver.map_or(ETHERNET_MTUS, |_| port.options.device.mtus());
     if !(least..=most).contains(&port.settings.mtu)
         && let Some(item) = table.find("mtu")
@@ -478,67 +341,6 @@ pub(super) fn read<'a>(
     }
     port.qdisc = qdisc(table, &port, before);
     port
-}
-
-/// The name of the driver, if there is such a one.
-fn driver<'t>(table: &'t Table<'_>) -> Option<&'t str> {
-    let item = table.find("driver")?;
-    let name = item.text()?;
-    if blank(name).is_some() {
-        return Some(name);
-    }
-    item.problem(format!("there is no driver {name:?}; use {DRIVERS}"))
-}
-
-/// Completes the device.
-fn device(table: &Table<'_>, port: &mut Port) {
-    if !table.has("interface") {
-        let name = port.settings.name.clone();
-        if let Some(interface) = interface(port) {
-            *interface = name;
-        }
-    }
-    let starts = match &port.options.device {
-        DeviceSpec::Stream(StreamSpec { uplink, .. }) => uplink.is_some(),
-        _ => false,
-    };
-    if starts && table.has("socket") {
-        let text = "the port's peer is started, and has no path; remove this or `uplink`";
-        table.problem::<()>("socket", text);
-    }
-    if let Some(socket) = socket(port) {
-        if !table.has("socket") && !starts {
-            let driver = table.find("driver").and_then(|item| item.text());
-            let driver = driver.unwrap_or_default();
-            let text = format!("driver {driver:?} needs the path of a socket; add one");
-            table.problem_at::<()>(table.span_of("driver"), "socket", text);
-        }
-        if !table.has("socket_mode") {
-            socket.mode = default_mode(socket.group.as_ref());
-        }
-    }
-    if let Some(tap) = tap(port)
-        && (tap.attach || tap.file.is_some())
-    {
-        let text = "the interface is somebody else's and stays as it is; remove this or `attach`";
-        for (key, is_empty) in [
-            ("address", tap.addresses.is_empty()),
-            ("gateway", tap.gateways.is_empty()),
-            ("routes", tap.routes.is_empty()),
-        ] {
-            if !is_empty {
-                table.problem::<()>(key, text);
-            }
-        }
-    }
-    if let DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { .. })) = &port.options.device {
-        for (key, what) in [("link", "name of a port"), ("id", "number of the VLAN")] {
-            if !table.has(key) {
-                let text = format!("driver \"vlan\" needs the {what}; add one");
-                table.problem_at::<()>(table.span_of("driver"), key, text);
-            }
-        }
-    }
 }
 
 fn rps(table: &Table<'_>, workers: Option<usize>, port: &mut Port) {
@@ -597,22 +399,6 @@ fn qdisc(table: &Table<'_>, port: &Port, before: usize) -> QdiscSpec {
     spec.unwrap_or_default()
 }
 
-/// Reports keys that say something of a member of a bridge alone.
-pub(super) fn check_alone(table: &Table<'_>, port: &Port) {
-    let default = BridgePortOptions::default();
-    let options = &port.member.options;
-    let changed = MEMBER.iter().filter(|key| {
-        let value = |of| key.field.and_then(|field| field.write(of));
-        value(options) != value(&default)
-    });
-    for key in changed.map(|key| key.name).chain(names(VLANS)) {
-        if table.has(key) && !table.source.is_wrong(&table.span_of(key)) {
-            let text = "the port is in no bridge; list it in one, or remove this";
-            table.problem::<()>(key, text);
-        }
-    }
-}
-
 pub(super) fn write(w: &mut Writer, port: &Port) {
     let PortSpec {
         settings,
@@ -631,18 +417,7 @@ pub(super) fn write(w: &mut Writer, port: &Port) {
     } = port;
     w.table("[[port]]");
     w.put("name", settings.name.as_str());
-    let driver = match &options.device {
-        DeviceSpec::Null(NullSpec) => "null",
-        DeviceSpec::VhostUser(_) => "vhost_user",
-        DeviceSpec::Tap(_) => "tap",
-        DeviceSpec::Virtual(VirtualSpec(Virtual::Vlan { .. })) => "vlan",
-        DeviceSpec::Virtual(_) => "ifb",
-        DeviceSpec::AfPacket(_) => "af_packet",
-        DeviceSpec::AfXdp(_) => "af_xdp",
-        DeviceSpec::Stream(_) => "stream",
-        DeviceSpec::Dgram(_) => "dgram",
-        DeviceSpec::Pcap(_) => "pcap",
-    };
+    let driver = device::driver_of(&options.device);
     w.put("driver", driver);
     let mut default = blank(driver).unwrap_or_default();
     let mut of = port.clone();

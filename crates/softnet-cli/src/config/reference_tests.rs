@@ -13,8 +13,8 @@ use super::error::ConfigError;
 use super::key::Key;
 use super::{Config, parse};
 use super::{
-    block, bridge, egress, engine, expect, fdb, filter, link, port, qdisc, rate_group, vlans,
-    write_tree,
+    block, bridge, device, egress, engine, expect, fdb, filter, link, member, port, qdisc,
+    rate_group, vlans, write_tree,
 };
 
 /// One entry: `` - `key`: meaning. **Default** `1`. **Error** `0`: what is said ``.
@@ -417,14 +417,14 @@ fn generated() -> Vec<(String, String)> {
         "pcap",
         "vlan",
     ]
-    .map(|name| port::blank(name).expect(name));
+    .map(|name| device::blank(name).expect(name));
     let link = |table| keys(table, link::LINK, &[Default::default()]);
     let vlans = |table| keys(table, vlans::VLANS, &[]);
     let mirred = |table| keys(table, egress::MIRRED, &[MirredDir::Egress]);
     let of_port = [
         keys("[[port]]", port::PORT, &drivers),
         link("[[port]]"),
-        keys("[[port]]", port::MEMBER, &[Default::default()]),
+        keys("[[port]]", member::MEMBER, &[Default::default()]),
         vlans("[[port]]"),
     ];
     let of_bridge = [

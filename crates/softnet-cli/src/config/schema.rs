@@ -6,17 +6,13 @@ use softnet_tc::{ClassSpec, HtbClassSpec, QDISC_KINDS, SpecOption, Unset};
 
 use super::key::Key;
 use super::link::LINK;
+use super::member::MEMBER;
 use super::vlans::VLANS;
 use super::{block, bridge, engine, expect, fdb, port, rate_group};
 
 /// Schema of the whole file.
 pub(crate) fn schema() -> Value {
-    let ports = [
-        table(port::PORT),
-        table(LINK),
-        table(port::MEMBER),
-        table(VLANS),
-    ];
+    let ports = [table(port::PORT), table(LINK), table(MEMBER), table(VLANS)];
     let bridges = [table(bridge::BRIDGE), table(LINK), table(VLANS)];
     let list = |tables: &[Value]| json!({ "type": "array", "items": joined(tables) });
     json!({

@@ -18,6 +18,7 @@ mod policy;
 mod processes;
 mod refused;
 mod script;
+mod senders;
 mod series;
 mod shown;
 mod subjects;

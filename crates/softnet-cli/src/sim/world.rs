@@ -15,9 +15,10 @@ use softnet_tc::{QdiscEnv, SpecError, Tree, TreeSpec};
 
 use super::Options;
 use super::capture::{CaptureReader, CaptureWriter};
-use super::generate::{Generated, Senders};
+use super::generate::Generated;
 use super::outside::Outside;
 use super::policy::{self, Policy};
+use super::senders::Senders;
 use super::watch::Watch;
 use crate::failure::{Exit, Failure};
 use crate::report::note;

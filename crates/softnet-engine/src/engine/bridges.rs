@@ -9,8 +9,9 @@ use super::error::EngineError;
 use super::info::LinkKind;
 use super::info::{BridgeInfo, BridgePort};
 use super::life::Engine;
+use super::publish::Publish;
 use super::spec::{BridgeOptions, BridgeSpec, FDB_SIZES, FdbSpec, MemberSpec, Settings};
-use super::state::{BridgeState, Publish, State};
+use super::state::{BridgeState, State};
 use super::vlans::check_vlan;
 use crate::forward::{Bridge, BridgePortOptions, Member, PortVlans};
 

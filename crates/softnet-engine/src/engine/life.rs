@@ -12,7 +12,8 @@ use super::devices::Devices;
 use super::error::EngineError;
 use super::hang::Seen;
 use super::losses::sum_drops;
-use super::state::{EVENTS, Publish, State, WorkerHandle};
+use super::publish::Publish;
+use super::state::{EVENTS, State, WorkerHandle};
 use super::stats::{EngineStats, PortStats};
 use crate::rx::{
     Backlog, Command, FlowTable, MAX_BACKLOG, Sleep, Worker, WorkerParts, WorkerShared,

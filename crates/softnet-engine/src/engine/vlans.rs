@@ -8,7 +8,8 @@ use super::change::Change;
 use super::devices::Devices;
 use super::error::EngineError;
 use super::life::Engine;
-use super::state::{Publish, State};
+use super::publish::Publish;
+use super::state::State;
 use crate::forward::{FdbRow, FdbState, PortVlans, VLAN_IDS, VlanFlags};
 
 /// A VLAN that can be.

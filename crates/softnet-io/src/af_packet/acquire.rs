@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_QUEUES, sys};
 use crate::interface::{self, Found, InterfaceError, ToOpen};
-use crate::link::LinkEvents;
+use crate::link_events::LinkEvents;
 use crate::rights::{self, AskError, Ledger, Performed, Privileged, Subject};
 use crate::{Links, NetnsSpec};
 

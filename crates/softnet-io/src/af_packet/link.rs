@@ -9,7 +9,7 @@ use softnet_engine::{DeviceDrops, Link, LinkState};
 use super::sys;
 use crate::hand_off::{Continued, HandOff, copies};
 use crate::interface::Interface;
-use crate::link::LinkEvents;
+use crate::link_events::LinkEvents;
 
 /// The interface of a port.
 #[derive(Debug)]

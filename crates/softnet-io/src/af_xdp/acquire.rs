@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::sys::Mode;
 use super::{MAX_MTU, MAX_QUEUES, sys};
 use crate::interface::{self, Found, InterfaceError, ToOpen};
-use crate::link::{InterfaceState, Seen};
+use crate::link_events::{InterfaceState, Seen};
 use crate::rights::{Ledger, Performed, Privileged, Subject};
 use crate::{Links, NetnsSpec};
 

@@ -42,7 +42,7 @@ use self::device::{Device, RING};
 use self::lent::Area;
 use crate::Buffers;
 use crate::interface::Interface;
-use crate::link::LinkEvents;
+use crate::link_events::LinkEvents;
 use crate::rights::{self, AskError};
 
 /// The most queues: sockets of a request to the helper.

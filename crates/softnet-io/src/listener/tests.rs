@@ -1,9 +1,11 @@
 //! Sockets that another process made.
 
-use std::os::unix::fs::symlink;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use super::*;
+use crate::peer::file_of;
 
 #[test]
 fn a_name_that_leads_to_another_socket_is_not_adopted() {

@@ -13,7 +13,7 @@ use softnet_engine::{DeviceDrops, Link, LinkState};
 
 use crate::Links;
 use crate::hand_off::{Continued, HandOff, copies};
-use crate::link::{LinkEvents, Seen};
+use crate::link_events::{LinkEvents, Seen};
 
 /// The interface of a TAP device, in whatever namespace it is.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use softnet::tx::Features;
 use softnet::wire::{EthernetAddress, MAX_FRAME, VNET_HDR_LEN};
 
 use super::{MAX_QUEUES, OpenError, TapConfig, TapSource, sys};
-use crate::link::LinkEvents;
+use crate::link_events::LinkEvents;
 use crate::rights::{self, Ledger, Performed, Privileged, Subject};
 use crate::userns::tun_hint;
 use crate::{InterfaceAddress, InterfaceRoute, LinkError, Links, Netns, NetnsSpec};

@@ -32,6 +32,7 @@ pub mod message;
 mod port;
 mod protocol;
 pub mod ring;
+mod running;
 mod rx;
 mod spec;
 mod tx;

@@ -16,8 +16,9 @@ pub use replay::{Messages, ReplayError};
 use super::features::{PROTOCOL, extension, offered, taken, virtio};
 use super::memory::{GuestMemory, MAX_REGIONS, MemoryError, Region, RegionSpec};
 use super::message::{Request, RingAddresses, RingValue};
-use super::port::{Port, SetupFailed, Wanted};
+use super::port::{Port, SetupFailed};
 use super::ring::{MAX_SIZE, RingConfig};
+use super::running::Wanted;
 
 /// A request of a front end that is not possible. The connection is closed.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use super::contended::Taken;
 use super::kept::Kept;
 use super::life::Life;
-use super::port::receivable;
+use super::running::receivable;
 use crate::Buffers;
 
 /// One receive queue of a vhost-user port.

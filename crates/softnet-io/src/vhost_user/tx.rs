@@ -9,8 +9,8 @@ use softnet::time::Time;
 use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
 
 use super::life::Life;
-use super::port::{Running, enabled};
 use super::ring::WORK;
+use super::running::{Running, enabled};
 
 /// Times that a guest is found to offer more before others have their turn. An index that goes to
 /// and fro does so for ever.

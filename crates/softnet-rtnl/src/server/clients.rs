@@ -12,7 +12,7 @@ use super::dump::Dump;
 use super::{OPERATION, OPTION, answer};
 use crate::nl::{
     Client, Errno, Error, Event, NLM_F_ACK, NLM_F_BULK, NLM_F_ECHO, NLM_F_REQUEST, NLMSG_MIN_TYPE,
-    Operation, Progress, Replies, Request, Requests, Service, Settled,
+    Operation, Replies, Request, Requests, Service, Settled,
 };
 
 /// `RTM_MAX`: types above are none of rtnetlink.
@@ -22,8 +22,6 @@ const RTM_MAX: u16 = 123;
 const RTM_DELNEIGH: u16 = 29;
 /// Port ids that the server assigns start here.
 const ASSIGNED: u32 = 0x8000_0000;
-/// Length of the longest request for a dump or operation.
-const DUMP_REQUEST: usize = 16 * 1024;
 /// Bytes of text that all clients may have asked for and not read; those who may change nothing,
 /// half of it.
 const TEXTS: usize = 64 * 1024 * 1024;
@@ -482,42 +480,6 @@ impl Clients {
             Ok(libc::NETLINK_GET_STRICT_CHK) => target.client.strict = on,
             Ok(libc::NETLINK_CAP_ACK | libc::NETLINK_EXT_ACK) => {}
             _ => return Err(Error::new(Errno::ENOPROTOOPT)),
-        }
-        Ok(())
-    }
-}
-
-impl Connection {
-    /// Refuses a dump that cannot start. A dump keeps its request, which must be short.
-    fn may_dump(&self, request: &Request<'_>) -> Result<(), Error> {
-        if self.dump.is_some() {
-            return Err(Error::new(Errno::EBUSY));
-        }
-        match request.message().len() {
-            ..=DUMP_REQUEST => Ok(()),
-            _ => Err(Error::new(Errno::EMSGSIZE)),
-        }
-    }
-
-    /// Bytes of text that it has not read.
-    fn text(&self) -> usize {
-        self.dump.as_ref().map_or(0, Dump::held)
-    }
-
-    /// Owes the client the next chunk of its dump.
-    fn advance(&mut self, service: &mut impl Service) -> Result<(), Error> {
-        let Some(mut dump) = self.dump.take() else {
-            return Ok(());
-        };
-        if self.is_deaf() {
-            return Ok(());
-        }
-        let (chunks, progress) = dump.next(&self.client, service)?;
-        for chunk in chunks {
-            self.push(chunk);
-        }
-        if progress == Progress::More {
-            self.dump = Some(dump);
         }
         Ok(())
     }

@@ -5,14 +5,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::answer;
-use crate::nl::{Client, Messages, NLMSG_HDRLEN, Request, Settled};
-
 use super::dump::Dump;
+use crate::nl::{
+    Client, Errno, Error, Messages, NLMSG_HDRLEN, Progress, Request, Service, Settled,
+};
 
 /// Bytes owed to a client, above which its requests wait and events for it are lost.
 const QUEUE: usize = 256 * 1024;
 /// The same for one that may change nothing.
 const QUEUE_READER: usize = 32 * 1024;
+/// Length of the longest request for a dump or operation.
+const DUMP_REQUEST: usize = 16 * 1024;
 /// Cost of a datagram besides its bytes.
 const ENTRY: usize = 64;
 
@@ -206,9 +209,38 @@ impl Connection {
         self.congested &= !self.queue.is_empty();
     }
 
-    /// True if it gets nothing more.
-    pub(super) fn is_deaf(&self) -> bool {
-        self.deaf
+    /// Refuses a dump that cannot start. A dump keeps its request, which must be short.
+    pub(super) fn may_dump(&self, request: &Request<'_>) -> Result<(), Error> {
+        if self.dump.is_some() {
+            return Err(Error::new(Errno::EBUSY));
+        }
+        match request.message().len() {
+            ..=DUMP_REQUEST => Ok(()),
+            _ => Err(Error::new(Errno::EMSGSIZE)),
+        }
+    }
+
+    /// Bytes of text that it has not read.
+    pub(super) fn text(&self) -> usize {
+        self.dump.as_ref().map_or(0, Dump::held)
+    }
+
+    /// Owes the client the next chunk of its dump.
+    pub(super) fn advance(&mut self, service: &mut impl Service) -> Result<(), Error> {
+        let Some(mut dump) = self.dump.take() else {
+            return Ok(());
+        };
+        if self.deaf {
+            return Ok(());
+        }
+        let (chunks, progress) = dump.next(&self.client, service)?;
+        for chunk in chunks {
+            self.push(chunk);
+        }
+        if progress == Progress::More {
+            self.dump = Some(dump);
+        }
+        Ok(())
     }
 
     /// It gets nothing more.

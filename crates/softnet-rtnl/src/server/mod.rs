@@ -13,26 +13,25 @@ mod answer;
 mod clients;
 mod connection;
 mod dump;
+mod running;
+mod socket;
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrAny,
-    SocketAddrUnix, SocketFlags, acceptfrom_with, recv, send, sendmsg, shutdown,
-};
+use rustix::net::{RecvFlags, SocketFlags, acceptfrom_with, recv};
 use softnet_io::{Descriptors, Listener, PeerCredentials, SocketKind};
 
 use clients::READERS;
 pub use clients::{Clients, Peer};
+use running::Shared;
+pub use running::{Running, Sockets, Waker};
+use socket::{has_hung_up, is_member, is_own, port_of, refuse, send_with};
 pub use softnet_io::{Listen, ListenError, group_id};
 
 use crate::nl::{self, Service};
@@ -52,9 +51,6 @@ const DATAGRAM: usize = 256 * 1024;
 const BACKLOG: i32 = 128;
 /// Clients let in in one round.
 const ACCEPTS: usize = 64;
-/// Looks at whether the server holds, and the time between them.
-const HOLD_LOOKS: usize = 5000;
-const HOLD_LOOK: Duration = Duration::from_millis(1);
 /// Files kept for clients that may change something.
 const SPARE: usize = 8;
 /// Time for which nobody is let in when the process has no file descriptors left.
@@ -93,133 +89,6 @@ pub struct Server {
     /// in all the same.
     spare: Vec<OwnedFd>,
     waker: Arc<Shared>,
-}
-
-/// State that a [`Waker`] shares with its server.
-#[derive(Debug)]
-struct Shared {
-    eventfd: OwnedFd,
-    stop: AtomicBool,
-    /// Nobody is let in, and no request is read.
-    hold: AtomicBool,
-    /// The server knows of that.
-    holds: AtomicBool,
-}
-
-/// Tells the server that the service has changes to publish, or has settled some.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<Shared>);
-
-impl Waker {
-    /// Has the server ask for [`Service::changes`].
-    pub fn wake(&self) {
-        // It can fail in one way, a counter at its end, in which case the server is woken all the
-        // same.
-        let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
-    }
-}
-
-/// Listening sockets that another server had.
-#[derive(Debug, Default)]
-pub struct Sockets {
-    /// That of [`Config::listen`].
-    pub listener: Option<OwnedFd>,
-    /// That of [`Config::monitor`].
-    pub monitor: Option<OwnedFd>,
-}
-
-/// A server that answers. Dropping it stops it.
-#[derive(Debug)]
-pub struct Running {
-    thread: Option<JoinHandle<io::Result<()>>>,
-    waker: Waker,
-    listener: Arc<Listener>,
-    monitor: Option<Arc<Listener>>,
-}
-
-impl Running {
-    /// A handle that tells the server of changes.
-    pub fn waker(&self) -> Waker {
-        self.waker.clone()
-    }
-
-    /// True if it has ended by itself, which is an error: [`stop`](Running::stop) says which.
-    pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Answers no request from when this returns, and lets nobody in: who connects waits. False: it
-    /// is in the middle of one for too long.
-    pub fn hold(&self) -> bool {
-        let Shared { hold, holds, .. } = &*self.waker.0;
-        // Release, as what it has done for clients is seen by who sees that it holds.
-        hold.store(true, Ordering::Release);
-        self.waker.wake();
-        (0..HOLD_LOOKS).any(|_| {
-            let held = holds.load(Ordering::Acquire) || self.is_finished();
-            if !held {
-                std::thread::sleep(HOLD_LOOK);
-            }
-            held
-        })
-    }
-
-    /// Goes on after [`hold`](Running::hold).
-    pub fn go_on(&self) {
-        self.waker.0.hold.store(false, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Copies of its sockets, for another server in its place. Their files stay from then on.
-    ///
-    /// # Errors
-    /// If no file descriptors are left.
-    pub fn sockets(&self) -> io::Result<Sockets> {
-        let copy = |listener: &Arc<Listener>| listener.as_fd().try_clone_to_owned();
-        let sockets = Sockets {
-            listener: Some(copy(&self.listener)?),
-            monitor: self.monitor.as_ref().map(copy).transpose()?,
-        };
-        self.listeners().for_each(|listener| listener.keep());
-        Ok(sockets)
-    }
-
-    /// Removes the sockets' files at its end, once no other server has them.
-    ///
-    /// # Errors
-    /// If a file is not a socket of ours.
-    pub fn own(&self) -> Result<(), ListenError> {
-        self.listeners().try_for_each(|listener| listener.own())
-    }
-
-    fn listeners(&self) -> impl Iterator<Item = &Arc<Listener>> {
-        std::iter::once(&self.listener).chain(&self.monitor)
-    }
-
-    /// Stops it and removes its sockets.
-    ///
-    /// # Errors
-    /// With which it ended before.
-    pub fn stop(mut self) -> io::Result<()> {
-        self.join()
-    }
-
-    fn join(&mut self) -> io::Result<()> {
-        // Ordering: the eventfd's counter orders the store before the load of who reads it.
-        self.waker.0.stop.store(true, Ordering::Relaxed);
-        self.waker.wake();
-        let result = self.thread.take().map(JoinHandle::join);
-        result
-            .unwrap_or(Ok(Ok(())))
-            .unwrap_or_else(|_| Err(io::Error::other("panicked")))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Whoever wants the error calls `stop`.
-        let _ = self.join();
-    }
 }
 
 impl Server {
@@ -515,23 +384,6 @@ impl Server {
     }
 }
 
-/// Sends a datagram, and a file with it. Waits for nobody.
-fn send_with(
-    socket: &OwnedFd,
-    datagram: &[u8],
-    file: Option<BorrowedFd<'_>>,
-) -> Result<(), Errno> {
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let Some(file) = file else {
-        return send(socket, datagram, flags).map(drop);
-    };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [file];
-    control.push(SendAncillaryMessage::ScmRights(&files));
-    sendmsg(socket, &[IoSlice::new(datagram)], &mut control, flags).map(drop)
-}
-
 /// Who is served in a round: all that may change something, and the next of the others. `last` is
 /// who it was in the round before.
 fn of_round(ready: &[(u64, PollFlags)], last: &mut u64) -> Vec<(u64, PollFlags)> {
@@ -558,49 +410,6 @@ struct Own {
     woken: bool,
     listener: bool,
     monitor: bool,
-}
-
-/// The state belongs to root, and to the user that the server runs as.
-fn is_own(peer: &PeerCredentials) -> bool {
-    peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
-}
-
-/// It belongs to a group, too.
-fn is_member(peer: &PeerCredentials, group: Option<u32>) -> bool {
-    group.is_some_and(|group| peer.gid == group || peer.groups.contains(&group))
-}
-
-/// True if the other end is closed.
-fn has_hung_up(socket: &OwnedFd) -> bool {
-    let mut file = [PollFd::new(socket, PollFlags::empty())];
-    let now = Timespec::default();
-    poll(&mut file, Some(&now)).is_ok() && file[0].revents().contains(PollFlags::HUP)
-}
-
-/// Tells a client why it is not let in. What it has sent is taken first: closing a socket with
-/// unread data has the peer's next call fail (`ECONNRESET`) in place of the answer.
-fn refuse(socket: &OwnedFd, error: &nl::Error) {
-    // If a call fails, the end of the connection says enough.
-    let _ = shutdown(socket, Shutdown::Read);
-    let mut rest = [0; 1];
-    while recv(socket, &mut rest, RecvFlags::TRUNC | RecvFlags::DONTWAIT)
-        .is_ok_and(|(_, length)| length > 0)
-    {}
-    let _ = send(
-        socket,
-        answer::refuse(error).as_bytes(),
-        SendFlags::NOSIGNAL,
-    );
-}
-
-/// The port id in the name that a client's socket is bound to.
-fn port_of(address: &SocketAddrAny) -> Option<u32> {
-    let address = SocketAddrUnix::try_from(address.clone()).ok()?;
-    let name = std::str::from_utf8(address.abstract_name()?).ok()?;
-    let digits = name.strip_prefix(PORT_NAME)?;
-    let port: u32 = digits.parse().ok()?;
-    // A number has one name, or two clients could have it.
-    (port.to_string() == digits).then_some(port)
 }
 
 #[cfg(test)]

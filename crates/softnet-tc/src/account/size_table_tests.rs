@@ -8,7 +8,7 @@ use softnet::qdisc::*;
 use softnet::time::Time;
 
 use crate::testing::bench::Bench;
-use crate::testing::steps::size_tables;
+use crate::testing::specs::size_tables;
 use crate::testing::{handle, large};
 use crate::*;
 

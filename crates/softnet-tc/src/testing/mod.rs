@@ -8,6 +8,8 @@ pub(crate) mod round_robin;
 #[cfg(not(loom))]
 pub(crate) mod sparse;
 #[cfg(not(loom))]
+pub(crate) mod specs;
+#[cfg(not(loom))]
 pub(crate) mod steps;
 
 use softnet::mem::{Packet, PacketList, Pool};

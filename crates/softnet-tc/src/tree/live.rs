@@ -9,6 +9,9 @@
 //! order in which they would have left; those that do not fit are dropped and counted as
 //! `qdisc_limit`.
 
+mod classes;
+mod filters;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,17 +19,11 @@ use softnet::qdisc::{Cx, QdiscStats};
 use softnet::time::Clock;
 use softnet::tx::{Device, Qdiscs, TxRing};
 
-use super::instances::{Counted, DeviceTree};
+use super::instances::DeviceTree;
 use super::spec::{Node, TreeError, TreeSpec};
-use crate::account::{Accounted, Child, EstimatorSpec, SizeTable};
-use crate::action::{Action, ActionList};
-#[cfg(doc)]
-use crate::filter::FilterList;
-use crate::filter::{
-    ChainTemplate, FilterError, FilterKey, FilterOp, FilterSelector, FilterSpec, FilterStats,
-};
+use crate::account::{Accounted, EstimatorSpec, SizeTable};
 use crate::handle::Handle;
-use crate::qdisc::{AnyQdisc, ClassSpec, FlowStats, Left, QdiscSpec, SpecError};
+use crate::qdisc::{AnyQdisc, FlowStats, QdiscSpec, SpecError};
 use crate::rate::RateGroup;
 
 /// Where the instances of a tree are. Each call ends when the change is in effect.
@@ -192,94 +189,6 @@ impl<Q: Queues> Live<'_, Q> {
         self.graft(parent, make, true)
     }
 
-    /// Adds or changes a filter; see [`TreeSpec::put_filter`].
-    ///
-    /// # Errors
-    /// As [`TreeSpec::put_filter`].
-    pub fn put_filter(
-        &mut self,
-        op: FilterOp,
-        filter: FilterSpec,
-    ) -> Result<FilterKey, SpecError> {
-        let parent = filter.parent;
-        let key = self.tree.put_filter(op, filter)?;
-        self.refilter(parent)?;
-        Ok(key)
-    }
-
-    /// Gives filters other actions; see [`FilterList::map_actions`]. Only the queues whose filters
-    /// change are taken from their owners.
-    ///
-    /// # Errors
-    /// If a queue cannot be changed.
-    pub fn map_actions(
-        &mut self,
-        f: impl FnMut(&ActionList) -> Option<ActionList>,
-    ) -> Result<(), SpecError> {
-        let parents = self.tree.map_actions(f);
-        parents
-            .into_iter()
-            .try_for_each(|parent| self.refilter(parent))
-    }
-
-    /// Makes a chain that stays without filters; see [`TreeSpec::add_chain`].
-    ///
-    /// # Errors
-    /// As [`TreeSpec::add_chain`].
-    pub fn add_chain(
-        &mut self,
-        parent: Handle,
-        chain: u32,
-        template: Option<ChainTemplate>,
-    ) -> Result<(), SpecError> {
-        Ok(self.tree.spec.add_chain(parent, chain, template)?)
-    }
-
-    /// Removes a chain and its filters; see [`FilterList::delete_chain`].
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn delete_chain(&mut self, parent: Handle, chain: u32) -> Result<(), SpecError> {
-        let all = FilterKey {
-            chain,
-            ..FilterKey::default()
-        };
-        if self
-            .tree
-            .spec
-            .filters_of(parent)?
-            .chains()
-            .all(|of| of != chain)
-        {
-            return Err(FilterError::NoChain.into());
-        }
-        self.delete_filters(parent, all)?;
-        // It is gone already, unless it was made by itself.
-        let _ = self.tree.spec.release_chain(parent, chain);
-        Ok(())
-    }
-
-    /// Gives filters that have an action the action as it is now; see [`FilterList::refresh`].
-    ///
-    /// # Errors
-    /// If a queue cannot be changed.
-    pub fn refresh_actions(&mut self, action: &Action) -> Result<(), SpecError> {
-        self.map_actions(|list| list.with(action))
-    }
-
-    /// Removes filters; see [`TreeSpec::delete_filters`].
-    ///
-    /// # Errors
-    /// As [`TreeSpec::delete_filters`].
-    pub fn delete_filters<'a>(
-        &mut self,
-        parent: Handle,
-        which: impl Into<FilterSelector<'a>>,
-    ) -> Result<(), SpecError> {
-        self.tree.delete_filters(parent, which.into())?;
-        self.refilter(parent)
-    }
-
     /// Frames that a queue of the device holds where nothing else is said, from now on: also what
     /// the default qdiscs at transmit queues hold, as in the kernel
     /// (`dev_qdisc_change_tx_queue_len`). Of those only `pfifo_fast` follows.
@@ -331,11 +240,6 @@ impl<Q: Queues> Live<'_, Q> {
             self.queues.install(roots);
         }
         other
-    }
-
-    /// The filters and what they have counted; see [`DeviceTree::filters`].
-    pub fn filters(&self) -> impl Iterator<Item = (&FilterSpec, FilterStats)> {
-        self.tree.filters()
     }
 
     /// Checks what depends on the device's queues.
@@ -405,22 +309,6 @@ impl<Q: Queues> Live<'_, Q> {
         Ok(())
     }
 
-    /// Gives the instances of a qdisc the filters that it, or its class, has in the tree.
-    pub(crate) fn refilter(&mut self, parent: Handle) -> Result<(), SpecError> {
-        if self.tree.spec.hook_of(parent).is_some() {
-            // Who runs hooks asks for what has changed.
-            return Ok(());
-        }
-        let mut filters = self.tree.filters_to_run(parent);
-        self.each_at(parent.qdisc(), |_, index, own, _| {
-            if let Some(filters) = filters.get_mut(index) {
-                // The old ones are freed when the queue has been given up.
-                *filters = own.set_filters(parent.minor(), std::mem::take(filters));
-            }
-            Ok(())
-        })
-    }
-
     /// Does something with each instance of a qdisc, by its number.
     pub(crate) fn each_at(
         &mut self,
@@ -470,119 +358,6 @@ impl<Q: Queues> Live<'_, Q> {
         Ok(named
             .map(|(class, flow)| (from.class(class), flow))
             .collect())
-    }
-
-    /// Adds a class below a qdisc or one of its classes; see
-    /// [`TreeSpec::add_class`](crate::TreeSpec::add_class). What waits in a class that is no leaf
-    /// any more is enqueued again, or dropped and counted, as its kind does it.
-    ///
-    /// # Errors
-    /// As [`TreeSpec::add_class`](crate::TreeSpec::add_class).
-    pub fn add_class(
-        &mut self,
-        parent: Handle,
-        class: Handle,
-        spec: ClassSpec,
-    ) -> Result<(), SpecError> {
-        let instances = self.tree.instances();
-        let given = parent;
-        let parent = self.tree.spec.above_class(parent, class);
-        // What is attached to a qdisc itself is nothing.
-        let gone = self.tree.attached(parent);
-        self.tree.spec.add_class(given, class, spec.clone())?;
-        self.tree.forget(&gone);
-        if self.is_remade(instances) {
-            return Ok(());
-        }
-        let qdisc = class.qdisc();
-        let queues = self.tree.class_queues(qdisc)?;
-        let children: Vec<_> = queues.into_iter().map(Child::new).collect();
-        let counters = children.iter().map(|child| child.counters().clone());
-        let counted = Counted {
-            instances: counters.collect(),
-            before: QdiscStats::default(),
-        };
-        self.tree.counters.insert(class, counted);
-        let mut children = children.into_iter();
-        self.at_qdisc(qdisc, |_, _, own, cx| {
-            own.add_class(class.minor(), parent.minor(), &spec, children.next()?, cx)
-        })
-    }
-
-    /// Gives a class other parameters; see
-    /// [`TreeSpec::change_class`](crate::TreeSpec::change_class).
-    ///
-    /// # Errors
-    /// As [`TreeSpec::change_class`](crate::TreeSpec::change_class).
-    pub fn change_class(&mut self, class: Handle, spec: &ClassSpec) -> Result<(), SpecError> {
-        self.tree.spec.change_class(class, spec.clone())?;
-        let node = self.tree.spec.class_node(class);
-        let spec = node.map_or_else(|| spec.clone(), |node| node.spec.clone());
-        self.at_qdisc(class.qdisc(), |_, _, own, cx| {
-            own.change_class(class.minor(), &spec, cx);
-            None
-        })
-    }
-
-    /// Deletes a class with what is attached to it; see
-    /// [`TreeSpec::delete_class`](crate::TreeSpec::delete_class). What waits there is enqueued
-    /// again, or dropped and counted, as its kind does it.
-    ///
-    /// # Errors
-    /// As [`TreeSpec::delete_class`](crate::TreeSpec::delete_class).
-    pub fn delete_class(&mut self, class: Handle) -> Result<(), SpecError> {
-        let instances = self.tree.instances();
-        let gone = self.tree.attached(class);
-        let deleted = self.tree.spec.delete_class(class)?;
-        let parent = deleted.parent;
-        if !deleted.filters.is_empty() {
-            // A leaf's are not run, so they go beforehand.
-            for lists in &mut self.tree.filters {
-                lists.remove(&class);
-            }
-            self.refilter(class)?;
-        }
-        self.tree.forget(&gone);
-        self.tree.counters.remove(&class);
-        self.tree.estimators.stop(class);
-        if self.is_remade(instances) {
-            return Ok(());
-        }
-        let is_leaf = self.tree.spec.is_leaf(parent);
-        let qdisc = class.qdisc();
-        let queues = if is_leaf {
-            self.tree.class_queues(qdisc)?
-        } else {
-            Vec::new()
-        };
-        let mut queues = queues.into_iter();
-        let mut before = QdiscStats::default();
-        self.at_qdisc(qdisc, |tree, index, own, cx| {
-            let queue = queues.next().map(|queue| (parent.minor(), queue));
-            let left = own.delete_class(class.minor(), queue, cx);
-            // A leaf's queue counts anew.
-            let kept = tree.kept_stats(parent, index).unwrap_or_default();
-            before = [before, kept].into_iter().sum();
-            left
-        })?;
-        if is_leaf && let Some(counted) = self.tree.counters.get_mut(&parent) {
-            counted.before = before;
-        }
-        Ok(())
-    }
-
-    /// Does something with each instance of a qdisc, and frees what that leaves over when the queue
-    /// has been given up.
-    fn at_qdisc(
-        &mut self,
-        qdisc: Handle,
-        mut f: impl FnMut(&DeviceTree, usize, &mut AnyQdisc, &mut Cx) -> Option<Left>,
-    ) -> Result<(), SpecError> {
-        let mut left = Vec::with_capacity(self.tree.instances());
-        self.each_at(qdisc, |tree, index, own, cx| {
-            left.push(f(tree, index, own, cx));
-            Ok(())
-        })
     }
 
     /// Sets the limit that all queues of the device share with others, or none.

@@ -6,6 +6,7 @@ mod hook;
 mod instances;
 mod list;
 mod live;
+mod rates;
 mod share;
 mod single;
 mod spec;

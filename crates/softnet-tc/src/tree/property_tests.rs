@@ -11,7 +11,8 @@ use softnet::qdisc::*;
 use softnet::testing::{frame, pool};
 use softnet::time::Time;
 
-use crate::testing::steps::{Step, class, lists, specs, steps};
+use crate::testing::specs::{class, specs};
+use crate::testing::steps::{Step, lists, steps};
 use crate::*;
 
 const BUFFERS: usize = 512;

@@ -1,33 +1,17 @@
 //! Pointers into regions, for miri, which maps no files: on memory that is mapped without one.
 
-use rustix::mm::mmap_anonymous;
-
 use super::*;
 
 const LEN: usize = 4096;
 
 /// Starts in the middle of its mapping.
 fn region(guest: u64, user: u64) -> Arc<Region> {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    let mapped = 3 * LEN;
-    // SAFETY: a new mapping.
-    let mapping =
-        unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, access, MapFlags::PRIVATE) };
-    let mapping = NonNull::new(mapping.expect("memory")).expect("not at 0");
-    let (len, offset) = (LEN as u64, 0);
-    Arc::new(Region {
-        spec: RegionSpec {
-            guest,
-            len,
-            user,
-            offset,
-        },
-        // SAFETY: inside of the mapping.
-        start: unsafe { mapping.cast::<u8>().add(LEN) },
-        mapping,
-        mapped,
-        watch: None,
-    })
+    Arc::new(Region::without_file(RegionSpec {
+        guest,
+        len: LEN as u64,
+        user,
+        offset: 0,
+    }))
 }
 
 /// Three regions, of which two follow each other in the guest.

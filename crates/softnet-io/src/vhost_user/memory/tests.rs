@@ -1,10 +1,12 @@
 //! Memory in files: what is mapped, what is refused, and what is taken away.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
+use crate::vhost_user::bus_error::MAX_LEN;
 
 /// Bytes that a guest may have.
 const LIMIT: u64 = 1 << 40;
@@ -188,7 +190,7 @@ fn guest_memory_is_in_no_core_dump() {
     let (_file, memory) = memory();
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
     for region in memory.regions() {
-        let start = format!("{:x}-", region.mapping.addr());
+        let start = format!("{:x}-", region.mapping().addr());
         let flags = maps.lines().skip_while(|line| !line.starts_with(&start));
         let flags = flags.skip(1).find(|line| line.starts_with("VmFlags:"));
         let flags = flags.expect("it is mapped");

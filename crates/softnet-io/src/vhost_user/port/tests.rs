@@ -1,5 +1,9 @@
 //! Rings are made without their locks; a guest that is slow to be told loses its port.
 
+use std::sync::Arc;
+
+use super::super::call::Late;
+use super::super::memory::GuestMemory;
 use super::super::ring::tests::{RING, config, memory};
 use super::*;
 

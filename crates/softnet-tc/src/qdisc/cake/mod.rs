@@ -22,10 +22,12 @@
 
 mod ack;
 mod autorate;
+mod classify;
 mod cobalt;
 mod framing;
 mod gate;
 mod kind;
+mod limit;
 mod list;
 mod loads;
 mod publish;
@@ -42,20 +44,20 @@ use softnet::offload::segment;
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize};
 use softnet::stats::DropReason;
 use softnet::time::Time;
-use softnet::wire::{clear_dscp, keyed_hash, network_offset, traffic_class};
+use softnet::wire::{network_offset, traffic_class};
 
 use crate::account::Xstats;
-use crate::filter::{Filters, Lost};
+use crate::filter::Filters;
 use crate::handle::Handle;
 use crate::qdisc::aqm::{DROPS_PER_PACKET, stamp};
-use crate::qdisc::flow_hash::{flow_hash, keyed};
 use autorate::Autorate;
+use classify::Named;
 use cobalt::Fate;
 use framing::Link;
 use gate::Gate;
-use table::{PLACES, Table};
+use limit::Longest;
 use tin::Tin;
-use tins::{Mode, NETWORK_CONTROL};
+use tins::Mode;
 
 pub(super) use spec::OPTIONS_MQ;
 pub use spec::{AckFilter, CakeSpec, Diffserv, Framing, Isolation};
@@ -99,22 +101,6 @@ pub struct Cake {
     xstats: Xstats,
 }
 
-/// The flow with most bytes.
-#[derive(Clone, Copy, Debug)]
-struct Longest {
-    tin: usize,
-    flow: u16,
-    /// No other flow has more.
-    others: u64,
-}
-
-/// Verdict of a filter on a packet.
-#[derive(Clone, Copy, Debug, Default)]
-struct Named {
-    flow: Option<u32>,
-    host: Option<u32>,
-}
-
 /// Result of looking for the packet that leaves next.
 enum Step {
     Packet(Packet),
@@ -128,113 +114,6 @@ fn offset(packet: &Packet) -> u64 {
 }
 
 impl Cake {
-    /// Verdict of all filters on a packet.
-    ///
-    /// # Errors
-    /// If a filter takes it out.
-    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<Named, Lost> {
-        if self.filters.is_empty() {
-            return Ok(Named::default());
-        }
-        let class = self.filters.classify(packet, cx).class()?;
-        Ok(class.map_or_else(Named::default, |class| {
-            let within = |number: u16| {
-                let number = u32::from(number);
-                (1..=PLACES as u32).contains(&number).then(|| number - 1)
-            };
-            Named {
-                flow: within(class.minor()),
-                host: within(class.major()),
-            }
-        }))
-    }
-
-    /// The tin of a packet, whose code point is cleared where that is asked for.
-    fn tin_of(&self, packet: &mut Packet, cx: &Cx) -> usize {
-        let code = traffic_class(packet.data()).map(|class| class >> 2);
-        if self.spec.wash && code.is_some_and(|code| code != 0) && packet.make_unique(&cx.pool) {
-            clear_dscp(packet.data_mut());
-        }
-        self.tin_at(packet, code)
-    }
-
-    fn tin_at(&self, packet: &Packet, code: Option<u8>) -> usize {
-        let order = self.mode.order;
-        if order.len() == 1 {
-            return 0;
-        }
-        let fwmark = self.spec.fwmark;
-        let mark = (packet.mark() & fwmark)
-            .checked_shr(fwmark.trailing_zeros())
-            .unwrap_or(0);
-        let named = Handle::from_raw(packet.priority());
-        let named = match named.qdisc() == self.handle && self.handle != Handle::NONE {
-            true => named.minor(),
-            false => 0,
-        };
-        let chosen = [mark, u32::from(named)].into_iter();
-        let chosen = chosen.filter(|&number| number != 0).find_map(|number| {
-            let tin = order.get(number as usize - 1)?;
-            Some(usize::from(*tin))
-        });
-        chosen.unwrap_or_else(|| {
-            let code = code.unwrap_or_else(|| {
-                let is_arp = packet.data().get(12..14) == Some(&[8, 6]);
-                if is_arp { NETWORK_CONTROL } else { 0 }
-            });
-            usize::from(self.mode.by_code[usize::from(code)])
-        })
-    }
-
-    /// The flow of a packet in its tin.
-    #[inline]
-    fn flow_of(&mut self, tin: usize, packet: &mut Packet, named: Named) -> u16 {
-        let (seed, isolation) = (self.seed, self.spec.isolation);
-        let ends = |packet: &Packet| {
-            if let Some(host) = named.host {
-                return [host, host];
-            }
-            let headers = packet.parse().ok();
-            let ends = headers.and_then(|headers| headers.addresses(packet.data()));
-            let hash = |address| {
-                let number = match address {
-                    std::net::IpAddr::V4(address) => u64::from(address.to_bits()),
-                    std::net::IpAddr::V6(address) => {
-                        let [high, low] = halves(address.to_bits());
-                        u64::from(keyed_hash(high)) << 32 ^ low
-                    }
-                };
-                keyed_hash(number)
-            };
-            ends.map_or([0; 2], |(source, destination)| {
-                [hash(source), hash(destination)]
-            })
-        };
-        let tag = if let Some(flow) = named.flow {
-            flow
-        } else if isolation.by_flow() {
-            keyed(flow_hash(packet), seed)
-        } else if !isolation.by_source() && !isolation.by_destination() {
-            0
-        } else {
-            let [source, destination] = ends(packet);
-            let source = if isolation.by_source() { source } else { 0 };
-            let destination = if isolation.by_destination() {
-                destination
-            } else {
-                0
-            };
-            source ^ destination.rotate_left(16)
-        };
-        let loads = self.tins[tin].table.is_none().then(|| self.gate.loads(tin));
-        let tin = &mut self.tins[tin];
-        let mut ways = tin.counters.ways;
-        let table = tin.table.get_or_insert_with(|| Table::new(loads.flatten()));
-        let flow = table.find(tag, || ends(packet), isolation, &mut ways);
-        tin.counters.ways = ways;
-        flow
-    }
-
     /// Time that has passed is not made good where nothing was queued.
     #[inline]
     fn begin(&mut self, tin: usize, now: Time) {
@@ -366,58 +245,6 @@ impl Cake {
             self.rate = rate;
             self.configure();
         }
-    }
-
-    /// Drops what is over the limit.
-    fn enforce(&mut self, cx: &mut Cx) {
-        while self.stats.memory > self.memory_limit && self.drop_longest(cx).is_some() {}
-    }
-
-    /// Drops the oldest packet of the flow with most bytes, and says which it is.
-    #[cold]
-    fn drop_longest(&mut self, cx: &mut Cx) -> Option<(usize, u16)> {
-        let longest = self.longest();
-        self.longest = longest;
-        let Longest { tin, flow, .. } = longest?;
-        let packet = self.tins[tin].pop(flow)?;
-        let of = &mut self.tins[tin];
-        let params = of.params;
-        of.counts.unresponsive += u32::from(of.flow(flow).cobalt.full(&params, cx.now));
-        of.counters.drops += 1;
-        self.stats.count_dropped(&packet);
-        if self.spec.ingress {
-            self.charge(tin, &packet, true, cx.now);
-        }
-        cx.dropped.push(packet, DropReason::QdiscLimit);
-        Some((tin, flow))
-    }
-
-    /// The flow with most bytes. It is searched for where another may have more.
-    fn longest(&mut self) -> Option<Longest> {
-        if let Some(known) = self.longest {
-            let flow = self.tins[known.tin].flow(known.flow);
-            if !flow.packets.is_empty() && flow.backlog >= known.others {
-                return Some(known);
-            }
-        }
-        let mut longest: Option<(u64, usize, u16)> = None;
-        let mut others = 0;
-        for (tin, of) in self.tins.iter().enumerate() {
-            let flows = of.table.iter().flat_map(|table| &table.flows);
-            for (index, flow) in (0..).zip(flows) {
-                if flow.packets.is_empty() {
-                    continue;
-                }
-                match longest {
-                    Some((most, ..)) if flow.backlog <= most => others = others.max(flow.backlog),
-                    _ => {
-                        others = longest.map_or(0, |(most, ..)| most);
-                        longest = Some((flow.backlog, tin, index));
-                    }
-                }
-            }
-        }
-        longest.map(|(_, tin, flow)| Longest { tin, flow, others })
     }
 
     /// Charges a packet to its tin and to the rate. Returns the bytes.
@@ -558,11 +385,6 @@ impl Cake {
         self.longest = None;
         self.stats.count_drained();
     }
-}
-
-/// The upper and the lower half.
-fn halves(number: u128) -> [u64; 2] {
-    [(number >> 64) as u64, number as u64]
 }
 
 impl Qdisc for Cake {

@@ -26,6 +26,8 @@
 
 #[cfg(all(test, not(any(loom, miri))))]
 mod pass_tests;
+mod publish;
+mod shrink;
 mod spec;
 mod table;
 #[cfg(all(test, not(any(loom, miri))))]
@@ -41,13 +43,14 @@ use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
-use crate::account::{Xstat, Xstats};
+use crate::account::Xstats;
 use crate::handle::Handle;
 use crate::qdisc::aqm::{ETHERNET_LEN, mark_ce, nanos};
 use crate::qdisc::drr::{Emptied, Flows, QUANTUM, RoundRobin};
 use crate::qdisc::flow_hash::flow_hash;
 use crate::qdisc::kind::Kind;
 use crate::qdisc::spec::{QdiscEnv, SpecError};
+use publish::{Counters, FASTPATH, XSTATS};
 use spec::BANDS;
 use table::{Flow, FlowTable, State, ticks};
 
@@ -65,21 +68,6 @@ pub(crate) struct Band {
     /// Frames in it.
     pub(crate) len: u64,
     drops: u64,
-}
-
-/// Counters beside [`QdiscStats`].
-#[derive(Debug, Default)]
-struct Counters {
-    throttled: u64,
-    /// Moving average of how late a throttled flow is noticed, in nanoseconds.
-    latency: u64,
-    ce_marks: u64,
-    flow_limit: u64,
-    too_long: u64,
-    no_flow: u64,
-    horizon_drops: u64,
-    horizon_caps: u64,
-    fastpath: u64,
 }
 
 /// `fq`: a queue for each flow, served in turn, and not before its time (tc-fq(8)).
@@ -110,31 +98,6 @@ pub struct Fq {
     xstats: Xstats,
 }
 
-/// Statistics of its own, as `tc -s` names them. Times are in nanoseconds.
-const XSTATS: [Xstat; 20] = [
-    Xstat::Flows,
-    Xstat::InactiveFlows,
-    Xstat::ThrottledFlows,
-    Xstat::NextPacketDelay,
-    Xstat::Collected,
-    Xstat::Throttled,
-    Xstat::Latency,
-    Xstat::CeMark,
-    Xstat::FlowsLimit,
-    Xstat::PacketsTooLong,
-    Xstat::AllocErrors,
-    Xstat::HorizonDrops,
-    Xstat::HorizonCaps,
-    Xstat::Band0Drops,
-    Xstat::Band1Drops,
-    Xstat::Band2Drops,
-    Xstat::Band0Packets,
-    Xstat::Band1Packets,
-    Xstat::Band2Packets,
-    Xstat::FastpathPackets,
-];
-/// Place of the only one that a packet that passes changes.
-const FASTPATH: usize = XSTATS.len() - 1;
 /// The most packets that pass together: they do not take turns by flows. As in the kernel.
 const PASS: usize = 8;
 
@@ -223,91 +186,6 @@ impl Fq {
 
     fn is_over(&self, band: u8) -> bool {
         self.bands[usize::from(band)].len > self.spec.limit.into()
-    }
-
-    /// Drops what is over the limit of a band: of the longest flows, what came after others. Each
-    /// pass over the flows halves what the longest may keep.
-    fn shrink(&mut self, cx: &mut Cx) {
-        let over = |fq: &Fq| (0..BANDS as u8).any(|band| fq.is_over(band));
-        let drops = self.stats.drops;
-        let mut most = usize::MAX;
-        while over(self) {
-            let flows = &mut self.flows;
-            let lens = flows.slots().map(|index| flows.at(index).packets.len());
-            most = lens.max().unwrap_or(0).min(most) / 2;
-            for index in self.flows.slots() {
-                self.shorten(index, most, cx);
-            }
-        }
-        if self.stats.drops == drops {
-            return;
-        }
-        // What comes does not wait for the time of a packet that is gone.
-        let (flows, now) = (&mut self.flows, self.now);
-        self.timers.retain(|&Reverse((_, index))| {
-            let flow = flows.at(index);
-            let waits = !flow.packets.is_empty();
-            if !waits {
-                flow.time_next = Time::ZERO;
-                flow.set_idle(now);
-            }
-            waits
-        });
-        self.last.retain(|&index, _| flows.at(index).timed);
-    }
-
-    /// Drops packets of a flow behind so many as long as their band is over its limit.
-    fn shorten(&mut self, index: u32, most: usize, cx: &mut Cx) {
-        if self.flows.at(index).packets.len() <= most {
-            return;
-        }
-        let mut packets = self.flows.at(index).packets.take();
-        while let Some(packet) = packets.pop_front() {
-            let priority = (packet.priority() & 15) as usize;
-            let band = self.spec.priomap[priority];
-            let is_over = self.is_over(band);
-            let flow = self.flows.at(index);
-            if flow.packets.len() < most || !is_over {
-                flow.packets.push_back(packet);
-                continue;
-            }
-            self.priorities[priority] -= 1;
-            let band = &mut self.bands[usize::from(band)];
-            band.len -= 1;
-            band.drops += 1;
-            self.stats.count_dropped(&packet);
-            cx.dropped.push(packet, DropReason::QdiscLimit);
-        }
-    }
-
-    fn publish(&self) {
-        let counters = &self.counters;
-        let (flows, waiting) = (u64::from(self.flows.len()), self.timers.len() as u64);
-        let next = self.timers.peek();
-        let delay = next.map_or(0, |Reverse((time, _))| nanos(time.since(self.now)));
-        let [high, medium, low] = &self.bands;
-        self.xstats.set([
-            flows,
-            flows - self.listed() - waiting,
-            waiting,
-            delay,
-            self.flows.collected,
-            counters.throttled,
-            counters.latency,
-            counters.ce_marks,
-            counters.flow_limit,
-            counters.too_long,
-            counters.no_flow,
-            counters.horizon_drops,
-            counters.horizon_caps,
-            high.drops,
-            medium.drops,
-            low.drops,
-            high.len,
-            medium.len,
-            low.len,
-            counters.fastpath,
-        ]);
     }
 
     /// Notes when a packet is to leave. False: too late to wait for.

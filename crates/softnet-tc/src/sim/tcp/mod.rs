@@ -7,20 +7,22 @@
 //! ([`Sender::send`]) and tells it what was acknowledged.
 
 mod congestion;
+mod receiver;
+mod reduction;
 
 pub use congestion::Algorithm;
+pub use receiver::{Acknowledgment, Receiver};
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use softnet::time::Time;
 
 use super::times::Times;
 use congestion::{Acked, Congestion};
+use reduction::Reduction;
 
 /// Bytes of a segment's data.
 pub const MSS: u64 = 1448;
-/// Longest time for which an acknowledgment waits for a second segment, ns.
-const DELAYED: u64 = 40_000_000;
 /// Least time until a retransmission, ns, as in Linux.
 const RTO_MIN: u64 = 200_000_000;
 /// Longest, ns.
@@ -32,8 +34,6 @@ const RTT_MAX: u64 = 1 << 60;
 const RETRIES: u32 = 15;
 /// Segments that arrived beyond a hole until what was sent before them is lost.
 const DUPLICATES: usize = 3;
-/// Segments that a receiver acknowledges one by one as a connection begins, as in Linux.
-const QUICK: u32 = 16;
 /// Receive window that Linux grows to, bytes: what a sender may have in flight whatever its own
 /// window.
 pub const RECEIVE_WINDOW: u64 = 6 << 20;
@@ -56,17 +56,6 @@ struct Segment {
     delivered: (u64, Time),
     /// When the newest of those was sent.
     behind: Time,
-}
-
-/// A reduction on its way (PRR, RFC 6937): segments are sent in proportion to those delivered.
-#[derive(Clone, Copy, Debug)]
-struct Reduction {
-    /// Segments in flight as it began.
-    from: u32,
-    delivered: u32,
-    sent: u32,
-    /// Segments that may be in flight now.
-    window: u32,
 }
 
 /// A sender.
@@ -526,109 +515,17 @@ impl Sender {
         }
         (self.recovery, self.probe) = (Some(self.next()), None);
         self.congestion.congested(flight);
-        self.reduction = self.congestion.is_reduced().then_some(Reduction {
-            from: flight.max(1),
-            delivered: 0,
-            sent: 0,
-            window: 0,
-        });
+        let is_reduced = self.congestion.is_reduced();
+        self.reduction = is_reduced.then(|| Reduction::new(flight));
     }
 
-    /// So many segments were delivered while a reduction may be on its way. It `goes_well` if what
-    /// was in order among them ended a hole, and no others were found lost.
+    /// So many segments were delivered while a reduction may be on its way; see
+    /// [`Reduction::deliver`].
     fn reduce(&mut self, delivered: u32, goes_well: bool) {
         let (flight, target) = (self.flight, self.congestion.window());
-        let Some(reduction) = &mut self.reduction else {
-            return;
-        };
-        reduction.delivered += delivered;
-        let more = if flight > target {
-            let due = u64::from(reduction.delivered) * u64::from(target);
-            let due = due.div_ceil(u64::from(reduction.from));
-            u32::try_from(due)
-                .unwrap_or(u32::MAX)
-                .saturating_sub(reduction.sent)
-        } else {
-            let owed = reduction.delivered.saturating_sub(reduction.sent);
-            (owed.max(delivered) + u32::from(goes_well)).min(target - flight)
-        };
-        // The first one lost is sent at once.
-        reduction.window = flight + more.max(u32::from(reduction.sent == 0));
-    }
-}
-
-/// A receiver: which segments an acknowledgment tells of, and when.
-#[derive(Debug)]
-pub struct Receiver {
-    /// Next segment in order.
-    next: u64,
-    /// Arrived beyond it.
-    beyond: BTreeSet<u64>,
-    /// Segments to acknowledge one by one.
-    quick: u32,
-    /// Arrived, not acknowledged.
-    waiting: Vec<u64>,
-    marked: u32,
-    /// Time until which the oldest of them may wait.
-    due: Option<Time>,
-}
-
-impl Default for Receiver {
-    fn default() -> Receiver {
-        Receiver {
-            next: 0,
-            beyond: BTreeSet::new(),
-            quick: QUICK,
-            waiting: Vec::new(),
-            marked: 0,
-            due: None,
+        if let Some(reduction) = &mut self.reduction {
+            reduction.deliver(delivered, goes_well, flight, target);
         }
-    }
-}
-
-/// An acknowledgment: the segments that it tells of, and how many of them had a mark.
-pub type Acknowledgment = (Vec<u64>, u32);
-
-impl Receiver {
-    /// A segment arrives. Returned is the acknowledgment that it causes at once: for every second
-    /// segment, what is out of order, and a change of marks.
-    pub fn arrived(&mut self, now: Time, number: u64, is_marked: bool) -> Option<Acknowledgment> {
-        let in_order = number == self.next && self.beyond.is_empty();
-        if number == self.next {
-            self.next += 1;
-            while self.beyond.remove(&self.next) {
-                self.next += 1;
-            }
-        } else if number > self.next {
-            self.beyond.insert(number);
-        }
-        self.waiting.push(number);
-        self.marked += u32::from(is_marked);
-        let is_quick = self.quick > 0;
-        self.quick = self.quick.saturating_sub(1);
-        if self.waiting.len() >= 2 || !in_order || is_marked || is_quick {
-            return self.acknowledge();
-        }
-        self.due = Some(now.plus_nanos(DELAYED));
-        None
-    }
-
-    /// Time at which it acknowledges though nothing arrives.
-    pub fn due(&self) -> Option<Time> {
-        self.due
-    }
-
-    /// Number of the next segment in order: all before it arrived.
-    pub fn arrived_up_to(&self) -> u64 {
-        self.next
-    }
-
-    /// Acknowledgment of everything that has none yet.
-    pub fn acknowledge(&mut self) -> Option<Acknowledgment> {
-        self.due = None;
-        let marked = std::mem::take(&mut self.marked);
-        let waiting = std::mem::take(&mut self.waiting);
-        (!waiting.is_empty()).then_some((waiting, marked))
     }
 }
 

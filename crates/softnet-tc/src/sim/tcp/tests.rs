@@ -1,3 +1,4 @@
+use super::receiver::{DELAYED, QUICK};
 use super::*;
 
 /// A pipe of a rate and a round-trip time that loses every nth segment.

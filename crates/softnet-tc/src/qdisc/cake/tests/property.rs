@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::qdisc::cake::table::Set;
-use crate::testing::steps::cake_specs;
+use crate::testing::specs::cake_specs;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,0 +1,92 @@
+//! Ports whose devices are not there: noticed, and opened again as soon as the system lets us.
+
+use std::collections::BTreeMap;
+
+use softnet_engine::PortEvent;
+
+use crate::failure::chain;
+use crate::log::{Level, log, log_at};
+use crate::reload::reason;
+use crate::setup::Engine;
+
+/// Why a port's device is not there, by the number of its link.
+pub(super) type Missing = BTreeMap<u32, Gone>;
+
+/// A device that is not there.
+pub(super) enum Gone {
+    /// Noticed in this round. It is opened in the next: by then the workers have let go of the old
+    /// device's queues, so that none of them can report the new device gone.
+    Now,
+    /// It could not be opened again, for the reason last reported.
+    Because(String),
+}
+
+/// Notices devices that are gone, and opens them again; tells of links that change.
+pub(super) fn look_after(engine: &Engine, missing: &mut Missing) {
+    let links = engine.links();
+    let closed = links
+        .values()
+        .filter(|link| !link.open)
+        .map(|link| link.index);
+    let closed: Vec<u32> = closed.collect();
+    // A reload may have given a port a device, or have failed to give it back.
+    missing.retain(|index, _| closed.contains(index));
+    missing.retain(|&index, gone| !reopen(engine, index, gone));
+    for index in closed {
+        missing.entry(index).or_insert(Gone::Now);
+    }
+    for event in engine.take_events() {
+        let index = event.link();
+        let (name, is_up) = match engine.link(index) {
+            Ok(link) => (link.settings.name.clone(), link.settings.up),
+            Err(_) => continue,
+        };
+        match event {
+            // Nobody waits for what an administrator took down.
+            PortEvent::Link(..) if !is_up => {}
+            PortEvent::Link(_, link) => {
+                let up = if link.up { "up" } else { "down" };
+                let mtu = link.mtu.map(|mtu| format!(", MTU {mtu}"));
+                let stats = engine.port_stats(index).ok();
+                let status = stats.and_then(|stats| stats.status);
+                let status = status.map(|status| format!(": {status}"));
+                let (mtu, status) = (mtu.unwrap_or_default(), status.unwrap_or_default());
+                log(format_args!("port {name:?}: link {up}{mtu}{status}"));
+            }
+            PortEvent::Gone(_) if missing.contains_key(&index) => {}
+            PortEvent::Gone(_) => {
+                log_at(
+                    Level::Warning,
+                    format_args!("port {name:?}: its device is gone"),
+                );
+                missing.insert(index, Gone::Now);
+                if let Err(error) = engine.close_device(index) {
+                    let what = format_args!("port {name:?}: {}", chain(&error));
+                    log_at(Level::Warning, what);
+                }
+            }
+        }
+    }
+}
+
+/// Opens a device again. False if it cannot be opened yet.
+fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
+    let Ok(link) = engine.link(index) else {
+        // Deleted meanwhile.
+        return true;
+    };
+    let name = link.settings.name.clone();
+    let error = match engine.reopen_device(index) {
+        Ok(()) => {
+            log(format_args!("port {name:?}: open again"));
+            return true;
+        }
+        Err(error) => reason(error),
+    };
+    if !matches!(gone, Gone::Because(reported) if *reported == error) {
+        let what = format_args!("port {name:?}: cannot be opened yet: {error}");
+        log_at(Level::Warning, what);
+        *gone = Gone::Because(error);
+    }
+    false
+}
