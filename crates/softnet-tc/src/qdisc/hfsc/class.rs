@@ -84,6 +84,8 @@ pub(super) struct Class {
     free: Vec<u32>,
 }
 
+const _: () = assert!(std::mem::offset_of!(Class, limits) <= 3 * 64);
+
 impl Class {
     pub(super) fn new(parent: usize, spec: &HfscClassSpec) -> Class {
         let mut class = Class {
