@@ -23,6 +23,7 @@ mod curve;
 mod highest;
 mod race;
 mod scheduler;
+mod sharing;
 mod spec;
 
 use softnet::mem::{Packet, PacketList};
