@@ -31,6 +31,13 @@ fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
     before
 }
 
+/// The first of two keys.
+#[inline]
+fn least<const WORDS: usize>(a: [u64; WORDS], b: [u64; WORDS]) -> [u64; WORDS] {
+    let loses = is_before(&b, &a);
+    std::array::from_fn(|word| select_unpredictable(loses, b[word], a[word]))
+}
+
 /// A tournament of classes, by keys of so many words, two at least: the first one decides, and the
 /// last one is a [`tie`].
 #[derive(Debug)]
@@ -77,19 +84,20 @@ impl<const WORDS: usize> Race<WORDS> {
 
     /// Puts a class at a place, or gives it another key there.
     #[inline]
-    pub(super) fn put(&mut self, place: usize, mut key: [u64; WORDS]) {
+    pub(super) fn put(&mut self, place: usize, key: [u64; WORDS]) {
         let keys = &mut self.keys[..];
         let mut at = keys.len() / 2 + place;
         keys[at] = key;
+        // The least of those that it meets: known before the key is, which depends on a packet.
+        let mut others = Self::NOBODY;
         while at > 1 {
-            let other = keys[at ^ 1];
-            let loses = is_before(&other, &key);
-            key = std::array::from_fn(|word| select_unpredictable(loses, other[word], key[word]));
+            others = least(others, keys[at ^ 1]);
             at /= 2;
-            if keys[at] == key {
+            let winner = least(key, others);
+            if keys[at] == winner {
                 break;
             }
-            keys[at] = key;
+            keys[at] = winner;
         }
     }
 
