@@ -66,21 +66,25 @@ impl Child {
         self.qdisc.is_noqueue()
     }
 
+    /// What is in the stash. That of a `pfifo` is empty, and in a cache line of its own.
+    #[inline]
+    fn stashed(&self) -> Option<&Packet> {
+        match self.qdisc {
+            AnyQdisc::Pfifo(_) => None,
+            _ => self.stash.as_ref(),
+        }
+    }
+
     /// True if nothing is queued.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // A `pfifo`, as most are, is looked at without a call.
-        let stats = match &self.qdisc {
-            AnyQdisc::Pfifo(fifo) => fifo.stats(),
-            other => other.stats(),
-        };
-        self.stash.is_none() && stats.qlen == 0
+        self.qdisc.stats().qlen == 0 && self.stashed().is_none()
     }
 
     /// Packets that are queued.
     #[inline]
     pub(crate) fn qlen(&self) -> u64 {
-        let stashed = self.stash.as_ref().map_or(0, Packet::wire_packets);
+        let stashed = self.stashed().map_or(0, Packet::wire_packets);
         self.qdisc.stats().qlen + stashed
     }
 
@@ -139,10 +143,9 @@ impl Child {
     /// Packet that leaves next, if that can be told without taking it out.
     #[inline]
     pub(crate) fn peek_only(&self, now: Time) -> Peek {
-        match (&self.stash, &self.qdisc) {
-            (Some(packet), _) => Peek::Packet(packet.into()),
-            (None, AnyQdisc::Pfifo(fifo)) => fifo.peek(now),
-            (None, other) => other.peek(now),
+        match self.stashed() {
+            Some(packet) => Peek::Packet(packet.into()),
+            None => self.qdisc.peek(now),
         }
     }
 

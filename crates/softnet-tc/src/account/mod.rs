@@ -22,6 +22,7 @@ pub use estimator::{EstimatorError, EstimatorSpec, Rate};
 pub(crate) use estimator::{Estimators, RateEstimator, Sample};
 pub(crate) use link_cost::MAX_HEADER;
 pub use link_cost::{LinkCost, LinkLayer};
+pub(crate) use own_counters::OwnCounters;
 pub use own_counters::{HtbClassStats, OwnStats};
 pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use xstats::{Xstat, Xstats};

@@ -26,6 +26,16 @@ impl AnyQdisc {
         dispatch!(self, Kind::xstats())
     }
 
+    /// [`Qdisc::stats`] of any kind, by a call.
+    fn any_stats(&self) -> &QdiscStats {
+        dispatch!(self, q => q.stats())
+    }
+
+    /// [`Qdisc::peek`] of any kind, by a call.
+    fn any_peek(&self, now: Time) -> Peek {
+        dispatch!(self, q => q.peek(now))
+    }
+
     /// Flows with packets, as far as the qdisc tells them apart, and 1 for each queue of which it
     /// does not: the weight of a backlog in a [shared rate](crate::rate).
     pub(crate) fn flows(&self) -> u16 {
@@ -119,8 +129,13 @@ impl Qdisc for AnyQdisc {
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         dispatch!(self, q => q.dequeue(budget, out, cx))
     }
+    // A `pfifo`, as most children are, is looked at without a call; so is its length.
+    #[inline]
     fn peek(&self, now: Time) -> Peek {
-        dispatch!(self, q => q.peek(now))
+        match self {
+            AnyQdisc::Pfifo(fifo) => fifo.peek(now),
+            other => other.any_peek(now),
+        }
     }
     fn drain(&mut self, out: &mut PacketList) {
         dispatch!(self, q => q.drain(out));
@@ -136,10 +151,15 @@ impl Qdisc for AnyQdisc {
             below.take_classes(path);
         }
     }
+    #[inline]
     fn is_noqueue(&self) -> bool {
         matches!(self, AnyQdisc::Noqueue(_))
     }
+    #[inline]
     fn stats(&self) -> &QdiscStats {
-        dispatch!(self, q => q.stats())
+        match self {
+            AnyQdisc::Pfifo(fifo) => fifo.stats(),
+            other => other.any_stats(),
+        }
     }
 }

@@ -142,30 +142,42 @@ impl Curve {
 pub(super) struct Runtime {
     x: u64,
     y: u64,
+    /// Length of the first piece, and bytes at its end: not always the curve's.
+    dx: u64,
+    dy: u64,
     curve: Curve,
 }
 
 impl Runtime {
     pub(super) fn new(curve: Curve, x: u64, y: u64) -> Runtime {
-        Runtime { x, y, curve }
+        let Curve { dx, dy, .. } = curve;
+        Runtime {
+            x,
+            y,
+            dx,
+            dy,
+            curve,
+        }
+    }
+
+    /// The curve, as it was given.
+    pub(super) fn curve(&self) -> Curve {
+        self.curve
     }
 
     /// The same as an eligible curve: where the second piece is the steeper one, that alone.
-    pub(super) fn eligible(mut self, of: &Curve) -> Runtime {
-        if of.is_convex() {
-            (self.curve.dx, self.curve.dy) = (0, 0);
+    pub(super) fn eligible(mut self) -> Runtime {
+        if self.curve.is_convex() {
+            (self.dx, self.dy) = (0, 0);
         }
         self
     }
 
     /// The tick by which so many bytes are due.
+    #[inline]
     pub(super) fn x_of(&self, y: u64) -> u64 {
-        let Curve {
-            first,
-            dx,
-            dy,
-            second,
-        } = self.curve;
+        let Runtime { dx, dy, .. } = *self;
+        let Curve { first, second, .. } = self.curve;
         let Some(above) = y.checked_sub(self.y) else {
             return self.x;
         };
@@ -179,13 +191,10 @@ impl Runtime {
     }
 
     /// The bytes that are due by a tick.
+    #[inline]
     pub(super) fn y_of(&self, x: u64) -> u64 {
-        let Curve {
-            first,
-            dx,
-            dy,
-            second,
-        } = self.curve;
+        let Runtime { dx, dy, .. } = *self;
+        let Curve { first, second, .. } = self.curve;
         let ahead = x.saturating_sub(self.x);
         let bytes = match ahead.checked_sub(dx) {
             None | Some(0) => first.bytes(ahead),
@@ -194,9 +203,10 @@ impl Runtime {
         self.y.saturating_add(bytes)
     }
 
-    /// The lower of this curve and `curve` begun at a point.
-    pub(super) fn lower(&mut self, curve: &Curve, x: u64, y: u64) {
-        let here = self.y_of(x);
+    /// The lower of what it is and the curve begun at a point.
+    #[inline]
+    pub(super) fn lower(&mut self, x: u64, y: u64) {
+        let (here, curve) = (self.y_of(x), self.curve);
         if curve.is_convex() {
             if here >= y {
                 (self.x, self.y) = (x, y);
@@ -208,17 +218,16 @@ impl Runtime {
         }
         let end = x.saturating_add(curve.dx);
         if self.y_of(end) >= y.saturating_add(curve.dy) {
-            (self.x, self.y) = (x, y);
-            (self.curve.dx, self.curve.dy) = (curve.dx, curve.dy);
+            *self = Runtime::new(curve, x, y);
             return;
         }
         // They meet: the new one's first piece goes on until it has made up for the difference.
         let difference = u128::from(here - y) << SLOPE_SHIFT;
         let mut dx = most(difference / u128::from(curve.first.up - curve.second.up));
-        let first_ends = self.x.saturating_add(self.curve.dx);
+        let first_ends = self.x.saturating_add(self.dx);
         dx = dx.saturating_add(first_ends.saturating_sub(x));
         (self.x, self.y) = (x, y);
-        (self.curve.dx, self.curve.dy) = (dx, curve.first.bytes(dx));
+        (self.dx, self.dy) = (dx, curve.first.bytes(dx));
     }
 }
 
@@ -268,7 +277,7 @@ mod tests {
             let old = Runtime::new(curve, start, done);
             let fresh = Runtime::new(curve, start + later, done + more);
             let mut lower = old;
-            lower.lower(&curve, start + later, done + more);
+            lower.lower(start + later, done + more);
             let x = start + later + at;
             let slack = at / SECOND + 4 + u64::from(spec.m1.max(spec.m2)) / SECOND * 2;
             prop_assert!(lower.y_of(x) <= fresh.y_of(x) + slack || lower == old);

@@ -20,8 +20,10 @@
 
 mod class;
 mod curve;
+mod highest;
 mod race;
 mod scheduler;
+mod sharing;
 mod spec;
 
 use softnet::mem::{Packet, PacketList};
@@ -34,11 +36,12 @@ use super::held::Held;
 use super::kind::{Kind, QdiscSpec};
 use super::option::{Form, QdiscOption, Unset, options};
 use super::spec::{QdiscEnv, SpecError};
-use crate::account::{Child, Children, ClassCounters, OwnStats};
+use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::qdisc::class::ClassSpec;
-use scheduler::Scheduler;
+use class::Class;
+use scheduler::{Choice, Scheduler};
 
 pub use curve::ServiceCurve;
 pub use spec::{HfscClassSpec, HfscSpec};
@@ -120,9 +123,9 @@ impl Kind for Hfsc {
         self.update(slot, cx);
         if slot != self.root
             && self.scheduler.is_active(slot)
-            && let Peek::Packet(size) = self.classes.peek(slot, cx)
+            && let Some(len) = self.next_len(slot, cx)
         {
-            self.scheduler.set_next(slot, size.bytes);
+            self.scheduler.set_next(slot, len);
         }
     }
 }
@@ -171,30 +174,30 @@ impl ClassKind for Hfsc {
         self.held.release(parent);
         self.scheduler.deactivate(parent, cx.now);
         self.scheduler.add(slot, parent, class);
-        self.publish(slot);
+        self.publish_counts(slot);
+        self.publish_levels(slot);
         self.classes.purge(moved, cx);
     }
 
     fn change_class(&mut self, slot: usize, class: &HfscClassSpec, cx: &mut Cx) {
         let next = match self.scheduler.is_active(slot) {
-            true => match self.classes.peek(slot, cx) {
-                Peek::Packet(size) => Some(size.bytes),
-                _ => None,
-            },
+            true => self.next_len(slot, cx),
             false => None,
         };
         self.scheduler.change(slot, class, next, cx.now);
         if self.is_leaf(slot) {
             self.update(slot, cx);
         }
-        self.publish(slot);
+        self.publish_counts(slot);
     }
 
     fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
         self.held.release(slot);
         self.scheduler.deactivate(slot, cx.now);
         self.scheduler.remove(slot);
-        self.publish(self.scheduler.class(slot).parent);
+        let parent = self.scheduler.class(slot).parent;
+        self.publish_counts(parent);
+        self.publish_levels(parent);
         self.classes.purge(moved, cx);
     }
 }
@@ -241,34 +244,56 @@ impl Hfsc {
         self.classes.get(slot).is_none_or(Child::is_empty)
     }
 
-    /// Takes over what a class and those above it have counted, and their levels.
-    fn publish(&self, slot: usize) {
-        self.publish_counts(slot);
+    /// Length of a class's next packet, if one may leave.
+    #[inline]
+    fn next_len(&mut self, slot: usize, cx: &mut Cx) -> Option<u64> {
+        match self.classes.peek(slot, cx) {
+            Peek::Packet(size) => Some(size.bytes),
+            _ => None,
+        }
+    }
+
+    /// Takes over the levels of a class and those above it.
+    fn publish_levels(&self, slot: usize) {
         let mut at = slot;
         while at != class::NONE {
             let class = self.scheduler.class(at);
             if let Some(child) = self.classes.get(at) {
-                child.counters().own.put(LEVEL, class.level as u64);
+                child.counters().own.put(LEVEL, class.level.into());
             }
             at = class.parent;
         }
     }
 
-    /// Takes over what packets change, which of the root is nothing.
+    /// Takes over what a class and those above it have counted, which of the root is nothing.
     #[inline]
     fn publish_counts(&self, slot: usize) {
+        self.publish(slot, |class, own| {
+            own.put(WORK, class.total);
+            own.put(REAL_TIME_WORK, class.cumulative);
+            own.put(PERIOD, class.period);
+        });
+    }
+
+    #[inline]
+    fn publish(&self, slot: usize, put: impl Fn(&Class, &OwnCounters)) {
         let mut class = self.scheduler.class(slot);
         let mut at = slot;
         while class.parent != class::NONE {
             if let Some(child) = self.classes.get(at) {
-                let own = &child.counters().own;
-                own.put(WORK, class.total);
-                own.put(REAL_TIME_WORK, class.cumulative);
-                own.put(PERIOD, class.period);
+                put(class, &child.counters().own);
             }
             at = class.parent;
             class = self.scheduler.class(at);
         }
+    }
+
+    /// A leaf that was not in the race comes into it, with a first packet of this length.
+    #[inline]
+    fn activate(&mut self, slot: usize, len: u64, now: Time) {
+        self.scheduler.activate(slot, len, now);
+        // Nothing else has changed.
+        self.publish(slot, |class, own| own.put(PERIOD, class.period));
     }
 
     /// A leaf is in the race as its queue says (INV-Q-7).
@@ -291,10 +316,7 @@ impl Hfsc {
     fn start(&mut self, slot: usize, cx: &mut Cx) {
         let later = cx.now.plus_nanos(1);
         match self.classes.peek(slot, cx) {
-            Peek::Packet(size) => {
-                self.scheduler.activate(slot, size.bytes, cx.now);
-                self.publish_counts(slot);
-            }
+            Peek::Packet(size) => self.activate(slot, size.bytes, cx.now),
             Peek::At(time) => self.held.hold(slot, time.max(later)),
             // It dropped what it had as it was looked at; or it does not do what it says.
             Peek::Idle | Peek::Unknown if self.is_empty(slot) => {}
@@ -330,36 +352,58 @@ impl Hfsc {
                 return Next::At(next.max(later));
             };
             let leaf = choice.leaf;
-            let until = match self.classes.peek(leaf, cx) {
-                Peek::Packet(_) => None,
-                Peek::At(time) => Some(time.max(later)),
-                Peek::Idle | Peek::Unknown => Some(later),
-            };
-            let sent = match until {
-                None => self.classes.send_one(leaf, out, cx),
-                Some(_) => Default::default(),
-            };
-            if sent.packets == 0 {
-                self.scheduler.deactivate(leaf, cx.now);
-                self.publish_counts(leaf);
-                if !self.is_empty(leaf) {
-                    self.held.hold(leaf, until.unwrap_or(later));
-                }
+            let Some(sent) = self.classes.pop_pfifo(leaf, 1, || 0, out) else {
+                left = left.saturating_sub(self.serve_leaf(choice, out, cx));
                 continue;
-            }
-            left = left.saturating_sub(sent.packets);
-            let mut next = None;
-            if !self.is_empty(leaf) {
-                match self.classes.peek(leaf, cx) {
-                    Peek::Packet(size) => next = Some(size.bytes),
-                    Peek::At(time) => self.held.hold(leaf, time.max(later)),
-                    Peek::Idle | Peek::Unknown if self.is_empty(leaf) => {}
-                    Peek::Idle | Peek::Unknown => self.held.hold(leaf, later),
-                }
-            }
-            self.scheduler.charge(choice, sent.bytes, next, cx.now);
+            };
+            left = left.saturating_sub(sent.size.packets);
+            let next = if sent.emptied {
+                None
+            } else if self.scheduler.is_real_time(leaf) {
+                self.next_len(leaf, cx)
+            } else {
+                Some(0)
+            };
+            self.scheduler.charge(choice, sent.size.bytes, next, cx.now);
             self.publish_counts(leaf);
         }
+    }
+
+    /// Lets a leaf send a packet whose qdisc is another one than a `pfifo`. Returns how many wire
+    /// packets left.
+    #[inline(never)]
+    fn serve_leaf(&mut self, choice: Choice, out: &mut PacketList, cx: &mut Cx) -> u64 {
+        let leaf = choice.leaf;
+        let later = cx.now.plus_nanos(1);
+        let until = match self.classes.peek(leaf, cx) {
+            Peek::Packet(_) => None,
+            Peek::At(time) => Some(time.max(later)),
+            Peek::Idle | Peek::Unknown => Some(later),
+        };
+        let sent = match until {
+            None => self.classes.send_one(leaf, out, cx),
+            Some(_) => Default::default(),
+        };
+        if sent.packets == 0 {
+            self.scheduler.deactivate(leaf, cx.now);
+            self.publish_counts(leaf);
+            if !self.is_empty(leaf) {
+                self.held.hold(leaf, until.unwrap_or(later));
+            }
+            return 0;
+        }
+        let mut next = None;
+        if !self.is_empty(leaf) {
+            match self.classes.peek(leaf, cx) {
+                Peek::Packet(size) => next = Some(size.bytes),
+                Peek::At(time) => self.held.hold(leaf, time.max(later)),
+                Peek::Idle | Peek::Unknown if self.is_empty(leaf) => {}
+                Peek::Idle | Peek::Unknown => self.held.hold(leaf, later),
+            }
+        }
+        self.scheduler.charge(choice, sent.bytes, next, cx.now);
+        self.publish_counts(leaf);
+        sent.packets
     }
 }
 
@@ -386,9 +430,13 @@ impl Qdisc for Hfsc {
                 run.push_back(packet);
                 continue;
             }
+            let len = packet.wire_len();
             match self.classes.push_pfifo(slot, packet) {
-                Ok(true) => self.update(slot, cx),
-                Ok(false) => {}
+                Ok(true) if slot != self.root => {
+                    self.held.release(slot);
+                    self.activate(slot, len, cx.now);
+                }
+                Ok(_) => {}
                 Err(packet) => run.push_back(packet),
             }
         }

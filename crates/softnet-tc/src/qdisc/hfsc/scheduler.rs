@@ -1,4 +1,5 @@
-//! Which leaf of an `hfsc` is next. Knows classes by their slots and packets by their lengths.
+//! Which leaf of an `hfsc` is next. Knows classes by their slots and packets by their lengths. What
+//! link-sharing curves and upper limits say is in [`sharing`](super::sharing).
 //!
 //! A leaf with a real-time curve is *eligible* when what it would get late otherwise has to be sent
 //! now; of those that are, the one with the earliest deadline is served. Where none is, the rest is
@@ -10,8 +11,10 @@
 
 use softnet::time::Time;
 
+#[cfg(test)]
+use super::class::Sharing;
 use super::class::{Class, NONE};
-use super::curve::{Curve, NEVER, Runtime, ticks, time_of};
+use super::curve::{NEVER, ticks, time_of};
 use super::race::Race;
 use super::spec::HfscClassSpec;
 
@@ -25,12 +28,12 @@ pub(super) struct Choice {
 
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    classes: Vec<Class>,
-    root: usize,
+    pub(super) classes: Vec<Class>,
+    pub(super) root: usize,
     /// Leaves with a real-time curve that are not eligible yet, and those that are, at the places
     /// of their slots.
-    waiting: Race<u128>,
-    eligible: Race<(u64, u128)>,
+    waiting: Race<2>,
+    eligible: Race<3>,
     /// Numbers changes, so that what changed first comes first among equals.
     number: u64,
 }
@@ -74,27 +77,23 @@ impl Scheduler {
         self.classes[slot].is_active
     }
 
-    fn next_number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
     }
 
-    /// There is a class without packets below a class that has none.
-    pub(super) fn add(&mut self, slot: usize, parent: usize, spec: &HfscClassSpec) {
-        self.put(slot, parent, spec);
-        self.upgrade(parent);
-        self.classes[slot].place = self.classes[parent].take_place();
-        self.relevel(parent, None, Some(0));
+    /// True if a leaf has a real-time curve: then the length of its next packet matters.
+    #[inline]
+    pub(super) fn is_real_time(&self, slot: usize) -> bool {
+        self.classes[slot].is_real_time
     }
 
-    /// A class with classes below it shares by its real-time curve, if it has no other.
-    fn upgrade(&mut self, slot: usize) {
-        let class = &mut self.classes[slot];
-        if let (Some(rt), None) = (class.rt, class.ls) {
-            class.ls = Some(rt);
-            let virtuals = Runtime::new(rt, class.virtual_time, class.total);
-            class.virtuals = Some(virtuals);
-        }
+    /// There is a class without packets below a class that has none, which shares from then on.
+    pub(super) fn add(&mut self, slot: usize, parent: usize, spec: &HfscClassSpec) {
+        self.put(slot, parent, spec);
+        self.classes[parent].share_by_real_time();
+        self.classes[slot].place = self.classes[parent].take_place();
+        self.relevel(parent, None, Some(0));
     }
 
     /// A class without packets is no more.
@@ -109,7 +108,7 @@ impl Scheduler {
         self.relevel(parent, Some(level), None);
     }
 
-    fn relevel(&mut self, mut slot: usize, mut before: Option<usize>, mut after: Option<usize>) {
+    fn relevel(&mut self, mut slot: usize, mut before: Option<u32>, mut after: Option<u32>) {
         while slot != NONE {
             let class = &mut self.classes[slot];
             let level = class.level;
@@ -131,7 +130,7 @@ impl Scheduler {
         next: Option<u64>,
         now: Time,
     ) {
-        let has = |class: &Class| (class.rt.is_some(), class.ls.is_some());
+        let has = |class: &Class| (class.is_real_time, class.virtuals.is_some());
         let class = &self.classes[slot];
         let same = has(class) == (spec.rt.is_some(), spec.ls.is_some());
         let was_active = class.is_active;
@@ -141,15 +140,13 @@ impl Scheduler {
             self.deactivate(slot, now);
         }
         self.classes[slot].set_curves(spec, ticks(now));
-        if self.classes[slot].ul.is_none() {
+        if self.classes[slot].limits.is_none() {
             self.classes[slot].own_fit = 0;
         }
         match next {
             Some(len) if !same => self.activate(slot, len, now),
             Some(len) => {
-                if self.classes[slot].rt.is_some() {
-                    self.set_real_time(slot, len, now);
-                }
+                self.set_real_time(slot, len, now);
                 self.share(slot, 0, false, now);
             }
             None if self.classes[slot].active > 0 => self.limit_anew(slot, now),
@@ -157,20 +154,8 @@ impl Scheduler {
         }
     }
 
-    /// A class with active ones below has another upper limit.
-    fn limit_anew(&mut self, slot: usize, now: Time) {
-        let mut at = slot;
-        while self.classes[at].parent != NONE {
-            let class = &mut self.classes[at];
-            if let Some(limits) = class.limits {
-                class.own_fit = limits.x_of(class.total);
-            }
-            self.refit(at, ticks(now));
-            at = self.classes[at].parent;
-        }
-    }
-
     /// A leaf that was not active has packets, the first of this length.
+    #[inline]
     pub(super) fn activate(&mut self, slot: usize, len: u64, now: Time) {
         let class = &mut self.classes[slot];
         if class.is_active {
@@ -178,152 +163,60 @@ impl Scheduler {
         }
         class.is_active = true;
         let tick = ticks(now);
-        if let (Some(rt), Some(deadlines)) = (class.rt, &mut class.deadlines) {
-            deadlines.lower(&rt, tick, class.cumulative);
-            class.eligibles = Some(deadlines.eligible(&rt));
+        if class.is_real_time {
+            if let Some(deadlines) = &mut class.deadlines {
+                deadlines.lower(tick, class.cumulative);
+                class.eligibles = Some(deadlines.eligible());
+            }
             self.set_real_time(slot, len, now);
         }
-        if self.classes[slot].ls.is_some() {
+        if self.classes[slot].virtuals.is_some() {
             self.start_sharing(slot, tick);
         }
     }
 
-    /// Computes when a leaf is eligible, and its deadline.
+    /// Computes when a leaf is eligible, and its deadline. Nothing happens if it has no real-time
+    /// curve.
     fn set_real_time(&mut self, slot: usize, len: u64, now: Time) {
-        let number = self.next_number();
+        let number = self.number + 1;
         let class = &mut self.classes[slot];
         let (Some(eligibles), Some(deadlines)) = (&class.eligibles, &class.deadlines) else {
             return;
         };
+        self.number = number;
         class.eligible = eligibles.x_of(class.cumulative);
         class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
         class.eligible_number = number;
-        let is_eligible = class.eligible <= ticks(now);
-        if is_eligible {
+        if class.eligible <= ticks(now) {
+            self.eligible.put(slot, class.eligible_key(slot));
             self.waiting.remove(slot);
-            self.eligible.put(slot, slot, class.eligible_key());
         } else {
+            self.waiting.put(slot, class.waiting_key(slot));
             self.eligible.remove(slot);
-            self.waiting.put(slot, slot, class.waiting_key());
         }
     }
 
     fn leave_real_time(&mut self, slot: usize) {
-        self.waiting.remove(slot);
-        self.eligible.remove(slot);
+        if self.classes[slot].is_real_time {
+            self.waiting.remove(slot);
+            self.eligible.remove(slot);
+        }
     }
 
     /// The next packet of an active leaf is another one.
     pub(super) fn set_next(&mut self, slot: usize, len: u64) {
         let class = &mut self.classes[slot];
-        let Some(deadlines) = class.deadlines.filter(|_| class.is_active) else {
+        if !(class.is_active && class.is_real_time) {
+            return;
+        }
+        let Some(deadlines) = &class.deadlines else {
             return;
         };
         class.deadline = deadlines.x_of(class.cumulative.saturating_add(len));
         // Of those that wait, the order does not depend on it.
         if self.eligible.contains(slot) {
-            self.eligible.put(slot, slot, class.eligible_key());
+            self.eligible.put(slot, class.eligible_key(slot));
         }
-    }
-
-    /// A class is not active any more.
-    fn leave_sharing(&mut self, slot: usize) {
-        let class = &self.classes[slot];
-        let (parent, place) = (class.parent, class.place as usize);
-        let above = &mut self.classes[parent];
-        above.fits.remove(place);
-        above.unfits.remove(place);
-        above.last.remove(place);
-    }
-
-    /// Puts an active class where its times say.
-    fn enter_sharing(&mut self, slot: usize, tick: u64) {
-        let class = &self.classes[slot];
-        let (parent, place) = (class.parent, class.place as usize);
-        let (fit, unfit, last) = (class.fit_key(), class.unfit_key(), class.last_key());
-        let is_fit = class.fit <= tick;
-        let above = &mut self.classes[parent];
-        if is_fit {
-            above.unfits.remove(place);
-            above.fits.put(place, slot, fit);
-        } else {
-            above.fits.remove(place);
-            above.unfits.put(place, slot, unfit);
-        }
-        above.last.put(place, slot, last);
-    }
-
-    /// A leaf with a link-sharing curve becomes active, and so may the classes above it.
-    fn start_sharing(&mut self, slot: usize, tick: u64) {
-        let (mut at, mut starts) = (slot, true);
-        while self.classes[at].parent != NONE {
-            let parent = self.classes[at].parent;
-            if starts {
-                starts = self.classes[at].active == 0;
-                self.classes[at].active += 1;
-            }
-            if starts {
-                self.start_period(at, tick);
-            }
-            self.refit(at, tick);
-            at = parent;
-        }
-    }
-
-    /// A class becomes active below one: its virtual time is between those of the others there, or
-    /// if it is the first one, where they were at most.
-    fn start_period(&mut self, at: usize, tick: u64) {
-        let parent = self.classes[at].parent;
-        let above = &self.classes[parent];
-        let last = above.last.first();
-        let (period, is_first) = (above.period, above.active == 0);
-        let highest = last.map(|last| self.classes[last].virtual_time);
-        let start = match (highest, above.served) {
-            (None, _) => above.left,
-            (Some(highest), 0) => highest,
-            (Some(highest), least) => (least / 2)
-                .saturating_add(highest / 2)
-                .saturating_add(least & highest & 1),
-        };
-        if last.is_none() {
-            self.classes[parent].served = 0;
-        }
-        let number = self.next_number();
-        let class = &mut self.classes[at];
-        // In the same period of the class above it does not fall back.
-        if last.is_none() || period != class.parent_period || start > class.virtual_time {
-            class.virtual_time = start;
-        }
-        if let (Some(ls), Some(virtuals)) = (class.ls, &mut class.virtuals) {
-            virtuals.lower(&ls, class.virtual_time, class.total);
-        }
-        class.adjustment = 0;
-        class.period += 1;
-        class.parent_period = period + u64::from(is_first);
-        class.fit = 0;
-        class.virtual_number = number;
-        if let (Some(ul), Some(limits)) = (class.ul, &mut class.limits) {
-            limits.lower(&ul, tick, class.total);
-            class.own_fit = limits.x_of(class.total);
-        }
-        self.enter_sharing(at, tick);
-    }
-
-    /// When an active class may be served for link sharing.
-    fn fit(&self, at: usize) -> u64 {
-        let class = &self.classes[at];
-        let below = class.first_fit(|slot| self.classes[slot].fit);
-        class.own_fit.max(below)
-    }
-
-    /// Computes anew when an active class may be served for link sharing.
-    fn refit(&mut self, at: usize, tick: u64) {
-        let fit = self.fit(at);
-        if fit == self.classes[at].fit {
-            return;
-        }
-        self.classes[at].fit = fit;
-        self.enter_sharing(at, tick);
     }
 
     /// A leaf has no packets to send, other than because they were sent.
@@ -339,51 +232,6 @@ impl Scheduler {
         self.classes[slot].is_active = false;
     }
 
-    /// Counts what a leaf sent, for it and all classes above it. `ends`: it has no more.
-    fn share(&mut self, slot: usize, len: u64, ends: bool, now: Time) {
-        let tick = ticks(now);
-        let mut ends = ends && self.classes[slot].ls.is_some();
-        let mut at = slot;
-        while self.classes[at].parent != NONE {
-            let parent = self.classes[at].parent;
-            let served = self.classes[parent].served;
-            let class = &mut self.classes[at];
-            class.total = class.total.saturating_add(len);
-            let virtuals = class.virtuals.as_ref().filter(|_| class.active > 0);
-            let Some(virtuals) = virtuals else {
-                at = parent;
-                continue;
-            };
-            let mut time = virtuals.x_of(class.total).saturating_add(class.adjustment);
-            if ends {
-                class.active -= 1;
-                ends = class.active == 0;
-            }
-            if time < served {
-                // It was passed over at its limit, and gets nothing for that.
-                class.adjustment = class.adjustment.saturating_add(served - time);
-                time = served;
-            }
-            class.virtual_time = time;
-            if ends {
-                let above = &mut self.classes[parent];
-                above.left = above.left.max(time);
-                self.leave_sharing(at);
-                at = parent;
-                continue;
-            }
-            let number = self.next_number();
-            let class = &mut self.classes[at];
-            class.virtual_number = number;
-            if let Some(limits) = &class.limits {
-                class.own_fit = limits.x_of(class.total);
-            }
-            self.classes[at].fit = self.fit(at);
-            self.enter_sharing(at, tick);
-            at = parent;
-        }
-    }
-
     /// The leaf to serve now.
     #[inline]
     pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
@@ -392,43 +240,17 @@ impl Scheduler {
             if self.classes[slot].eligible > tick {
                 break;
             }
-            let key = self.classes[slot].eligible_key();
             self.waiting.remove(slot);
-            self.eligible.put(slot, slot, key);
+            let key = self.classes[slot].eligible_key(slot);
+            self.eligible.put(slot, key);
         }
         if let Some(leaf) = self.eligible.first() {
             let real_time = true;
             return Some(Choice { leaf, real_time });
         }
-        let mut at = self.root;
-        while self.classes[at].level > 0 {
-            self.update_fits(at, tick);
-            let first = self.classes[at].fits.first()?;
-            let time = self.classes[first].virtual_time;
-            // As in the kernel, which looks at the class above only once one is chosen there.
-            let above = &mut self.classes[at];
-            above.served = above.served.max(time);
-            at = first;
-        }
         let real_time = false;
-        (at != self.root).then_some(Choice {
-            leaf: at,
-            real_time,
-        })
-    }
-
-    /// Classes below a class that are below their limits again.
-    fn update_fits(&mut self, at: usize, tick: u64) {
-        while let Some(slot) = self.classes[at].unfits.first() {
-            if self.classes[slot].fit > tick {
-                break;
-            }
-            let class = &self.classes[slot];
-            let (place, key) = (class.place as usize, class.fit_key());
-            let above = &mut self.classes[at];
-            above.unfits.remove(place);
-            above.fits.put(place, slot, key);
-        }
+        let leaf = self.choose_shared(tick)?;
+        Some(Choice { leaf, real_time })
     }
 
     /// Counts a packet that the chosen leaf sent; `next` is the length of its next one, if it has
@@ -446,7 +268,7 @@ impl Scheduler {
                 class.is_active = false;
                 self.leave_real_time(leaf);
             }
-            Some(_) if class.rt.is_none() => {}
+            Some(_) if !class.is_real_time => {}
             Some(len) if real_time => self.set_real_time(leaf, len, now),
             Some(len) => self.set_next(leaf, len),
         }
@@ -466,15 +288,7 @@ impl Scheduler {
     pub(super) fn reset(&mut self) {
         self.waiting.clear();
         self.eligible.clear();
-        for slot in 0..self.classes.len() {
-            let class = &mut self.classes[slot];
-            let [rt, ls, ul]: [Option<Curve>; 3] = [class.rt, class.ls, class.ul];
-            let begin = |curve: Option<Curve>| curve.map(|curve| Runtime::new(curve, 0, 0));
-            class.reset();
-            class.deadlines = begin(rt);
-            class.eligibles = rt.and_then(|curve| Some(begin(rt)?.eligible(&curve)));
-            (class.virtuals, class.limits) = (begin(ls), begin(ul));
-        }
+        self.classes.iter_mut().for_each(Class::reset);
     }
 }
 
@@ -485,12 +299,15 @@ impl Scheduler {
     /// in one of the next two.
     pub(super) fn assert_consistent(&self, has_packets: impl Fn(usize) -> bool) {
         let of = |slot: usize| &self.classes[slot];
-        self.waiting.assert_right(|slot| of(slot).waiting_key());
-        self.eligible.assert_right(|slot| of(slot).eligible_key());
+        self.waiting.assert_right(|slot| of(slot).waiting_key(slot));
+        self.eligible
+            .assert_right(|slot| of(slot).eligible_key(slot));
         for (slot, class) in self.classes.iter().enumerate() {
-            class.fits.assert_right(|slot| of(slot).fit_key());
-            class.unfits.assert_right(|slot| of(slot).unfit_key());
-            class.last.assert_right(|slot| of(slot).last_key());
+            class.fits.assert_right(|slot| of(slot).fit_key(slot));
+            class.unfits.assert_right(|slot| of(slot).unfit_key(slot));
+            let below = |other: &&Class| other.parent == slot && other.sharing != Sharing::No;
+            let below = self.classes.iter().filter(below).count();
+            assert_eq!(class.sharers as usize, below, "{slot}");
             if slot == self.root {
                 continue;
             }
@@ -499,14 +316,22 @@ impl Scheduler {
                 assert_eq!(class.is_active, has_packets(slot), "{slot}");
                 let waits = self.waiting.contains(slot);
                 let is_eligible = self.eligible.contains(slot);
-                let expected = class.is_active && class.rt.is_some();
+                let expected = class.is_active && class.deadlines.is_some();
                 assert_eq!(waits ^ is_eligible, expected, "{slot}");
-                assert_eq!(active, class.is_active && class.ls.is_some());
+                assert_eq!(active, class.is_active && class.virtuals.is_some());
             }
+            assert_eq!(class.is_real_time, class.deadlines.is_some());
             let (above, place) = (of(class.parent), class.place as usize);
             let (fits, unfits) = (above.fits.contains(place), above.unfits.contains(place));
             assert_eq!(fits ^ unfits, active, "{slot}");
-            assert_eq!(above.last.contains(place), active);
+            let expected = match class.sharing {
+                Sharing::No => (false, false),
+                Sharing::Fit => (true, false),
+                Sharing::Unfit => (false, true),
+            };
+            assert_eq!((fits, unfits), expected, "{slot}");
+            let time = if active { class.virtual_time } else { 0 };
+            assert_eq!(above.highest.at(place), time, "{slot}");
         }
     }
 }

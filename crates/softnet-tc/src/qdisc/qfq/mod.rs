@@ -14,6 +14,8 @@
 //! meanwhile, where the kernel's stop until it lets one go. A large frame of more than 64 KiB with
 //! all its headers is served as one of 64 KiB; the kernel's drops it.
 
+mod aggregate;
+mod groups;
 mod scheduler;
 
 use softnet::mem::{Packet, PacketList};
