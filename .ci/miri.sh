@@ -13,7 +13,7 @@ run() { cargo +nightly miri test --locked "$@"; }
 long=()
 if [ "$part" != all ]; then
   for test in \
-    mem::bug_tests::bug_buf_{1_,2_,7_each,8_} \
+    mem::bug_tests::bug_buf_{1_,2_,7_each,8_} mem::controls::tests::without_draining \
     mem::defer_tests::{inv_buf_10,inv_buf_5_and_9,statistics_count,sleeping,two_hundred,balanced} \
     mem::defer_tests::inv_buf_3 mem::property_tests::every_buffer \
     mem::range_tests::{every_position,extend_by,the_end,reserve_of} \
@@ -26,8 +26,8 @@ if [ "$part" != others ]; then
   run -p softnet --lib -- -Zunstable-options --report-time "${long[@]}"
 fi
 if [ "$part" != core ]; then
-  run -p softnet-tc --lib rate::
-  run -p softnet-io --lib pointer_tests
+  # Together: alone, the drivers would be compiled anew, and all below, with other features.
+  run -p softnet-tc -p softnet-io --lib -- rate:: pointer_tests
   run -p softnet --test tx -- -Zunstable-options --report-time "${long[@]}"
   run -p softnet-engine --lib -- -Zunstable-options --report-time "${long[@]}"
 fi
