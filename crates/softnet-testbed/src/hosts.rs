@@ -34,10 +34,21 @@ const fn address(index: usize) -> Ipv4Addr {
 /// Distinguishes the topologies and directories of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A name that no other run has.
+/// A name that no other run has. One that was killed may have left its things behind, and have had
+/// the number of this process.
 fn own_name() -> String {
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("snb{}-{number}", std::process::id())
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("snb{}-{number}", std::process::id());
+        if !temporary(&name).exists() {
+            return name;
+        }
+    }
+}
+
+/// The path of a temporary directory of the place that peers come from.
+fn temporary(name: &str) -> PathBuf {
+    Place::of_peers().outside(&std::env::temp_dir()).join(name)
 }
 
 /// A network namespace that `ip netns` knows by name, with loopback up.
@@ -274,7 +285,7 @@ impl Directory {
     }
 
     fn new(name: &str) -> Result<Directory, TestbedError> {
-        let path = Place::of_peers().outside(&std::env::temp_dir()).join(name);
+        let path = temporary(name);
         let ((), guard) = cleanup::make(|| {
             std::fs::create_dir(&path)
                 .map_err(|e| TestbedError::io(format!("making {}", path.display()), e))?;

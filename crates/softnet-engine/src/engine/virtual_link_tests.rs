@@ -62,6 +62,9 @@ fn a_vlan_link_takes_its_frames_and_tags_what_it_sends() {
         let stats = engine.port_stats(a5).unwrap().device;
         (stats.rx_packets, stats.rx_bytes, stats.tx_packets) == (1, 60, 1)
     });
+    // What is not received when the engine stops is not dropped, either.
+    let dropped = || engine.stats().conservation().dropped;
+    wait("the drop", || dropped() == 1);
     let stats = conserved(engine);
     assert_eq!(stats.drops(), [(DropReason::NoForward, 1)], "VLAN 6");
 }

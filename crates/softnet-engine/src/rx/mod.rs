@@ -24,5 +24,7 @@ pub use sleep::Sleep;
 pub use source::{NextPoll, Polled, Receive, RxQueue};
 pub(crate) use stats::Shared as WorkerShared;
 pub use stats::WorkerStats;
+#[cfg(all(test, not(any(loom, miri))))]
+pub(crate) use steer::ENTRIES;
 pub use steer::{Rfs, SteeringSpec};
 pub(crate) use worker::{Parts as WorkerParts, Worker};

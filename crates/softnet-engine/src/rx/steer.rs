@@ -20,7 +20,7 @@ use super::backlog::Mark;
 use softnet::mem::Packet;
 
 /// Entries of a queue's table (the kernel's `rps_flow_cnt`).
-pub(super) const ENTRIES: usize = 4096;
+pub(crate) const ENTRIES: usize = 4096;
 
 /// Receive flow steering of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

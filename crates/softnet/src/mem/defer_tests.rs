@@ -196,15 +196,18 @@ fn inv_buf_5_and_9_the_remote_free_list_is_bounded() {
     let threads = if cfg!(miri) { 2 } else { 8 };
     let lists: Vec<_> = (0..threads).map(|_| list(&pool, 100)).collect();
     thread::scope(|scope| {
+        let mut freeing = Vec::new();
         for packets in lists {
             let pool = &pool;
-            scope.spawn(move || {
+            freeing.push(scope.spawn(move || {
                 for packet in packets {
                     drop(packet);
                     assert!(pool.thread_stats()[0].deferred <= 50);
                 }
-            });
+            }));
         }
+        // The end of the scope does not wait for a thread that still gives its cache back.
+        freeing.into_iter().for_each(|t| t.join().unwrap());
     });
     let stats = pool.stats();
     assert_eq!(stats.free, stats.buffers);

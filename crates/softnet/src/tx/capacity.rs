@@ -37,8 +37,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
 impl<R: TxRing, Q: Qdisc> CapacityWaiter<R, Q> {
     /// Ready if fewer than `limit` frames [wait](TxQueue::waiting) in the queue; else the context's
     /// waker is called when that may be so. A sender that waits for this before it transmits, with
-    /// a limit below the qdisc's, is slowed down instead of losing packets. Never blocks. (With a
-    /// limit of 0 it is never ready.)
+    /// a limit below half of the qdisc's, is slowed down instead of losing packets. Never blocks.
+    /// (With a limit of 0 it is never ready.)
     ///
     /// The waker is called by the thread that sent, or changed the queue, and may run its task
     /// there at once. A thread that is in a waker calls no other: one that comes up there, also

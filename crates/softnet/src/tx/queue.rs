@@ -612,8 +612,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at
     /// most `timeout`; false if they are as many then. A sender that calls this before it
-    /// transmits, with a limit below the qdisc's, is slowed down instead of losing packets.
-    /// Blocks; senders that do not call it are not affected.
+    /// transmits, with a limit below half of the qdisc's, is slowed down instead of losing packets.
+    /// (Half: what the owner of the queue has just taken over counts when it ends its run, and may
+    /// be as much.) Blocks; senders that do not call it are not affected.
     ///
     /// # Errors
     /// [`ControlError::CalledByOwner`], at once, if there is no capacity and this thread owns a

@@ -283,7 +283,9 @@ fn back_pressure_loses_nothing_where_a_worker_drains() {
             max_burst: 40,
             yields: false,
         });
-        let qdisc = QdiscSpec::Pfifo { limit: 40 };
+        // Twice what they wait for, and more: the length that they see lacks what the queue's owner
+        // has just taken over, so that as much may come in its place.
+        let qdisc = QdiscSpec::Pfifo { limit: 80 };
         let out = start(config, qdisc, vec![ring], &pool, Clock::monotonic());
         let left = AtomicUsize::new(SENDERS as usize);
         std::thread::scope(|scope| {
@@ -325,9 +327,11 @@ fn back_pressure_loses_nothing_where_a_worker_drains() {
 fn back_pressure_loses_nothing_where_other_senders_drain() {
     const SENDERS: u32 = 3;
     let each = if cfg!(miri) { 5 } else { 500 };
-    let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 1);
+    // More than the one that does not wait adds while an owner of the queue is off its CPU.
+    let limit = BUFFERS as u32 * 3 / 4;
+    let bench = scripted(QdiscSpec::Pfifo { limit }, 1);
     let left = AtomicUsize::new(SENDERS as usize);
-    let mut drained = 0;
+    let mut drained = 0_u64;
     std::thread::scope(|scope| {
         for sender in 0..SENDERS {
             let (bench, left) = (&bench, &left);
@@ -339,10 +343,13 @@ fn back_pressure_loses_nothing_where_other_senders_drain() {
         while left.load(Ordering::Acquire) != 0 {
             // Packets wait when no thread owns the queue: the next sender drains them.
             bench.set_capacity(5);
-            drained += u64::from(bench.pool.stats().free > BUFFERS / 2);
             if bench.pool.stats().free > BUFFERS / 2 {
+                drained += 1;
                 bench.device.queues()[0].wake();
                 bench.send([SENDERS << 24 | drained as u32]);
+            } else {
+                // What came to an owner that was off its CPU: nobody else would drain it.
+                bench.wake(Time::ZERO);
             }
             std::thread::yield_now();
         }

@@ -25,7 +25,9 @@ fn start(qdisc: QdiscSpec) -> (Sender<ScriptedRing>, Arc<Script>, Pool) {
 fn senders_that_wait_for_capacity_lose_nothing() {
     const SENDERS: u32 = 8;
     let each = if cfg!(miri) { 5 } else { 200 };
-    let tbf = shaped(20_000_000, 2_000, 100 * 100);
+    // Twice what they wait for, and one each: the length that they see lacks what the queue's owner
+    // has just taken over, so that as much may come in its place.
+    let tbf = shaped(20_000_000, 2_000, 100 * 200);
     let (out, script, pool) = start(tbf);
     let clock = Clock::monotonic();
     std::thread::scope(|scope| {
@@ -33,7 +35,6 @@ fn senders_that_wait_for_capacity_lose_nothing() {
             let (out, clock, pool) = (&out, &clock, &pool);
             scope.spawn(move || {
                 for n in 0..each {
-                    // Eight senders may find room at once, so the limit leaves some for each.
                     let queue = &out.device().queues()[0];
                     assert!(
                         queue

@@ -82,7 +82,8 @@ fn a_station_is_fixed_in_all_vlans_or_none() {
     let [p0, p1] = [0, 1].map(|port| b.net.ports[port].id);
     b.add_vlans(0, 7..=7, TAGGED);
     let engine = &b.net.engine;
-    // Static entries fill a set, until a station has no place in VLAN 7.
+    // Static entries fill sets, until a station has no place in VLAN 7, but has one without a VLAN,
+    // where it gets an entry behind the other port. (Which sets these are is random.)
     let address = |n: u32| {
         let [_, b, c, d] = n.to_be_bytes();
         EthernetAddress([2, 0, 1, b, c, d])
@@ -93,17 +94,21 @@ fn a_station_is_fixed_in_all_vlans_or_none() {
         state: FdbState::Static,
         sticky: false,
     };
-    let full = (0..100_000).find(|&n| match engine.add_fdb(p0, tagged(n), false) {
-        Ok(()) => false,
-        Err(EngineError::FdbFull(_)) => true,
+    let untagged = |n| FdbSpec {
+        vlan: None,
+        ..tagged(n)
+    };
+    let fits = |port, spec| match engine.add_fdb(port, spec, false) {
+        Ok(()) => true,
+        Err(EngineError::FdbFull(_)) => false,
         Err(other) => panic!("{other}"),
-    });
-    let full = tagged(full.expect("the table has an end"));
-    let untagged = FdbSpec { vlan: None, ..full };
+    };
+    // The other port has no VLAN, and so the station has no entry in VLAN 1 there.
+    engine.remove_vlans(p1, 1..=1).unwrap();
+    let full = (0..100_000).find(|&n| !fits(p0, tagged(n)) && fits(p1, untagged(n)));
+    let full = full.expect("the table has an end");
+    let (full, untagged) = (tagged(full), untagged(full));
     let of_vlan = |vlan| engine.fdb_entry(b.bridge, full.address, vlan).unwrap();
-    // Behind the other port it has an entry without a VLAN, and none in VLAN 1.
-    b.net.engine.remove_vlans(p1, 1..=1).unwrap();
-    engine.add_fdb(p1, untagged, false).unwrap();
     let before = of_vlan(None).expect("it was made");
     engine.take_changes();
     let refused = engine.add_fdb(p0, untagged, true);
