@@ -182,6 +182,10 @@ impl NamedNetns {
         let netns = NamedNetns {
             name: format!("softnet-test-{}-{tag}", std::process::id()),
         };
+        // A run that was killed, and had the number of this process, has left it.
+        if Path::new("/run/netns").join(&netns.name).exists() {
+            netns.ip_netns("del");
+        }
         netns.ip_netns("add");
         netns
     }
@@ -247,14 +251,19 @@ pub(crate) struct HostState {
 }
 
 impl HostState {
-    /// As they are now. Namespaces of tests that run beside this one do not count.
+    /// As they are now. Namespaces of tests that run beside this one do not count, nor those of
+    /// `softnet-testbed`.
     pub(crate) fn now() -> HostState {
         let netns = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let of_tests = |path: &PathBuf| {
+            let path = path.to_string_lossy();
+            path.contains("softnet-test-") || path.contains("/snb")
+        };
         HostState {
             interfaces: interfaces(Path::new("/proc/net/dev")),
             netns: netns
                 .map(|entry| entry.path())
-                .filter(|path| !path.to_string_lossy().contains("softnet-test-"))
+                .filter(|path| !of_tests(path))
                 .collect(),
         }
     }
@@ -336,6 +345,8 @@ impl Scratch {
     pub(crate) fn new(tag: &str) -> Scratch {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("softnet-test-{}-{tag}", std::process::id()));
+        // A run that was killed, and had the number of this process, may have left it.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a scratch directory");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
         Scratch { path }
@@ -346,6 +357,16 @@ impl Scratch {
         let path = self.path.join(name);
         fs::write(&path, text).expect("writing a scratch file");
         path
+    }
+
+    /// Writes a program in it: by a process of its own, as [`copy_program`] does.
+    pub(crate) fn program(&self, name: &str, text: &str) -> PathBuf {
+        let from = self.file(&format!("{name}.text"), text);
+        let to = self.path(name);
+        let mut install = Command::new("install");
+        let installed = install.args(["-m", "755"]).arg(from).arg(&to).status();
+        assert!(installed.is_ok_and(|status| status.success()), "{to:?}");
+        to
     }
 
     /// A path in it.
