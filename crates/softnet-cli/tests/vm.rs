@@ -216,7 +216,7 @@ fn machines_at_a_switch_that_is_changed() {
                 .say("dump-config")
                 .contains(kind.split(' ').next().expect("a kind"))
         );
-        assert_eq!(queued(), json!(20));
+        wait_for("all of them to wait", || queued() == json!(20));
     }
     for mark in 1000..1020 {
         two.offer();
