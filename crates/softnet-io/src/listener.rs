@@ -338,12 +338,13 @@ fn take_file(
     let taken = SocketFile {
         path: path.clone(),
         file: (found.dev(), found.ino()),
+        held: file,
     };
+    let file = &taken.held;
     let set = || {
         if let Some(group) = config.group {
             let group = Some(Gid::from_raw(group));
-            chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
-                .map_err(errno("set the group"))?;
+            chownat(file, "", None, group, AtFlags::EMPTY_PATH).map_err(errno("set the group"))?;
         }
         let mode = fs::Permissions::from_mode(config.mode & 0o777);
         let file = format!("/proc/self/fd/{}", file.as_raw_fd());

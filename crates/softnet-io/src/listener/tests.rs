@@ -1,4 +1,4 @@
-//! Sockets that another process made.
+//! Sockets that another process made, and files of sockets.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -40,5 +40,32 @@ fn a_name_that_leads_to_another_socket_is_not_adopted() {
     } else {
         println!("skipped in part: not told what a socket is bound to");
     }
+    fs::remove_dir_all(&base).expect("it is ours");
+}
+
+/// A server that was killed may end later than the next one starts, whose file has the inode's
+/// number of the removed one on most file systems.
+#[test]
+fn who_ends_late_leaves_the_file_of_the_next() {
+    let base = std::env::temp_dir().join(format!("softnet-late-{}", std::process::id()));
+    fs::create_dir_all(&base).expect("it is new");
+    let path = base.join("s");
+    let bind = Bind {
+        listen: Listen {
+            path: path.clone(),
+            mode: 0o600,
+            group: None,
+        },
+        kind: SocketKind::Stream,
+        backlog: 1,
+        descriptors: Descriptors::Passed,
+    };
+    let (socket, first) = bind.bind().expect("the name is free");
+    drop(socket);
+    let (_socket, next) = bind.bind().expect("the first one is dead");
+    drop(first);
+    assert!(path.exists(), "it is that of the next");
+    drop(next);
+    assert!(!path.exists(), "it goes with its server");
     fs::remove_dir_all(&base).expect("it is ours");
 }
