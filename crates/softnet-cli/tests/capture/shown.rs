@@ -108,7 +108,7 @@ fn top_shows_flows() {
             let leaving = daemon.flows("eth-b:1:20");
             assert!(leaving.iter().all(|flow| flow["what"] == "out"));
             let keys = ["tx_packets_per_second", "drops_per_second", "delay_ns"];
-            keys.iter().all(|key| sum(&leaving, key) > 0.0)
+            keys.into_iter().all(|key| sum(&leaving, key) > 0.0)
         });
     });
     wait_for("its end", || daemon.captures() == 0);
