@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
 pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
@@ -179,11 +180,12 @@ pub(crate) struct NamedNetns {
 impl NamedNetns {
     /// Makes one whose name no other test uses.
     pub(crate) fn new(tag: &str) -> NamedNetns {
-        let netns = NamedNetns {
-            name: format!("softnet-test-{}-{tag}", std::process::id()),
-        };
+        let name = format!("softnet-test-{}-{tag}", std::process::id());
+        let path = Path::new("/run/netns").join(&name);
+        assert!(taken().insert(path.clone()), "another test has {name}");
+        let netns = NamedNetns { name };
         // A run that was killed, and had the number of this process, has left it.
-        if Path::new("/run/netns").join(&netns.name).exists() {
+        if path.exists() {
             netns.ip_netns("del");
         }
         netns.ip_netns("add");
@@ -240,7 +242,14 @@ impl Drop for NamedNetns {
         let _ = Command::new("ip")
             .args(["netns", "del", &self.name])
             .output();
+        taken().remove(&Path::new("/run/netns").join(&self.name));
     }
+}
+
+/// Namespaces and directories that tests of this process have.
+fn taken() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static TAKEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Things that a test could leave behind in the system outside its own namespaces.
@@ -345,6 +354,7 @@ impl Scratch {
     pub(crate) fn new(tag: &str) -> Scratch {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("softnet-test-{}-{tag}", std::process::id()));
+        assert!(taken().insert(path.clone()), "another test has {path:?}");
         // A run that was killed, and had the number of this process, may have left it.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a scratch directory");
@@ -378,6 +388,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
+        taken().remove(&self.path);
     }
 }
 
