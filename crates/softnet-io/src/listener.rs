@@ -533,6 +533,20 @@ impl Drop for Lock {
     }
 }
 
+/// Removes the file of a socket if it is still that one, by device and inode.
+pub(crate) fn remove_own(path: &Path, file: (u64, u64)) {
+    let is_there = || {
+        let found = fs::symlink_metadata(path);
+        found.is_ok_and(|found| (found.dev(), found.ino()) == file)
+    };
+    // A server that starts there meanwhile has the lock while it replaces the file.
+    let _lock = is_there().then(|| Lock::take(path));
+    if is_there() {
+        // Nothing can be done if it fails; the next server replaces it.
+        let _ = fs::remove_file(path);
+    }
+}
+
 /// Removes the socket of a server that is dead.
 fn remove_stale(
     path: &Path,

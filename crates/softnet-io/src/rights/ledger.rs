@@ -86,12 +86,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        use std::os::unix::fs::MetadataExt;
-        let file = std::fs::symlink_metadata(&self.path);
-        if file.is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
-            // Nothing can be done if it fails; the next server replaces it.
-            let _ = std::fs::remove_file(&self.path);
-        }
+        crate::listener::remove_own(&self.path, self.file);
     }
 }
 
