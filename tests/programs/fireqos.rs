@@ -2,7 +2,6 @@
 //! and `htb` classes with `fq_codel`.
 
 use std::fmt::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::common::{has_program, text};
@@ -44,9 +43,7 @@ fn shapes(config: &str, classes: usize) {
     // It loads modules of the kernel.
     let mut folder = None;
     for name in ["modprobe", "rmmod", "lsmod"] {
-        let stub = daemon.scratch.file(name, "#!/bin/sh\nexit 0\n");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&stub, mode).expect("its mode");
+        let stub = daemon.scratch.program(name, "#!/bin/sh\nexit 0\n");
         folder = stub.parent().map(Path::to_owned);
     }
     let path = format!(

@@ -48,20 +48,20 @@ fn resident(daemon: &Daemon) -> u64 {
 
 #[test]
 fn ten_thousand_circuits_are_added_and_removed() {
-    add_and_remove("fq_codel flows 64");
+    add_and_remove("libreqos", "fq_codel flows 64");
 }
 
 #[test]
 #[ignore = "as long as the other, and differs in the leaf: .ci/long programs"]
 fn circuits_with_cake_are_added_and_removed() {
-    add_and_remove("cake bandwidth 100mbit diffserv4");
+    add_and_remove("libreqos-cake", "cake bandwidth 100mbit diffserv4");
 }
 
-fn add_and_remove(leaf: &str) {
+fn add_and_remove(tag: &str, leaf: &str) {
     if !has_program("tc") || !has_program("ip") {
         return;
     }
-    let daemon = Daemon::with_port("libreqos");
+    let daemon = Daemon::with_port(tag);
     let before = resident(&daemon);
     let file = daemon.scratch.file("batch", &batch(leaf));
     let start = Instant::now();

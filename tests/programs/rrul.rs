@@ -9,7 +9,6 @@ mod svg;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -231,8 +230,7 @@ fn run(policy: &'static str, commands: &[&str], flent: &Path, root: &Path) -> Ou
         "#!/bin/sh\nexec {CHROOT} '{}' /usr/bin/netperf \"$@\"\n",
         root.display()
     );
-    let script = daemon.scratch.file("netperf", &script);
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its mode");
+    daemon.scratch.program("netperf", &script);
     let data = daemon.scratch.path("data");
     fs::create_dir(&data).expect("a folder");
     let path = std::env::var("PATH").unwrap_or_default();

@@ -1,8 +1,6 @@
 //! tcconfig (PyPI): `tcset`, `tcshow` and `tcdel`, which make `htb` classes, `netem` leaves and u32
 //! filters by `tc`, and read them back.
 
-use std::os::unix::fs::PermissionsExt;
-
 use super::common::{has_program, text};
 use super::{Daemon, succeeded, venv};
 
@@ -18,11 +16,8 @@ fn tcset_shapes_and_tcshow_reads_it_back() {
     };
     let daemon = Daemon::with_port("tcconfig");
     // It asks whether the kernel's module is loaded.
-    let stub = daemon
-        .scratch
-        .file("lsmod", "#!/bin/sh\necho sch_netem 1 0\n");
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&stub, mode).expect("its mode");
+    let script = "#!/bin/sh\necho sch_netem 1 0\n";
+    let stub = daemon.scratch.program("lsmod", script);
     let folder = stub.parent().expect("a folder").display().to_string();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     let run = |program: &str, arguments: &[&str]| {

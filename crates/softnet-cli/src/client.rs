@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags,
@@ -78,6 +79,13 @@ impl Daemon {
     /// The connection, after an operation for which the daemon has released it.
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.socket
+    }
+
+    /// True if the daemon has closed the connection.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Nothing is asked for but what is always told: that it is closed.
+        let mut file = [PollFd::new(&self.socket, PollFlags::empty())];
+        poll(&mut file, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Asks for an operation, and waits for its text. A refusal of `EINVAL` is of what was asked

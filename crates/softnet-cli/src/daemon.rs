@@ -40,8 +40,8 @@ use crate::store::Store;
 const LOOK: Duration = Duration::from_millis(250);
 /// The same while a successor gets ready.
 const LOOK_SUCCESSOR: Duration = Duration::from_millis(10);
-/// Looks at whether a daemon that died is gone.
-const DYING_LOOKS: usize = 100;
+/// Looks at whether a daemon that died is gone: all of its threads must have got a CPU for that.
+const DYING_LOOKS: usize = 1000;
 /// Origin of the state that a successor starts with.
 const BEFORE: &str = "the daemon before this one";
 /// Time in which queued packets may still leave when the daemon stops.
@@ -151,10 +151,11 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         return Err(Failure::new(Exit::Config, text));
     }
     let config = &loaded.config;
+    // One that has died before it gave its socket may still be closing it.
+    let is_dying = predecessor.is_some() && sockets.listener.is_none();
     let mut listening = listen(&config.control, &path, sockets);
-    // One that has died may still be closing its socket.
     for _ in 0..DYING_LOOKS {
-        if predecessor.is_none() || listening.is_ok() {
+        if !is_dying || listening.is_ok() {
             break;
         }
         std::thread::sleep(LOOK_SUCCESSOR);
@@ -335,9 +336,10 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     }
 }
 
-/// The engine of the last one who has it. A scrape of metrics may have it for a moment.
+/// The engine of the last one who has it. A scrape of metrics may have it for a moment, which is
+/// long where it gets no CPU: half a minute is waited for.
 fn last_of(mut engine: Arc<Mutex<Engine>>) -> Option<Engine> {
-    for _ in 0..1000 {
+    for _ in 0..30_000 {
         match Arc::try_unwrap(engine) {
             Ok(mutex) => return mutex.into_inner().ok(),
             Err(shared) => engine = shared,

@@ -65,6 +65,8 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_made_is_not_chosen() {
         let base = env::temp_dir().join(format!("softnet-made-{}", std::process::id()));
+        // Of a run that was killed, and had the number of this process.
+        let _ = fs::remove_dir_all(&base);
         fs::create_dir(&base).expect("it is new");
         assert!(may_have_directory(&base), "it can be made");
         fs::create_dir(base.join("softnet")).expect("it is new");
@@ -79,6 +81,7 @@ mod tests {
     #[test]
     fn a_directory_of_others_is_refused() {
         let base = env::temp_dir().join(format!("softnet-directory-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&base);
         fs::create_dir(&base).expect("it is new");
         let (own, open, link) = (base.join("own"), base.join("open"), base.join("link"));
         for (path, mode) in [(&own, 0o755), (&open, 0o777)] {

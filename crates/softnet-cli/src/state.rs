@@ -142,6 +142,8 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_written() {
         let path = std::env::temp_dir().join(format!("softnet-state-{}", std::process::id()));
+        // Of a run that was killed, and had the number of this process.
+        let _ = fs::remove_file(&path);
         let none = read(&path, "1", 1).expect("no file is no error");
         assert!(none.is_none());
         let more = FILE.replace("[\"a\"]", "[\"a\", \"b\"]")

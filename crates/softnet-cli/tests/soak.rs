@@ -272,8 +272,10 @@ fn soak_of_commands_replacements_and_deaths() {
         };
         // Some are refused: what they name is not there, or there already.
         let _ = place.ask(&words);
+        // Who is slow to ask is left without an answer.
         if let Ok(answer) = scrape(&metrics) {
-            assert!(answer.contains("softnetd_build_info"), "{answer}");
+            let is_whole = answer.is_empty() || answer.contains("softnetd_build_info");
+            assert!(is_whole, "{answer}");
         }
         if draws.below(3) == 0 {
             place.toggle_capture(&mut capture);

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use common::{Daemon, Running, Scratch, has_program, softnet, text, wait_for};
@@ -88,6 +88,10 @@ fn a_machines_socket() {
     // Its helper removes it, unless that was killed, too.
     wait_for("the end of the helper", || !socket.exists());
     drop(UnixListener::bind(&socket).expect("a socket"));
+    // A program that another test starts has it for a moment, until it is that program.
+    wait_for("the end of the server", || {
+        UnixStream::connect(&socket).is_err()
+    });
     assert!(socket.exists());
     let daemon = Daemon::start(&scratch, &one(""));
     let in_use = refused(&scratch, &one(""));
@@ -216,7 +220,7 @@ fn machines_at_a_switch_that_is_changed() {
                 .say("dump-config")
                 .contains(kind.split(' ').next().expect("a kind"))
         );
-        assert_eq!(queued(), json!(20));
+        wait_for("all of them to wait", || queued() == json!(20));
     }
     for mark in 1000..1020 {
         two.offer();

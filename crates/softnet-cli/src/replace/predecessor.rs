@@ -16,6 +16,13 @@ use crate::client::{Daemon, Reach};
 use crate::failure::{Exit, Failure};
 use crate::log::log;
 
+/// Looks at whether a daemon is there that has not accepted a connection.
+const LOOKS: usize = 20;
+/// The same of one that dies: all of its threads must have got a CPU before its socket is closed.
+const DYING_LOOKS: usize = 1000;
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// A daemon that is to be replaced.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
@@ -43,15 +50,15 @@ fn lost(error: &io::Error) -> Failure {
 impl Predecessor {
     /// Asks the daemon that listens there. `None`: none does.
     pub(crate) fn ask(path: &Path) -> Result<Option<Predecessor>, Failure> {
-        let ask = || {
-            let daemon = Daemon::connect(&Reach::default().at(Some(path.to_owned())))?;
-            let state = daemon.ask(Operation::Replace, "")?;
-            Ok((daemon, state))
+        let daemon = match Daemon::connect(&Reach::default().at(Some(path.to_owned()))) {
+            Ok(daemon) => daemon,
+            Err(_) if nobody_listens(path, LOOKS) => return Ok(None),
+            Err(failure) => return Err(failure),
         };
-        let (daemon, state) = match ask() {
-            Ok(asked) => asked,
-            // Also if it has died since.
-            Err(_) if nobody_listens(path) => return Ok(None),
+        let state = match daemon.ask(Operation::Replace, "") {
+            Ok(state) => state,
+            // It dies, and is waited for.
+            Err(_) if daemon.is_closed() && nobody_listens(path, DYING_LOOKS) => return Ok(None),
             Err(failure) => return Err(failure),
         };
         let channel = channel(daemon.into_socket()).map_err(|error| lost(&error))?;
@@ -129,11 +136,9 @@ impl Predecessor {
     }
 }
 
-/// True if there is no daemon. One that is just dying is waited for.
-fn nobody_listens(path: &Path) -> bool {
-    const TIMES: usize = 20;
-    const PAUSE: Duration = Duration::from_millis(10);
-    (0..TIMES).any(|_| match crate::client::reach(path) {
+/// True if there is no daemon, at one of so many looks, which are [`PAUSE`] apart.
+fn nobody_listens(path: &Path, looks: usize) -> bool {
+    (0..looks).any(|_| match crate::client::reach(path) {
         Err(error) => matches!(
             error.kind(),
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused

@@ -4,6 +4,7 @@
 mod common;
 
 mod load;
+mod shown;
 mod slow;
 
 use std::fs::{self, File};
@@ -11,7 +12,6 @@ use std::io::Read;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -341,94 +341,5 @@ fn captures_are_for_who_may_change_things_and_for_what_is_there() {
         assert!(!Path::exists(&path), "{words}: a file for nothing");
     }
     assert_eq!(daemon.captures(), 0);
-    daemon.end();
-}
-
-#[test]
-fn stories_tell_the_ways_of_packets() {
-    if !may_make_networks() {
-        return;
-    }
-    let daemon = Shaped::start("story", "1mbit");
-    let mut of_three = daemon.command("capture eth-a eth-b udp --story port");
-    let output = of_three.output().expect("softnet");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("two ports at most"));
-    let mut command = daemon.command("capture eth-a eth-b -c 100");
-    let story = Running::start(command.args(["--story", "udp dst port 5001"]));
-    wait_for("the captures", || daemon.captures() == 4);
-    // More than the class holds, all the same to the byte.
-    daemon.send(5001, 100);
-    daemon.send(5002, 10);
-    let output = story.finish();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("packets told: 100, missed: 0"));
-    let said = text(&output.stdout);
-    let ways: Vec<&str> = said.lines().collect();
-    assert_eq!(ways.len(), 100, "{said}");
-    let packet = "> 10.9.0.2:5001 udp, length 1042: ";
-    assert!(ways.iter().all(|way| way.contains(packet)), "{said}");
-    let have = |start: &str, end: &str| {
-        let mut ways = ways.iter();
-        ways.any(|way| way.contains(start) && way.ends_with(end))
-    };
-    let received = "length 1042: received at eth-a";
-    assert!(
-        have(received, "at eth-b, queue 0, class 1:20; sent"),
-        "{said}"
-    );
-    let dropped = "class 1:20; dropped: qdisc_limit. The qdisc's limit was reached.";
-    assert!(have(received, dropped), "{said}");
-    daemon.end();
-}
-
-#[test]
-fn top_shows_flows() {
-    if !may_make_networks() {
-        return;
-    }
-    let daemon = Shaped::start("flows", "1mbit");
-    let of_none = daemon.command("top --once --flows eth-c").output();
-    let of_none = of_none.expect("softnet");
-    assert_eq!(of_none.status.code(), Some(2));
-    assert!(text(&of_none.stderr).contains("there is no port \"eth-c\""));
-    let done = AtomicBool::new(false);
-    let outputs = thread::scope(|scope| {
-        // More than the class lets out.
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                daemon.send(5001, 10);
-                thread::sleep(Duration::from_millis(5));
-            }
-        });
-        let outputs = ["eth-a", "eth-b:1:20"].map(|of| {
-            let words = format!("top --once --json --flows {of}");
-            daemon.command(&words).output()
-        });
-        done.store(true, Ordering::Relaxed);
-        outputs
-    });
-    let [arriving, leaving] = outputs.map(|output| {
-        let output = output.expect("softnet");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let flows = shown["flows"].as_array().expect("flows").iter();
-        let ours = flows.filter(|flow| {
-            let name = flow["name"].as_str().unwrap_or_default();
-            name.ends_with("> 10.9.0.2:5001 udp")
-        });
-        ours.cloned().collect::<Vec<_>>()
-    });
-    let sum = |flows: &[serde_json::Value], key: &str| {
-        let numbers = flows.iter().filter_map(|flow| flow[key].as_f64());
-        numbers.sum::<f64>()
-    };
-    assert!(sum(&arriving, "rx_bits_per_second") > 0.0, "{arriving:?}");
-    assert!(arriving.iter().all(|flow| flow["what"] == "in"));
-    for key in ["tx_packets_per_second", "drops_per_second", "delay_ns"] {
-        assert!(sum(&leaving, key) > 0.0, "{key}: {leaving:?}");
-    }
-    assert!(leaving.iter().all(|flow| flow["what"] == "out"));
-    wait_for("its end", || daemon.captures() == 0);
     daemon.end();
 }

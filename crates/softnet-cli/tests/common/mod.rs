@@ -16,6 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
 pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
@@ -179,9 +180,14 @@ pub(crate) struct NamedNetns {
 impl NamedNetns {
     /// Makes one whose name no other test uses.
     pub(crate) fn new(tag: &str) -> NamedNetns {
-        let netns = NamedNetns {
-            name: format!("softnet-test-{}-{tag}", std::process::id()),
-        };
+        let name = format!("softnet-test-{}-{tag}", std::process::id());
+        let path = Path::new("/run/netns").join(&name);
+        assert!(taken().insert(path.clone()), "another test has {name}");
+        let netns = NamedNetns { name };
+        // A run that was killed, and had the number of this process, has left it.
+        if path.exists() {
+            netns.ip_netns("del");
+        }
         netns.ip_netns("add");
         netns
     }
@@ -236,7 +242,14 @@ impl Drop for NamedNetns {
         let _ = Command::new("ip")
             .args(["netns", "del", &self.name])
             .output();
+        taken().remove(&Path::new("/run/netns").join(&self.name));
     }
+}
+
+/// Namespaces and directories that tests of this process have.
+fn taken() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static TAKEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Things that a test could leave behind in the system outside its own namespaces.
@@ -247,14 +260,19 @@ pub(crate) struct HostState {
 }
 
 impl HostState {
-    /// As they are now. Namespaces of tests that run beside this one do not count.
+    /// As they are now. Namespaces of tests that run beside this one do not count, nor those of
+    /// `softnet-testbed`.
     pub(crate) fn now() -> HostState {
         let netns = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let of_tests = |path: &PathBuf| {
+            let path = path.to_string_lossy();
+            path.contains("softnet-test-") || path.contains("/snb")
+        };
         HostState {
             interfaces: interfaces(Path::new("/proc/net/dev")),
             netns: netns
                 .map(|entry| entry.path())
-                .filter(|path| !path.to_string_lossy().contains("softnet-test-"))
+                .filter(|path| !of_tests(path))
                 .collect(),
         }
     }
@@ -336,6 +354,9 @@ impl Scratch {
     pub(crate) fn new(tag: &str) -> Scratch {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("softnet-test-{}-{tag}", std::process::id()));
+        assert!(taken().insert(path.clone()), "another test has {path:?}");
+        // A run that was killed, and had the number of this process, may have left it.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a scratch directory");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
         Scratch { path }
@@ -348,6 +369,16 @@ impl Scratch {
         path
     }
 
+    /// Writes a program in it: by a process of its own, as [`copy_program`] does.
+    pub(crate) fn program(&self, name: &str, text: &str) -> PathBuf {
+        let from = self.file(&format!("{name}.text"), text);
+        let to = self.path(name);
+        let mut install = Command::new("install");
+        let installed = install.args(["-m", "755"]).arg(from).arg(&to).status();
+        assert!(installed.is_ok_and(|status| status.success()), "{to:?}");
+        to
+    }
+
     /// A path in it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
@@ -357,6 +388,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
+        taken().remove(&self.path);
     }
 }
 

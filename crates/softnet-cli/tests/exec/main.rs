@@ -252,10 +252,8 @@ fn what_cannot_be_run_is_said() {
         refused(&program, 126, "it gains privileges (set-user-ID)");
     }
     // A script without a first line is the shell's.
-    executable("bare", b"exit 7\n");
-    let status = bench
-        .exec(&[bench.root().join("bare").to_str().expect("UTF-8")])
-        .status();
+    let bare = bench.scratch.program("bare", "exit 7\n");
+    let status = bench.exec(&[bare.to_str().expect("UTF-8")]).status();
     assert_eq!(status.expect("sh").code(), Some(7));
 }
 

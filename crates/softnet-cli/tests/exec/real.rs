@@ -1,11 +1,10 @@
 //! `softnet exec` with the daemon itself.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use super::{CLIENT, assert_refused, exec};
-use crate::common::{Daemon, Running, Scratch, has_program, softnet, text, wait_for};
+use crate::common::{Daemon, Scratch, has_program, text};
 
 #[test]
 fn ip_shows_and_changes_what_the_daemon_has() {
@@ -47,18 +46,9 @@ fn first_line(program: &mut Child) -> String {
     line
 }
 
-/// A daemon with one port, and its socket.
-fn one_port(scratch: &Scratch) -> (Running, PathBuf) {
-    let socket = scratch.path("socket");
-    let config =
-        format!("[engine]\nsocket = {socket:?}\n[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
-    let config = scratch.file("run.toml", &config);
-    let mut daemon = Running::start(softnet().arg("run").arg(config));
-    wait_for("the socket", || {
-        daemon.assert_running();
-        socket.exists()
-    });
-    (daemon, socket)
+/// A daemon with one port.
+fn one_port(scratch: &Scratch) -> Daemon {
+    Daemon::start(scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n")
 }
 
 /// Names of sockets are of a network namespace, of which each program has its own: two of them can
@@ -69,7 +59,8 @@ fn a_port_that_another_namespace_has_is_replaced() {
         return;
     }
     let scratch = Scratch::new("taken");
-    let (daemon, socket) = one_port(&scratch);
+    let daemon = one_port(&scratch);
+    let socket = daemon.socket.clone();
     // Its process id is known before it is the program.
     let client = exec(&socket, &["python3", CLIENT, "taken"]);
     let mut waiting = Command::new("sh");
@@ -102,7 +93,8 @@ fn an_event_loop_hears_of_links() {
         return;
     }
     let scratch = Scratch::new("hear");
-    let (daemon, socket) = one_port(&scratch);
+    let daemon = one_port(&scratch);
+    let socket = daemon.socket.clone();
     let mut hears = exec(&socket, &["python3", CLIENT, "hear"]);
     let hears = hears.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut hears = hears.expect("softnet");

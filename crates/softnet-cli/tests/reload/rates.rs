@@ -33,19 +33,23 @@ fn a_rate_group_holds_back_and_a_reload_lets_go() {
     let timeout = Some(std::time::Duration::from_millis(200));
     receiver.set_read_timeout(timeout).expect("a timeout");
     let mut bytes = [0; 4];
+    // Neighbours know each other.
+    wait_for("a way", || {
+        sender.send(&0_u32.to_be_bytes()).expect("sent");
+        receiver.recv(&mut bytes).is_ok()
+    });
     let mut received = Vec::new();
     let mut receive = |until: &mut dyn FnMut(usize) -> bool| {
         wait_for("datagrams", || {
             while receiver.recv(&mut bytes).is_ok() {
                 received.push(u32::from_be_bytes(bytes));
             }
+            // The first may come late.
+            received.retain(|&n| n > 0);
             until(received.len())
         });
         received.clone()
     };
-    // Neighbours know each other.
-    sender.send(&0_u32.to_be_bytes()).expect("sent");
-    receive(&mut |count| count == 1);
 
     daemon.write(&config("rate_group = \"slow\""));
     daemon.say("reload");
@@ -54,13 +58,13 @@ fn a_rate_group_holds_back_and_a_reload_lets_go() {
         sender.send(&n.to_be_bytes()).expect("sent");
     }
     // What the bucket holds passes, and one more in a second.
-    receive(&mut |count| count > 10);
+    receive(&mut |count| count >= 10);
     let passed = receive(&mut |_| true).len();
     let seconds = 30;
     assert!(passed < 20 + seconds, "{passed}");
     daemon.write(&config(""));
     daemon.say("reload");
-    let received = receive(&mut |count| count == 1 + DATAGRAMS as usize);
+    let received = receive(&mut |count| count == DATAGRAMS as usize);
     assert!(received.is_sorted(), "{received:?}");
     daemon.write(&config("rate_group = \"fast\""));
     assert!(

@@ -42,12 +42,13 @@ pub(super) fn take_file(
     let taken = SocketFile {
         path: path.clone(),
         file: (found.dev(), found.ino()),
+        held: file,
     };
+    let file = &taken.held;
     let set = || {
         if let Some(group) = config.group {
             let group = Some(Gid::from_raw(group));
-            chownat(&file, "", None, group, AtFlags::EMPTY_PATH)
-                .map_err(errno("set the group"))?;
+            chownat(file, "", None, group, AtFlags::EMPTY_PATH).map_err(errno("set the group"))?;
         }
         let mode = fs::Permissions::from_mode(config.mode & 0o777);
         let file = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -101,6 +102,20 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // One that stays is used again.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the file of a socket if it is still that one, by device and inode.
+pub(crate) fn remove_own(path: &Path, file: (u64, u64)) {
+    let is_there = || {
+        let found = fs::symlink_metadata(path);
+        found.is_ok_and(|found| (found.dev(), found.ino()) == file)
+    };
+    // A server that starts there meanwhile has the lock while it replaces the file.
+    let _lock = is_there().then(|| Lock::take(path));
+    if is_there() {
+        // Nothing can be done if it fails; the next server replaces it.
+        let _ = fs::remove_file(path);
     }
 }
 

@@ -112,7 +112,7 @@ impl Privileged for Adopt {
 }
 
 impl Bind {
-    fn bind(&self) -> Result<(OwnedFd, SocketFile), ListenError> {
+    pub(super) fn bind(&self) -> Result<(OwnedFd, SocketFile), ListenError> {
         let config = &self.listen;
         let kind = SocketType::from(self.kind);
         let path = &config.path;

@@ -1,8 +1,9 @@
-//! Sockets that another process made.
+//! Sockets that another process made, and files of sockets.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
 use super::*;
 use crate::peer::file_of;
@@ -42,5 +43,38 @@ fn a_name_that_leads_to_another_socket_is_not_adopted() {
     } else {
         println!("skipped in part: not told what a socket is bound to");
     }
+    fs::remove_dir_all(&base).expect("it is ours");
+}
+
+/// A server that was killed may end later than the next one starts, whose file has the inode's
+/// number of the removed one on most file systems.
+#[test]
+fn who_ends_late_leaves_the_file_of_the_next() {
+    let base = std::env::temp_dir().join(format!("softnet-late-{}", std::process::id()));
+    fs::create_dir_all(&base).expect("it is new");
+    let path = base.join("s");
+    let bind = Bind {
+        listen: Listen {
+            path: path.clone(),
+            mode: 0o600,
+            group: None,
+        },
+        kind: SocketKind::Stream,
+        backlog: 1,
+        descriptors: Descriptors::Passed,
+    };
+    let (socket, first) = bind.bind().expect("the name is free");
+    drop(socket);
+    // A program that another test starts has our sockets for a moment, until it is that program.
+    let again = || {
+        std::thread::sleep(Duration::from_millis(1));
+        bind.bind().ok()
+    };
+    let bound = (0..10_000).find_map(|_| again());
+    let (_socket, next) = bound.expect("the first one is dead");
+    drop(first);
+    assert!(path.exists(), "it is that of the next");
+    drop(next);
+    assert!(!path.exists(), "it goes with its server");
     fs::remove_dir_all(&base).expect("it is ours");
 }

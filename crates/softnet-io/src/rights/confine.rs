@@ -69,12 +69,13 @@ pub fn raise_limits() -> Vec<RightsError> {
     failed
 }
 
-/// Waits for threads that have been joined to be gone: for a moment the system still counts them.
+/// Waits for threads that have been joined to be gone: the system still counts them until they have
+/// got a CPU once more, which takes a second where realtime threads want all of it.
 ///
 /// # Errors
 /// [`RightsError::Threads`] if some run.
 pub fn wait_for_threads() -> Result<(), RightsError> {
-    const TIMES: usize = 200;
+    const TIMES: usize = 3000;
     let mut threads = 0;
     for _ in 0..TIMES {
         threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -70,6 +71,9 @@ pub(crate) struct SocketFile {
     pub(crate) path: PathBuf,
     /// Device and inode.
     pub(crate) file: (u64, u64),
+    /// The file. While this is open no other file gets the number of its inode, as the socket of
+    /// the next server would on most file systems.
+    pub(crate) held: OwnedFd,
 }
 
 impl SocketFile {
@@ -82,12 +86,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        use std::os::unix::fs::MetadataExt;
-        let file = std::fs::symlink_metadata(&self.path);
-        if file.is_ok_and(|file| (file.dev(), file.ino()) == self.file) {
-            // Nothing can be done if it fails; the next server replaces it.
-            let _ = std::fs::remove_file(&self.path);
-        }
+        crate::listener::remove_own(&self.path, self.file);
     }
 }
 

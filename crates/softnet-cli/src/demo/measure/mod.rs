@@ -31,6 +31,8 @@ const LATENCY_MS: u64 = 50;
 /// of its own.
 const IDLE_PINGS: Duration = Duration::from_millis(1);
 const LOADED_PINGS: Duration = Duration::from_millis(5);
+/// Time in which the first ping is answered.
+const FIRST: Duration = Duration::from_secs(20);
 /// The paced sender offers this share of what came through flat out.
 const PACED_SHARE: f64 = 0.5;
 /// A receiver waits so long for the last packets.
@@ -84,7 +86,7 @@ impl Measurement<'_> {
 
     /// The time from the start of the process to the first answer.
     fn first_ping(&self, pinger: &mut Pinger, started: Instant) -> Result<Duration, End> {
-        let until = self.until(Duration::from_secs(5));
+        let until = self.until(FIRST);
         while !until.is_over() {
             if pinger
                 .once(&until)

@@ -14,7 +14,8 @@ use crate::demo::host::Host;
 const WRITE: usize = 128 << 10;
 /// Bytes of a read: fits the processor's second-level cache.
 const READ: usize = 256 << 10;
-const CONNECT: Duration = Duration::from_secs(2);
+/// Time for a connection, most of it for when nobody gets a CPU.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// A connection from one host to another.
 #[derive(Debug)]
