@@ -139,10 +139,10 @@ fn handles_that_are_chosen_are_the_kernels() {
         Err(FilterError::Exists(9))
     );
     // The mark is the handle of fw.
-    let fw = || FilterKind::Fw { mask: 0xff };
+    let fw = || FilterKind::fw(0xff);
     assert_eq!(add(0, 10, 6, fw()), Ok(6));
     assert_eq!(add(0, 10, 6, fw()), Err(FilterError::Exists(10)));
-    let other = add(0, 10, 7, FilterKind::Fw { mask: 0xf });
+    let other = add(0, 10, 7, FilterKind::fw(0xf));
     let (prio, mask) = (10, 0xff);
     assert_eq!(other, Err(FilterError::Mask { prio, mask }));
     assert!(matches!(
@@ -374,7 +374,7 @@ fn filters_are_shown_as_the_kernel_does() {
     add(3, 2, 0, FilterKind::Basic(Vec::new()));
     add(3, 2, 0, FilterKind::Basic(Vec::new()));
     for mark in [5, 300, 260, 4, 1] {
-        add(3, 3, mark, FilterKind::Fw { mask: u32::MAX });
+        add(3, 3, mark, FilterKind::fw(u32::MAX));
     }
     let shown = list.shown().map(|(f, _)| (f.chain, f.prio, f.handle));
     let expected = [

@@ -630,7 +630,7 @@ fn flower_matches_the_link_that_received() {
     let pool = pool(2);
     let mut packet = frame(&pool, 1, 2, 60, 5);
     let mut table = IndevTable::default();
-    let (a, b) = (Indev::new("a"), Indev::new("b"));
+    let (a, b) = (table.add("a", None), table.add("b", None));
     let mut list = FilterList::default();
     for (minor, indev) in [(1, &a), (2, &b)] {
         let flower = Flower {
@@ -654,12 +654,17 @@ fn flower_matches_the_link_that_received() {
         }
     };
     assert_eq!([class(0), class(3)], [0, 0], "nobody has found the links");
-    table.add(&a, Some((7, Some(0))));
-    table.add(&b, Some((8, Some(3))));
+    table.resolve(|name| {
+        Some(if name == "a" {
+            (7, Some(0))
+        } else {
+            (8, Some(3))
+        })
+    });
     assert_eq!([class(0), class(3), class(4)], [1, 2, 0]);
     table.link_gone(7);
     assert_eq!([class(0), class(3)], [0, 2]);
     // A bridge is a link, and no port.
-    table.add(&a, Some((9, None)));
+    table.resolve(|_| Some((9, None)));
     assert_eq!([class(0), class(3)], [0, 2]);
 }
