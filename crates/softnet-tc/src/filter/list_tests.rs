@@ -416,3 +416,31 @@ fn filters_to_a_class_are_counted() {
     list.delete(key(0, 0, 0)).unwrap();
     assert_eq!(leading(&list), [0, 0]);
 }
+
+/// As in the kernel (`fl_change`) what takes another's place may match what a third does. The list
+/// is what it was when it has been written down and read again.
+#[test]
+fn filters_that_became_the_same_are_restored() {
+    let spec = |handle, to, minor| FilterSpec {
+        prio: 5,
+        handle,
+        ..FilterSpec::new(port(to), Handle::new(1, minor))
+    };
+    let mut list = FilterList::default();
+    list.put(FilterOp::Add, spec(2, 1, 1)).unwrap();
+    list.put(FilterOp::Add, spec(1, 2, 2)).unwrap();
+    list.put(FilterOp::Replace, spec(1, 1, 2)).unwrap();
+    assert_eq!(keys(&list), [(0, 5, 2), (0, 5, 1)]);
+    let again = |op| {
+        let mut again = FilterList::default();
+        for filter in list.iter() {
+            again.put(op, filter.clone())?;
+        }
+        Ok(again)
+    };
+    assert_eq!(again(FilterOp::Add), Err(FilterError::Exists(5)));
+    let mut restored = again(FilterOp::Restore).unwrap();
+    assert_eq!(restored, list);
+    let taken = restored.put(FilterOp::Restore, spec(2, 9, 1));
+    assert_eq!(taken, Err(FilterError::Exists(5)));
+}

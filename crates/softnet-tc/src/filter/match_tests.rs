@@ -668,3 +668,19 @@ fn flower_matches_the_link_that_received() {
     table.resolve(|_| Some((9, None)));
     assert_eq!([class(0), class(3)], [0, 2]);
 }
+
+/// The one filter of a mark is for what its link received (`fw_classify`).
+#[test]
+fn fw_matches_the_link_that_received() {
+    let pool = pool(1);
+    let mut packet = frame(&pool, 1, 2, 60, 0);
+    let kind = FilterKind::Fw {
+        mask: 0xf,
+        indev: Some(IndevTable::default().add("a", Some((7, Some(3))))),
+    };
+    for (mark, port, expected) in [(0x15, 3, true), (0x15, 4, false), (6, 3, false)] {
+        packet.set_mark(mark);
+        packet.set_port(port);
+        assert_eq!(matches(&kind, ETH_P_ALL, &packet), expected);
+    }
+}

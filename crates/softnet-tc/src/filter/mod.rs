@@ -140,7 +140,8 @@ impl FilterSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterKind {
     /// Packets whose headers are like this. Those of one priority are tried in groups that look at
-    /// the same fields, in the order of the groups' first filters; no two are equal.
+    /// the same fields, in the order of the groups' first filters. None is added that is equal to
+    /// another; of those that became equal, the first one in the list decides.
     Flower(Flower),
     /// Packets whose bytes are like this. Those of one priority are tried in the order of their
     /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
