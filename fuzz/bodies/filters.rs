@@ -155,9 +155,7 @@ impl Input<'_> {
         };
         let kind = match kind {
             0 => FilterKind::Matchall,
-            1 => FilterKind::Fw {
-                mask: self.mark().1,
-            },
+            1 => FilterKind::fw(self.mark().1),
             2 => FilterKind::Basic((0..self.below(3)).map(|_| self.ematch()).collect()),
             3 => FilterKind::U32(U32 {
                 keys: (0..self.below(3)).map(|_| self.key()).collect(),
@@ -506,7 +504,7 @@ fn compares(number: u32, compare: Compare, value: u32) -> bool {
 fn matches(filter: &FilterSpec, view: &View<'_>) -> Option<bool> {
     Some(match &filter.kind {
         FilterKind::Matchall => true,
-        FilterKind::Fw { mask } => view.mark & mask == filter.handle,
+        FilterKind::Fw { mask, .. } => view.mark & mask == filter.handle,
         // None of those is made.
         FilterKind::U32Table { .. } | FilterKind::FwClass => false,
         FilterKind::U32(of) => {

@@ -112,7 +112,7 @@ fn objects(dev: &str) -> io::Result<Vec<Object>> {
                         return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
                     }
                     _ => {
-                        let object = Object::read(&message);
+                        let object = Object::read(&message, dev);
                         found.extend(object.filter(|of| of.header.ifindex == ifindex));
                     }
                 }

@@ -202,7 +202,7 @@ fn hash_tables_and_links_are_imported() {
 }
 
 #[test]
-fn an_action_to_another_interface_is_left_out() {
+fn what_names_another_interface_is_left_out() {
     if !can_import() {
         return;
     }
@@ -212,10 +212,22 @@ fn an_action_to_another_interface_is_left_out() {
         "filter add dev t0 parent ffff: protocol ip prio 5 u32 match u32 0 0 action mirred egress \
          redirect dev lo",
     );
+    for (prio, dev) in [(6, "lo"), (7, "t0")] {
+        let filter = format!("prio {prio} u32 match u32 0 0 indev {dev} flowid :1");
+        host.tc(&format!(
+            "filter add dev t0 parent ffff: protocol ip {filter}"
+        ));
+    }
     let imported = host.import(&[]);
     let toml = text(&imported.stdout);
-    let line = "# left out: filter u32 at ffff:, prio 5: mirred leads to an interface";
-    assert!(toml.contains(line), "{toml}");
+    for line in [
+        "# left out: filter u32 at ffff:, prio 5: mirred leads to an interface",
+        "# left out: filter u32 at ffff:, prio 6: indev names lo, an interface",
+    ] {
+        assert!(toml.contains(line), "{toml}");
+    }
+    assert_eq!(toml.matches("left out").count(), 2, "{toml}");
+    assert!(toml.contains("indev = \"t0\""), "{toml}");
     let missing = softnet().args(["import", "no-such-dev"]).output();
     let missing = missing.expect("softnet");
     assert_eq!(missing.status.code(), Some(1));

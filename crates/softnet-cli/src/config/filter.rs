@@ -37,7 +37,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) -> Option<FilterSp
     let is_at_hook = building.tree.hook_of(filter.parent).is_some();
     let (parent, class) = (filter.parent, filter.class);
     let names = [parent, class.unwrap_or(parent)];
-    let put = |filter| building.tree.put_filter(FilterOp::Add, filter);
+    let put = |filter| building.tree.put_filter(op(&filter), filter);
     let (put, later) = put_or_later(put, filter);
     if let Err(error) = put {
         let key = match error {
@@ -85,7 +85,7 @@ pub(super) fn add_to_block(list: &mut FilterList, table: &Table<'_>) -> Option<F
     if table.source.errors() > before {
         return None;
     }
-    let (put, later) = put_or_later(|filter| list.put(FilterOp::Add, filter), filter);
+    let (put, later) = put_or_later(|filter| list.put(op(&filter), filter), filter);
     if let Err(error) = put {
         table.problem::<()>("prio", error.to_string());
         return None;
@@ -123,6 +123,14 @@ fn template(table: &Table<'_>) -> Option<ChainTemplate> {
 fn chain(table: &Table<'_>) -> u32 {
     let what = "a chain from 0 to 268435455";
     table.parsed("chain", what, number).unwrap_or_default()
+}
+
+/// What was written down has handles, and may have filters that match the same.
+fn op(filter: &FilterSpec) -> FilterOp {
+    match filter.handle {
+        0 => FilterOp::Add,
+        _ => FilterOp::Restore,
+    }
 }
 
 /// Adds a filter, without the hash table that it leads to if that is not there: then it is
@@ -178,7 +186,7 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
             "match", "mark", "indev", "divisor", "link", "hashkey", "offset",
         ],
         "basic" => &["match"],
-        "fw" => &["handle"],
+        "fw" => &["handle", "indev"],
         _ => &[],
     };
     table.only(EVERYWHERE, kind, allowed);
@@ -193,8 +201,10 @@ fn read(table: &Table<'_>, of: Option<Handle>) -> Option<(&'static str, FilterSp
     };
     let class = table.handle(class_key);
     // The mark is the class.
-    let by_mark =
-        kind == "fw" && of.is_none() && !table.has("handle") && !table.has(class_key) && !told;
+    let has_own = ["handle", "indev", class_key]
+        .iter()
+        .any(|key| table.has(key));
+    let by_mark = kind == "fw" && of.is_none() && !has_own && !told;
     let leads = leads || by_mark;
     let mut parent = of.or_else(|| parent_of(table));
     let has_class = table.has(class_key);
@@ -308,7 +318,10 @@ fn matches(
 ) -> Option<FilterKind> {
     Some(match kind {
         "matchall" => FilterKind::Matchall,
-        "fw" => FilterKind::Fw { mask },
+        "fw" => FilterKind::Fw {
+            mask,
+            indev: flower::indev(table),
+        },
         "u32" if table.has("divisor") => FilterKind::U32Table {
             buckets: table.find("divisor")?.number(1, 256)?,
         },
@@ -509,7 +522,7 @@ pub(super) mod tests {
         let u32 = read("kind = \"u32\"\nflowid = \"1:2\"\nprio = 5\nhandle = \"800::10\"");
         assert_eq!(u32.expect("valid").handle, 0x8000_0010);
         let fw = read("kind = \"fw\"\nhandle = \"0x6/0xff\"\nclassid = \"1:2\"").expect("valid");
-        assert_eq!((fw.handle, fw.kind), (6, FilterKind::Fw { mask: 0xff }));
+        assert_eq!((fw.handle, fw.kind), (6, FilterKind::fw(0xff)));
         let goto = "kind = \"matchall\"\nparent = \"1:\"\nchain = 3\naction = \"goto chain 7\"";
         let goto = read(goto).expect("valid");
         assert_eq!((goto.chain, goto.actions), (3, Control::Goto(7).into()));

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use softnet_tc::{
     Action, BucketKey, ChainTemplate, Compare, ETH_P_ALL, ETH_P_IP, ETH_P_IPV6, Ematch,
-    FilterKind, FilterList, FilterSpec, Flower, Handle, Key, Layer, MetaId, Offset, Side, Test,
-    TreeSpec, Width,
+    FilterKind, FilterList, FilterSpec, Flower, Handle, Indev, Key, Layer, MetaId, Offset, Side,
+    Test, TreeSpec, Width,
 };
 use toml::Value;
 
@@ -129,9 +129,7 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
             if let Some(mark) = u32.mark {
                 w.put("mark", masked(mark));
             }
-            if let Some(indev) = &u32.indev {
-                w.put("indev", indev.name());
-            }
+            indev(w, u32.indev.as_ref());
             if u32.link.is_some() || u32.leads {
                 w.put("link", hash_handle(u32.link.unwrap_or(0)));
             }
@@ -150,7 +148,10 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
             }
         }
         FilterKind::Matchall => w.put("handle", int(handle)),
-        FilterKind::Fw { mask } => w.put("handle", masked((handle, *mask))),
+        FilterKind::Fw { mask, indev } => {
+            w.put("handle", masked((handle, *mask)));
+            self::indev(w, indev.as_ref());
+        }
         FilterKind::FwClass => {}
     }
     let leads = match &filter.kind {
@@ -227,6 +228,12 @@ fn offset(of: &Offset) -> String {
         words.push("eat".to_owned());
     }
     words.join(" ")
+}
+
+fn indev(w: &mut Writer, indev: Option<&Indev>) {
+    if let Some(indev) = indev {
+        w.put("indev", indev.name());
+    }
 }
 
 fn masked((value, mask): (u32, u32)) -> String {

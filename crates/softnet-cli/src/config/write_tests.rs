@@ -4,7 +4,9 @@ mod filters;
 mod kinds;
 mod tree;
 
-use softnet_tc::QdiscSpec;
+use softnet_tc::{
+    FilterOp, FilterSpec, Flower, Handle, Indev, PrioSpec, QdiscSpec, TreeSpec,
+};
 
 use super::write::{self, write};
 use super::{Config, parse, parse_tree};
@@ -224,6 +226,39 @@ kind = "fw"
             .to_string();
         assert!(said.contains(part), "{said}");
     }
+}
+
+/// Filters may match the same since one of them was changed, or since a link has another name.
+#[test]
+fn filters_that_match_the_same_are_read_as_they_are_written() {
+    let root = Handle::new(1, 0);
+    let mut tree = TreeSpec::new();
+    tree.add(Handle::ROOT, root, QdiscSpec::Prio(PrioSpec::default()))
+        .expect("valid");
+    for (op, handle, from) in [
+        (FilterOp::Add, 1, "a"),
+        (FilterOp::Add, 2, "b"),
+        (FilterOp::Replace, 2, "a"),
+    ] {
+        let flower = Flower {
+            indev: Some(Indev::new(from)),
+            ..Flower::default()
+        };
+        let filter = FilterSpec {
+            prio: 1,
+            handle,
+            ..FilterSpec::new(flower, root.class(handle as u16))
+        };
+        tree.put_filter(op, filter).expect("valid");
+    }
+    let tree = QdiscSpec::Tree(tree);
+    let written = write::write_tree(&tree);
+    assert_eq!(parse_tree("x.toml", &written), Ok(tree), "{written}");
+    // By hand, without a handle, it is a mistake.
+    let twice = written.replace("handle = 2\n", "");
+    assert_ne!(twice, written);
+    let said = parse_tree("x.toml", &twice).expect_err("twice").to_string();
+    assert!(said.contains("Filter already exists"), "{said}");
 }
 
 #[test]

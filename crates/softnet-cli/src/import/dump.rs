@@ -19,6 +19,8 @@ const OPTIONS: u16 = 2;
 const CHAIN: u16 = 11;
 /// An option of `htb`, which begins with a version.
 const HTB_INIT: u16 = 2;
+/// Kinds of filters, and their option that names the interface that received.
+const INDEV: [(&str, u16); 3] = [("flower", 2), ("u32", 8), ("fw", 3)];
 /// `TC_H_ROOT`
 const ROOT: u32 = u32::MAX;
 
@@ -34,6 +36,8 @@ pub(super) struct Object {
     link: Option<u32>,
     /// Size of a `u32` hash table, if this is one.
     divisor: Option<u32>,
+    /// Another interface that a filter names as the one that received (`indev`).
+    indev: Option<String>,
 }
 
 /// The objects to ask for.
@@ -47,7 +51,8 @@ pub(super) struct Policy {
 }
 
 impl Object {
-    pub(super) fn read(message: &Request<'_>) -> Option<Object> {
+    /// An object of the interface `dev`.
+    pub(super) fn read(message: &Request<'_>, dev: &str) -> Option<Object> {
         let mut object = Object {
             message: message.kind,
             header: message.header().ok()?,
@@ -56,6 +61,7 @@ impl Object {
             table: None,
             link: None,
             divisor: None,
+            indev: None,
         };
         let attributes: Vec<Attr<'_>> = message.attr_iter::<TcMsg>().ok()?.collect();
         let kind = attributes.iter().find(|of| of.kind() == KIND);
@@ -70,11 +76,22 @@ impl Object {
             if attribute.kind() == OPTIONS && is_u32 {
                 object.note_tables(&attribute);
             }
+            if attribute.kind() == OPTIONS && object.message == NEWFILTER {
+                object.note_indev(&attribute, dev);
+            }
             if ASKED.contains(&attribute.kind()) {
                 object.attributes.push((attribute.kind(), data));
             }
         }
         Some(object)
+    }
+
+    fn note_indev(&mut self, options: &Attr<'_>, dev: &str) {
+        let known = INDEV.iter().find(|(kind, _)| *kind == self.kind);
+        let Some(&(_, option)) = known else { return };
+        let named = options.children().find(|of| of.kind() == option);
+        let name = named.and_then(|named| named.str().ok());
+        self.indev = name.filter(|name| *name != dev).map(str::to_owned);
     }
 
     fn has(&self, kind: u16) -> bool {
@@ -221,6 +238,10 @@ fn of_filter(object: &mut Object, tables: &Tables) -> Result<bool, Error> {
         let text = "mirred leads to an interface that is not imported";
         return Err(Error::new(Errno::EOPNOTSUPP).text(text));
     }
+    if let Some(name) = &object.indev {
+        let text = format!("indev names {name}, an interface that is not imported");
+        return Err(Error::new(Errno::EOPNOTSUPP).text(text));
+    }
     match object.kind.as_str() {
         "u32" => tables.place(object),
         _ => Ok(true),
@@ -229,6 +250,7 @@ fn of_filter(object: &mut Object, tables: &Tables) -> Result<bool, Error> {
 
 #[cfg(test)]
 mod tests {
+    use softnet_rtnl::nl::{Head, Messages};
     use softnet_tc::Handle;
 
     use super::*;
@@ -246,6 +268,7 @@ mod tests {
             table: None,
             link: None,
             divisor: None,
+            indev: None,
         }
     }
 
@@ -295,6 +318,46 @@ mod tests {
             named("fq_codel", "none", "1:1"),
         ];
         assert_eq!((names(&many).as_slice(), many.queues), (&expected[..], 2));
+    }
+
+    /// A filter for what the interface itself has received stays.
+    #[test]
+    fn filters_that_name_another_interface_are_refused() {
+        let filter = |kind: &str, option: u16, indev: &str| {
+            let mut messages = Messages::new();
+            let head = Head {
+                kind: NEWFILTER,
+                flags: 0,
+                seq: 1,
+                pid: 0,
+            };
+            let header = TcMsg {
+                handle: 1,
+                ..TcMsg::default()
+            };
+            let _ = messages.message(head, &header, |out| {
+                out.put_str(KIND, kind);
+                out.nest(OPTIONS, |out| out.put_str(option, indev));
+            });
+            let request = Request::read(messages.as_bytes()).expect("a message");
+            Object::read(&request, "t0").expect("an object")
+        };
+        let others = INDEV.map(|(kind, option)| filter(kind, option, "t1"));
+        let refused = policy(others.to_vec()).refused;
+        let text = "indev names t1, an interface that is not imported";
+        let is_said = |error: &Error| error.text.as_deref() == Some(text);
+        assert!(
+            refused.iter().all(|(_, error)| is_said(error)),
+            "{refused:?}"
+        );
+        assert_eq!(refused.len(), 3);
+        let own = [
+            filter("flower", 2, "t0"),
+            filter("fw", 3, "t0"),
+            filter("matchall", 2, "t1"),
+        ];
+        let policy = policy(own.to_vec());
+        assert_eq!((policy.objects.len(), policy.refused.len()), (3, 0));
     }
 
     #[test]

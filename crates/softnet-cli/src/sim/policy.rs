@@ -228,7 +228,7 @@ fn below(tree: &TreeSpec, top: Handle) -> Option<TreeSpec> {
         .cloned()
         .collect();
     for filter in filters {
-        part.put_filter(FilterOp::Add, filter).ok()?;
+        part.put_filter(FilterOp::Restore, filter).ok()?;
     }
     Some(part)
 }

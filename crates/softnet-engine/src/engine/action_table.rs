@@ -43,15 +43,14 @@ impl<D: Devices> State<D> {
         Ok(action)
     }
 
-    /// The same tree with actions that are in the table; its filters know the links that they
+    /// The same tree with actions that are in the table, and filters that know the links that they
     /// name.
     pub(super) fn adopt_actions(&mut self, spec: &TreeSpec) -> TreeSpec {
         let now = self.clock.now();
         let mut spec = spec.clone();
         let table = &mut self.actions;
         spec.map_actions(|list| table.adopt(list, now));
-        let templates = spec.kept_chains().map(|(.., template)| template);
-        self.adopt_indevs(spec.filters(), templates);
+        spec.map_indevs(|indev| self.adopt_indev(indev));
         spec
     }
 
@@ -69,8 +68,7 @@ impl<D: Devices> State<D> {
         let mut list = list.clone();
         let table = &mut self.actions;
         list.map_actions(|actions| table.adopt(actions, now));
-        let templates = list.kept_chains().map(|(_, template)| template);
-        self.adopt_indevs(list.iter(), templates);
+        list.map_indevs(|indev| self.adopt_indev(indev));
         list
     }
 

@@ -16,7 +16,7 @@ use super::spec::{
     ActionSpec, BridgeSpec, FdbSpec, MemberSpec, PortSpec, Settings, Spec, vlans_beside,
 };
 use crate::forward::Virtual;
-use softnet_tc::{QdiscSpec, TreeSpec};
+use softnet_tc::{Indev, QdiscSpec, TreeSpec};
 
 /// A specification was not applied.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,8 @@ struct Plan<S> {
 }
 
 impl<D: Devices> Engine<D> {
-    /// All links as they are, in the order in which they were added.
+    /// All links as they are, in the order in which they were added. It stays as it is when they
+    /// get other names.
     ///
     /// # Errors
     /// If the engine does not know a link.
@@ -71,7 +72,8 @@ impl<D: Devices> Engine<D> {
             ..Spec::default()
         };
         for number in self.blocks() {
-            let list = self.read_block(number, |block| block.list().clone())?;
+            let mut list = self.read_block(number, |block| block.list().clone())?;
+            list.map_indevs(Indev::apart);
             spec.blocks.insert(number, list);
         }
         let mut stations = self.fixed_stations()?;
@@ -98,7 +100,8 @@ impl<D: Devices> Engine<D> {
                     to: name(action.to)?,
                 })
             });
-            let tree = self.read_tree(link.index, |tree, _| tree.spec().clone())?;
+            let mut tree = self.read_tree(link.index, |tree, _| tree.spec().clone())?;
+            tree.map_indevs(Indev::apart);
             let mut member = MemberSpec::default();
             if let Some(master) = link.master {
                 let known = self.bridge_port(link.index)?;
@@ -289,6 +292,13 @@ impl<S: Clone + PartialEq> Plan<S> {
             blocks,
         } = &self.spec;
         self.free_names(engine)?;
+        // Filters follow links, and trees are compared with those of the plan by names.
+        for (place, port, link) in self.ports() {
+            if let Some(index) = link {
+                let named = engine.change(index, |link| link.name.clone_from(&port.settings.name));
+                named.map_err(self.failed(place, "changed"))?;
+            }
+        }
         for (name, &group) in rate_groups {
             let set = engine.set_rate_group(name, group);
             set.map_err(ApplyError::new(format!("rate group {name:?}"), "made"))?;

@@ -588,37 +588,3 @@ fn filters_follow_the_link_that_received() {
     wait("the drop", || drops() == 3);
     bench.end();
 }
-
-/// Filters that ports and blocks come with find the links that they name, whichever comes first.
-#[test]
-fn filters_of_a_specification_find_the_links_that_received() {
-    let bench = Bench::new(1);
-    let (own, later) = (Indev::new("first"), Indev::new("later"));
-    let mut hook = Hook::new(HookKind::Clsact);
-    let filter = drop_from(&own, Side::Ingress);
-    hook.ingress.filters.put(FilterOp::Add, filter).unwrap();
-    hook.egress.block = 5;
-    let mut tree = softnet_tc::TreeSpec::new();
-    tree.set_hook(Some(hook)).unwrap();
-    let mut list = softnet_tc::FilterList::default();
-    let of_block = FilterSpec {
-        parent: Handle::NONE,
-        ..drop_from(&later, Side::Egress)
-    };
-    list.put(FilterOp::Add, of_block).unwrap();
-    let mut spec = bench.engine.spec().unwrap();
-    spec.blocks.insert(5, list);
-    spec.ports.push(PortSpec {
-        qdisc: QdiscSpec::Tree(tree),
-        ..port("first", None)
-    });
-    spec.ports.push(port("later", None));
-    bench.engine.apply(&spec, true).unwrap();
-    assert_eq!(own.link(), Some(bench.index("first")));
-    assert_eq!(later.link(), Some(bench.index("later")));
-    bench.engine.delete(bench.index("later")).unwrap();
-    assert_eq!(later.link(), None);
-    let again = bench.engine.add_port(port("later", None)).unwrap();
-    assert_eq!(later.link(), Some(again));
-    bench.end();
-}

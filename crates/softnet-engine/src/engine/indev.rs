@@ -1,6 +1,6 @@
 //! Links that filters name as those that packets were received on (`indev`).
 
-use softnet_tc::{ChainTemplate, FilterKind, FilterSpec, Indev};
+use softnet_tc::Indev;
 
 use super::devices::Devices;
 use super::error::EngineError;
@@ -10,7 +10,7 @@ use super::state::State;
 impl<D: Devices> Engine<D> {
     /// A link by its name, for filters of what it received. They follow it when it gets another
     /// name. Filters of trees and blocks that the engine is given as a whole find their links
-    /// without this, also those that come later.
+    /// without this, also those that come later: it makes copies, which follow theirs.
     ///
     /// # Errors
     /// If there is none of this name.
@@ -18,29 +18,16 @@ impl<D: Devices> Engine<D> {
         let mut state = self.state();
         let found = state.indev_at(name);
         let found = found.ok_or_else(|| EngineError::NoLinkNamed(name.to_owned()))?;
-        let indev = Indev::new(name);
-        state.indevs.add(&indev, Some(found));
-        Ok(indev)
+        Ok(state.indevs.add(name, Some(found)))
     }
 }
 
 impl<D: Devices> State<D> {
-    /// Has filters and templates know the links that they name.
-    pub(super) fn adopt_indevs<'a>(
-        &mut self,
-        filters: impl Iterator<Item = &'a FilterSpec>,
-        templates: impl Iterator<Item = Option<&'a ChainTemplate>>,
-    ) {
-        let of_filters = filters.filter_map(|filter| match &filter.kind {
-            FilterKind::Flower(flower) => flower.indev.as_ref(),
-            FilterKind::U32(of) => of.indev.as_ref(),
-            _ => None,
-        });
-        let of_templates = templates.filter_map(|template| template?.flower.indev.as_ref());
-        for indev in of_filters.chain(of_templates) {
-            let found = self.indev_at(&indev.name());
-            self.indevs.add(indev, found);
-        }
+    /// One of the engine's own for the link that a specification names.
+    pub(super) fn adopt_indev(&mut self, indev: &Indev) -> Indev {
+        let name = indev.name();
+        let found = self.indev_at(&name);
+        self.indevs.add(name, found)
     }
 
     /// The link of a name, and its port. A bridge has none: what it forwards was received on the

@@ -63,6 +63,8 @@ mod hook_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod idle_tests;
 #[cfg(all(test, not(any(loom, miri))))]
+mod indev_tests;
+#[cfg(all(test, not(any(loom, miri))))]
 mod life_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod link_tests;

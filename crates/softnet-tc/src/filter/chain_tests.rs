@@ -142,7 +142,7 @@ fn counts_survive_a_swap() {
     let fw = |handle, minor| FilterSpec {
         prio: 1,
         handle,
-        ..FilterSpec::new(FilterKind::Fw { mask: 0xff }, Handle::new(1, minor))
+        ..FilterSpec::new(FilterKind::fw(0xff), Handle::new(1, minor))
     };
     let mut list = list([fw(1, 1), fw(2, 2), fw(3, 3)]);
     let old = list.filters();

@@ -7,7 +7,7 @@ use softnet::stats::Published;
 
 use super::ematch;
 use super::frame::{ETHERNET, Frame};
-use super::{FilterKind, FilterSpec, U32};
+use super::{FilterKind, FilterSpec, Indev, U32};
 use crate::action::{ActionList, Tally};
 use crate::handle::Handle;
 
@@ -162,7 +162,11 @@ impl Filter {
             }
             FilterKind::Matchall => true,
             FilterKind::Flower(flower) => flower.matches(frame),
-            FilterKind::Fw { mask } => frame.packet.mark() & mask == self.spec.handle,
+            FilterKind::Fw { mask, indev } => {
+                let has_received = |indev: &Indev| indev.has_received(frame.packet);
+                frame.packet.mark() & mask == self.spec.handle
+                    && indev.as_ref().is_none_or(has_received)
+            }
             FilterKind::FwClass => {
                 let class = Handle::from_raw(frame.packet.mark());
                 let is_own = class.major() == 0 || class.qdisc() == self.spec.parent.qdisc();

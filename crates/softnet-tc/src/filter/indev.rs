@@ -2,13 +2,17 @@
 //!
 //! Packets carry the number of a port, which is used again when the port is gone. So an engine has
 //! an [`IndevTable`] of the links that its filters name: it says which port each of them is when
-//! the filter comes, and when links come, go or get other names.
+//! the filter comes, and when links come, go or get other names. An engine's filters have an
+//! [`Indev`] of their own each, which no other engine's and no specification has.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softnet::mem::Packet;
+
+/// A table strikes out what no filter has from this length on.
+const LEAST: usize = 8;
 
 /// A link that packets were received on, by its name. A clone is the same one. As long as nobody
 /// has found the link, and when it is gone, no packet matches.
@@ -20,17 +24,26 @@ struct Shared {
     /// Number of the link, 0 for none, in the upper half; in the lower one that of its port plus 1,
     /// 0 for none. It says nothing about other memory.
     place: AtomicU64,
-    /// It was put in a table.
-    known: AtomicBool,
+    /// It is in a table.
+    known: bool,
 }
 
 impl Indev {
     /// The link of this name, for which nobody has looked yet.
     pub fn new(name: impl Into<String>) -> Indev {
+        Indev::of(name.into(), false)
+    }
+
+    /// Another one of this name, for which nobody has looked yet.
+    pub fn apart(&self) -> Indev {
+        Indev::new(self.name())
+    }
+
+    fn of(name: String, known: bool) -> Indev {
         Indev(Arc::new(Shared {
-            name: Mutex::new(name.into()),
+            name: Mutex::new(name),
             place: AtomicU64::new(0),
-            known: AtomicBool::new(false),
+            known,
         }))
     }
 
@@ -39,9 +52,9 @@ impl Indev {
         self.own_name().clone()
     }
 
-    /// True if it was never put in a table.
+    /// True if it is of no table.
     pub fn is_new(&self) -> bool {
-        !self.0.known.load(Ordering::Relaxed)
+        !self.0.known
     }
 
     /// Number of the link, if it is there.
@@ -88,26 +101,29 @@ impl fmt::Debug for Indev {
 /// The links that filters of an engine name as those that packets were received on. A link is its
 /// number and that of its port, if it is one.
 #[derive(Debug, Default)]
-pub struct IndevTable(Vec<Indev>);
+pub struct IndevTable {
+    all: Vec<Indev>,
+    /// Length at which those of filters that are no more are struck out. It is at least twice what
+    /// the last time has left, so that adding one costs the same among many as among few.
+    most: usize,
+}
 
 impl IndevTable {
-    /// Takes note of one that filters have, and of its link.
-    pub fn add(&mut self, indev: &Indev, link: Option<(u32, Option<u16>)>) {
+    /// One for a filter, and its link, if that is there.
+    pub fn add(&mut self, name: impl Into<String>, link: Option<(u32, Option<u16>)>) -> Indev {
+        let indev = Indev::of(name.into(), true);
         indev.set(link);
-        let known = indev.0.known.swap(true, Ordering::Relaxed);
-        if known && self.0.iter().any(|own| Arc::ptr_eq(&own.0, &indev.0)) {
-            return;
+        if self.all.len() >= self.most {
+            self.all.retain(|own| Arc::strong_count(&own.0) > 1);
+            self.most = LEAST.max(2 * self.all.len());
         }
-        if self.0.len() == self.0.capacity() {
-            // Those of filters that are no more, instead of more room.
-            self.0.retain(|own| Arc::strong_count(&own.0) > 1);
-        }
-        self.0.push(indev.clone());
+        self.all.push(indev.clone());
+        indev
     }
 
     /// Looks for the links that are not there, by their names.
     pub fn resolve(&self, link: impl Fn(&str) -> Option<(u32, Option<u16>)>) {
-        for indev in self.0.iter().filter(|indev| indev.link().is_none()) {
+        for indev in self.all.iter().filter(|indev| indev.link().is_none()) {
             indev.set(link(&indev.name()));
         }
     }
@@ -125,7 +141,7 @@ impl IndevTable {
     }
 
     fn of(&self, link: u32) -> impl Iterator<Item = &Indev> {
-        self.0.iter().filter(move |own| own.link() == Some(link))
+        self.all.iter().filter(move |own| own.link() == Some(link))
     }
 }
 
@@ -136,13 +152,15 @@ mod tests {
     #[test]
     fn links_come_go_and_get_other_names() {
         let mut table = IndevTable::default();
-        let (here, later) = (Indev::new("a"), Indev::new("b"));
-        table.add(&here, Some((7, Some(0))));
-        assert!(!here.is_new() && later.is_new());
-        table.add(&later, None);
+        let here = table.add("a", Some((7, Some(0))));
+        let later = table.add("b", None);
+        assert!(!here.is_new() && !later.is_new());
         assert_eq!((here.link(), later.link()), (Some(7), None));
+        let apart = here.apart();
         table.link_renamed(7, "z");
         assert_eq!([here.name(), later.name()], ["z", "b"]);
+        assert!(apart.is_new());
+        assert_eq!((apart.name(), apart.link()), ("a".to_owned(), None));
         // It is found once, and stays that link.
         table.resolve(|name| (name == "b").then_some((8, None)));
         assert_eq!((here.link(), later.link()), (Some(7), Some(8)));
@@ -154,17 +172,22 @@ mod tests {
         assert_ne!(here, later);
     }
 
-    /// However many filters come and go, and however often one is given again.
+    /// However many filters come and go, beside few or many that stay.
     #[test]
     fn a_table_does_not_grow_by_what_is_no_more() {
-        let mut table = IndevTable::default();
-        let stays = Indev::new("a");
-        for _ in 0..1000 {
-            table.add(&stays, None);
-            table.add(&Indev::new("b"), None);
+        for stay in [1, 100] {
+            let mut table = IndevTable::default();
+            let stays: Vec<Indev> = (0..stay).map(|_| table.add("a", None)).collect();
+            for _ in 0..1000 {
+                table.add("b", None);
+            }
+            assert!(
+                table.all.len() <= LEAST.max(2 * stay),
+                "{}",
+                table.all.len()
+            );
+            table.resolve(|name| (name == "a").then_some((1, None)));
+            assert!(stays.iter().all(|indev| indev.link() == Some(1)));
         }
-        assert!(table.0.len() < 10, "{}", table.0.len());
-        table.resolve(|name| (name == "a").then_some((1, None)));
-        assert_eq!(stays.link(), Some(1));
     }
 }

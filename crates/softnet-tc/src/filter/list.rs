@@ -11,7 +11,7 @@ use super::handles::MAX_CHAIN;
 use super::mask::Mask;
 use super::priority::Priority;
 use super::walk::HashTables;
-use super::{ChainTemplate, FilterError, FilterKind, FilterSpec};
+use super::{ChainTemplate, FilterError, FilterKind, FilterSpec, Indev};
 use crate::action::{Action, ActionList};
 use crate::handle::Handle;
 
@@ -35,6 +35,9 @@ pub enum FilterOp {
     Replace,
     /// It takes the place of one of its handle, which there must be.
     Change,
+    /// It is new, and one of a list that was written down: it may match what another `flower` of
+    /// its priority does, as one that was changed may. The first one decides.
+    Restore,
 }
 
 /// Which filters are meant, and what they must be.
@@ -212,25 +215,41 @@ impl FilterList {
 
     /// Starts to count from zero, apart from all clones.
     pub(crate) fn reset(&mut self) {
-        for list in self
-            .chains
-            .values_mut()
-            .flat_map(|c| c.priorities.values_mut())
-        {
-            if list.root != 0 {
-                for filter in list.by_handle.values_mut() {
-                    *filter = Filter::new(filter.spec.clone(), filter.order);
-                }
-                continue;
-            }
-            let filters = list.run.filters().into_iter();
-            let filters: Vec<_> = filters
-                .map(|filter| Filter::new(filter.spec.clone(), filter.order))
-                .collect();
-            list.run = Arc::new(Priority::new(&filters));
-            list.by_handle = filters.into_iter().map(|f| (f.spec.handle, f)).collect();
+        let chains = self.chains.values_mut();
+        for list in chains.flat_map(|chain| chain.priorities.values_mut()) {
+            list.map(|filter| Filter::new(filter.spec.clone(), filter.order));
         }
         self.make_tables();
+    }
+
+    /// Has filters and templates name others in place of the links that they name. Those filters
+    /// count from zero, apart from all clones.
+    pub fn map_indevs(&mut self, mut f: impl FnMut(&Indev) -> Indev) {
+        let mut walked = false;
+        for chain in self.chains.values_mut() {
+            let template = chain.template.as_mut();
+            if let Some(indev) = template.and_then(|of| of.flower.indev.as_mut()) {
+                *indev = f(indev);
+            }
+            for list in chain.priorities.values_mut() {
+                let mut filters = list.by_handle.values();
+                if !filters.any(|filter| filter.spec.kind.indev().is_some()) {
+                    continue;
+                }
+                walked |= list.root != 0;
+                list.map(|filter| {
+                    let mut spec = filter.spec.clone();
+                    let Some(indev) = spec.kind.indev_mut() else {
+                        return filter.clone();
+                    };
+                    *indev = f(indev);
+                    Filter::new(spec, filter.order)
+                });
+            }
+        }
+        if walked {
+            self.make_tables();
+        }
     }
 
     /// The same filters for another instance, which count apart from these. Chains have no
@@ -309,12 +328,13 @@ impl FilterList {
             .and_then(|own| own.by_handle.get(&filter.handle))
             .cloned();
         match (op, &old) {
-            (FilterOp::Add, Some(_)) => return Err(FilterError::Exists(prio)),
+            (FilterOp::Add | FilterOp::Restore, Some(_)) => return Err(FilterError::Exists(prio)),
             (FilterOp::Change, None) => return Err(FilterError::Create),
             _ => {}
         }
         if let Some(own) = own {
-            own.check_beside(&filter, old.is_some())?;
+            let may_be_same = old.is_some() || op == FilterOp::Restore;
+            own.check_beside(&filter, may_be_same)?;
         }
         if filter.kind == FilterKind::FwClass && own.is_some() {
             return Ok(filter.key());
@@ -514,6 +534,21 @@ impl PriorityList {
         }
     }
 
+    /// Puts another in the place of each filter, with its handle, order and mask. The tables of
+    /// `u32` are to be made anew then.
+    fn map(&mut self, mut f: impl FnMut(&Arc<Filter>) -> Arc<Filter>) {
+        if self.root != 0 {
+            for filter in self.by_handle.values_mut() {
+                *filter = f(filter);
+            }
+            return;
+        }
+        let filters = self.run.filters().into_iter();
+        let filters: Vec<_> = filters.map(f).collect();
+        self.run = Arc::new(Priority::new(&filters));
+        self.by_handle = filters.into_iter().map(|f| (f.spec.handle, f)).collect();
+    }
+
     /// All filters of a priority are of one protocol and kind.
     fn check(&self, prio: u16, protocol: u16, kind: Option<&str>) -> Result<(), FilterError> {
         if protocol != 0 && protocol != self.run.protocol {
@@ -534,17 +569,20 @@ impl PriorityList {
             .map(|filter| &filter.spec.kind)
     }
 
-    /// Checks a filter against the others; `replaces` says that it takes the place of one of them.
-    /// As in the kernel one that does may match what a third does; the older then decides.
-    fn check_beside(&self, filter: &FilterSpec, replaces: bool) -> Result<(), FilterError> {
+    /// Checks a filter against the others; `may_be_same`: it may match what one of them does. As in
+    /// the kernel, one that takes another's place may match what a third does (`fl_change`); the
+    /// older then decides.
+    fn check_beside(&self, filter: &FilterSpec, may_be_same: bool) -> Result<(), FilterError> {
         let prio = filter.prio;
         match (&filter.kind, self.kind()) {
             // There is one, which cannot be changed (`mall_change`).
             (FilterKind::Matchall, _) => Err(FilterError::Exists(prio)),
-            (FilterKind::Flower(new), _) if !replaces && self.run.has_same(new, filter) => {
+            (FilterKind::Flower(new), _) if !may_be_same && self.run.has_same(new, filter) => {
                 Err(FilterError::Exists(prio))
             }
-            (FilterKind::Fw { mask: new }, Some(&FilterKind::Fw { mask })) if *new != mask => {
+            (FilterKind::Fw { mask: new, .. }, Some(&FilterKind::Fw { mask, .. }))
+                if *new != mask =>
+            {
                 Err(FilterError::Mask { prio, mask })
             }
             _ => Ok(()),

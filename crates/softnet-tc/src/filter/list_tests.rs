@@ -139,10 +139,10 @@ fn handles_that_are_chosen_are_the_kernels() {
         Err(FilterError::Exists(9))
     );
     // The mark is the handle of fw.
-    let fw = || FilterKind::Fw { mask: 0xff };
+    let fw = || FilterKind::fw(0xff);
     assert_eq!(add(0, 10, 6, fw()), Ok(6));
     assert_eq!(add(0, 10, 6, fw()), Err(FilterError::Exists(10)));
-    let other = add(0, 10, 7, FilterKind::Fw { mask: 0xf });
+    let other = add(0, 10, 7, FilterKind::fw(0xf));
     let (prio, mask) = (10, 0xff);
     assert_eq!(other, Err(FilterError::Mask { prio, mask }));
     assert!(matches!(
@@ -374,7 +374,7 @@ fn filters_are_shown_as_the_kernel_does() {
     add(3, 2, 0, FilterKind::Basic(Vec::new()));
     add(3, 2, 0, FilterKind::Basic(Vec::new()));
     for mark in [5, 300, 260, 4, 1] {
-        add(3, 3, mark, FilterKind::Fw { mask: u32::MAX });
+        add(3, 3, mark, FilterKind::fw(u32::MAX));
     }
     let shown = list.shown().map(|(f, _)| (f.chain, f.prio, f.handle));
     let expected = [
@@ -415,4 +415,32 @@ fn filters_to_a_class_are_counted() {
     assert_eq!(leading(&list), [1, 0]);
     list.delete(key(0, 0, 0)).unwrap();
     assert_eq!(leading(&list), [0, 0]);
+}
+
+/// As in the kernel (`fl_change`) what takes another's place may match what a third does. The list
+/// is what it was when it has been written down and read again.
+#[test]
+fn filters_that_became_the_same_are_restored() {
+    let spec = |handle, to, minor| FilterSpec {
+        prio: 5,
+        handle,
+        ..FilterSpec::new(port(to), Handle::new(1, minor))
+    };
+    let mut list = FilterList::default();
+    list.put(FilterOp::Add, spec(2, 1, 1)).unwrap();
+    list.put(FilterOp::Add, spec(1, 2, 2)).unwrap();
+    list.put(FilterOp::Replace, spec(1, 1, 2)).unwrap();
+    assert_eq!(keys(&list), [(0, 5, 2), (0, 5, 1)]);
+    let again = |op| {
+        let mut again = FilterList::default();
+        for filter in list.iter() {
+            again.put(op, filter.clone())?;
+        }
+        Ok(again)
+    };
+    assert_eq!(again(FilterOp::Add), Err(FilterError::Exists(5)));
+    let mut restored = again(FilterOp::Restore).unwrap();
+    assert_eq!(restored, list);
+    let taken = restored.put(FilterOp::Restore, spec(2, 9, 1));
+    assert_eq!(taken, Err(FilterError::Exists(5)));
 }

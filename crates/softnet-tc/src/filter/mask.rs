@@ -75,7 +75,7 @@ impl Mask {
     pub(super) fn of(spec: &FilterSpec) -> Mask {
         match &spec.kind {
             FilterKind::Flower(flower) => flower.mask(),
-            &FilterKind::Fw { mask } => Mask {
+            &FilterKind::Fw { mask, .. } => Mask {
                 mark: Some(mask),
                 ..Mask::default()
             },

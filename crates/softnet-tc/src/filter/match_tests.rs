@@ -630,7 +630,7 @@ fn flower_matches_the_link_that_received() {
     let pool = pool(2);
     let mut packet = frame(&pool, 1, 2, 60, 5);
     let mut table = IndevTable::default();
-    let (a, b) = (Indev::new("a"), Indev::new("b"));
+    let (a, b) = (table.add("a", None), table.add("b", None));
     let mut list = FilterList::default();
     for (minor, indev) in [(1, &a), (2, &b)] {
         let flower = Flower {
@@ -654,12 +654,33 @@ fn flower_matches_the_link_that_received() {
         }
     };
     assert_eq!([class(0), class(3)], [0, 0], "nobody has found the links");
-    table.add(&a, Some((7, Some(0))));
-    table.add(&b, Some((8, Some(3))));
+    table.resolve(|name| {
+        Some(if name == "a" {
+            (7, Some(0))
+        } else {
+            (8, Some(3))
+        })
+    });
     assert_eq!([class(0), class(3), class(4)], [1, 2, 0]);
     table.link_gone(7);
     assert_eq!([class(0), class(3)], [0, 2]);
     // A bridge is a link, and no port.
-    table.add(&a, Some((9, None)));
+    table.resolve(|_| Some((9, None)));
     assert_eq!([class(0), class(3)], [0, 2]);
+}
+
+/// The one filter of a mark is for what its link received (`fw_classify`).
+#[test]
+fn fw_matches_the_link_that_received() {
+    let pool = pool(1);
+    let mut packet = frame(&pool, 1, 2, 60, 0);
+    let kind = FilterKind::Fw {
+        mask: 0xf,
+        indev: Some(IndevTable::default().add("a", Some((7, Some(3))))),
+    };
+    for (mark, port, expected) in [(0x15, 3, true), (0x15, 4, false), (6, 3, false)] {
+        packet.set_mark(mark);
+        packet.set_port(port);
+        assert_eq!(matches(&kind, ETH_P_ALL, &packet), expected);
+    }
 }

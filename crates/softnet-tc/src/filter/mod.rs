@@ -140,7 +140,8 @@ impl FilterSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterKind {
     /// Packets whose headers are like this. Those of one priority are tried in groups that look at
-    /// the same fields, in the order of the groups' first filters; no two are equal.
+    /// the same fields, in the order of the groups' first filters. None is added that is equal to
+    /// another; of those that became equal, the first one in the list decides.
     Flower(Flower),
     /// Packets whose bytes are like this. Those of one priority are tried in the order of their
     /// handles, which are `800::800`, `800::801` and so on; another priority's start with `801:`.
@@ -159,6 +160,8 @@ pub enum FilterKind {
     Fw {
         /// Which bits of the mark count.
         mask: u32,
+        /// The link that they were received on, as of [`Flower`].
+        indev: Option<Indev>,
     },
     /// Packets whose mark is the name of a class: they go there (`fw` without options). It is alone
     /// in its priority, and gives way to filters of `fw` with a handle. Its own is 0.
@@ -177,6 +180,31 @@ impl FilterKind {
             FilterKind::Basic(_) => "basic",
             FilterKind::Matchall => "matchall",
             FilterKind::Fw { .. } | FilterKind::FwClass => "fw",
+        }
+    }
+
+    /// `fw` for marks under this mask, of packets that any link received.
+    pub fn fw(mask: u32) -> FilterKind {
+        FilterKind::Fw { mask, indev: None }
+    }
+
+    /// The link that packets must have been received on.
+    pub fn indev(&self) -> Option<&Indev> {
+        match self {
+            FilterKind::Flower(flower) => flower.indev.as_ref(),
+            FilterKind::U32(of) => of.indev.as_ref(),
+            FilterKind::Fw { indev, .. } => indev.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// As [`indev`](FilterKind::indev), to be another.
+    pub fn indev_mut(&mut self) -> Option<&mut Indev> {
+        match self {
+            FilterKind::Flower(flower) => flower.indev.as_mut(),
+            FilterKind::U32(of) => of.indev.as_mut(),
+            FilterKind::Fw { indev, .. } => indev.as_mut(),
+            _ => None,
         }
     }
 }

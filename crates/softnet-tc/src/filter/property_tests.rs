@@ -38,7 +38,7 @@ fn kind() -> impl Strategy<Value = FilterKind> {
     prop_oneof![
         2 => flower().prop_map(FilterKind::Flower),
         6 => one_mask().prop_map(FilterKind::Flower),
-        1 => Just(FilterKind::Fw { mask: 7 }),
+        1 => Just(FilterKind::fw(7)),
     ]
 }
 

@@ -193,7 +193,7 @@ mod tests {
         let kinds = [
             FilterKind::Matchall,
             FilterKind::U32(U32::default()),
-            FilterKind::Fw { mask: 1 },
+            FilterKind::fw(1),
         ];
         for kind in kinds {
             let other = FilterSpec::new(kind, Handle::new(1, 1));

@@ -156,7 +156,9 @@ impl FilterList {
         let old = own.and_then(|own| own.by_handle.get(&filter.handle));
         let old = old.cloned();
         match (op, &old) {
-            (FilterOp::Add, Some(_)) => return Err(FilterError::Exists(filter.prio)),
+            (FilterOp::Add | FilterOp::Restore, Some(_)) => {
+                return Err(FilterError::Exists(filter.prio));
+            }
             (FilterOp::Change, None) => return Err(FilterError::Create),
             _ => {}
         }

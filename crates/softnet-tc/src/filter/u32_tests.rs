@@ -287,8 +287,7 @@ fn tables_are_named_and_removed_as_in_the_kernel() {
 fn only_what_decides_looks_at_the_link_that_received() {
     let pool = pool(1);
     let mut packet = udp(&pool, 1, 53, 0);
-    let indev = Indev::new("a");
-    IndevTable::default().add(&indev, Some((1, Some(3))));
+    let indev = IndevTable::default().add("a", Some((1, Some(3))));
     let received = |of: U32| {
         FilterKind::U32(U32 {
             indev: Some(indev.clone()),

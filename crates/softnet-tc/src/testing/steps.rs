@@ -60,7 +60,7 @@ impl Step {
                 let filter = FilterSpec {
                     prio: mark as u16,
                     handle: mark & 3,
-                    ..FilterSpec::new(FilterKind::Fw { mask: 3 }, class)
+                    ..FilterSpec::new(FilterKind::fw(3), class)
                 };
                 tree.put_filter(FilterOp::Add, filter).map(|_| ())
             }

@@ -15,7 +15,7 @@ fn prio(limit: u32, mark: u32) -> TreeSpec {
     let fw = FilterSpec {
         handle: mark,
         prio: 1,
-        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, handle("1:1"))
+        ..FilterSpec::new(FilterKind::fw(u32::MAX), handle("1:1"))
     };
     spec.put_filter(FilterOp::Add, fw).unwrap();
     spec

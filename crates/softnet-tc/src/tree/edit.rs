@@ -5,7 +5,7 @@ use super::spec::{ClassNode, MAX_DEPTH, Node, TreeError, TreeSpec};
 use crate::account::{EstimatorSpec, SizeTable};
 use crate::action::ActionList;
 use crate::filter::{
-    ChainTemplate, FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec,
+    ChainTemplate, FilterError, FilterKey, FilterList, FilterOp, FilterSelector, FilterSpec, Indev,
 };
 use crate::handle::Handle;
 use crate::qdisc::{ClassSpec, Classes, QdiscSpec, SpecError};
@@ -157,6 +157,24 @@ impl TreeSpec {
             }
         }
         changed
+    }
+
+    /// Has filters and templates name others in place of the links that they name; see
+    /// [`FilterList::map_indevs`].
+    pub fn map_indevs(&mut self, mut f: impl FnMut(&Indev) -> Indev) {
+        for node in self.nodes.values_mut() {
+            node.filters.map_indevs(&mut f);
+        }
+        for parent in &self.filtered {
+            if let Some(class) = self.classes.get_mut(parent) {
+                class.filters.map_indevs(&mut f);
+            }
+        }
+        if let Some(hook) = self.hook.as_deref_mut() {
+            for side in Side::ALL {
+                hook.side_mut(side).filters.map_indevs(&mut f);
+            }
+        }
     }
 
     /// Removes filters of a qdisc or class; see [`FilterList::delete`].

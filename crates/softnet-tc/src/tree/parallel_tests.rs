@@ -318,7 +318,7 @@ fn fw(mark: u32, class: &str) -> FilterSpec {
     FilterSpec {
         prio: 1,
         handle: mark,
-        ..FilterSpec::new(FilterKind::Fw { mask: 0xff }, handle(class))
+        ..FilterSpec::new(FilterKind::fw(0xff), handle(class))
     }
 }
 

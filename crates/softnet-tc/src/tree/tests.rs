@@ -67,7 +67,7 @@ fn prio_sorts_by_class_in_priority_filter_and_map() {
     let mut bench = Bench::new([("root", "1:", prio(3))]);
     let filter = FilterSpec {
         handle: 7,
-        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, handle("1:1"))
+        ..FilterSpec::new(FilterKind::fw(u32::MAX), handle("1:1"))
     };
     let mut live = bench.tree.edit(&mut bench.cx);
     live.put_filter(FilterOp::Add, filter).unwrap();
@@ -98,7 +98,7 @@ fn filters_drop_and_count() {
         prio: 1,
         handle: mark,
         actions: action.into(),
-        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, Handle::new(2, minor))
+        ..FilterSpec::new(FilterKind::fw(u32::MAX), Handle::new(2, minor))
     };
     let put = |bench: &mut Bench, filter| {
         let mut live = bench.tree.edit(&mut bench.cx);

@@ -404,9 +404,7 @@ fn filter(verb: &str, words: &mut Words<'_>, quoted: &str) -> Command {
         "u32" => FilterKind::U32(u32),
         "basic" => FilterKind::Basic(expressions),
         "matchall" => FilterKind::Matchall,
-        "fw" => FilterKind::Fw {
-            mask: masked(handle, u32::MAX).1,
-        },
+        "fw" => FilterKind::fw(masked(handle, u32::MAX).1),
         other => panic!("{other}"),
     };
     let op = match verb {

@@ -116,7 +116,7 @@ fn both_instances_are_changed_while_packets_flow() {
         match step % 8 {
             0 => tree.add_class(handle("1:"), other, class(10_000_000_000)),
             1 => {
-                let senders = FilterKind::Fw { mask: 2 << 24 };
+                let senders = FilterKind::fw(2 << 24);
                 let filter = FilterSpec {
                     handle: 2 << 24,
                     ..FilterSpec::new(senders, other)

@@ -136,7 +136,10 @@ pub(super) fn filter() -> impl Strategy<Value = FilterSpec> {
         2 => prop::collection::vec(ematch(), 0..3)
             .prop_map(|list| FilterKind::Basic(joined(list))),
         1 => Just(FilterKind::Matchall),
-        1 => (1..4_u32).prop_map(|mask| FilterKind::Fw { mask }),
+        1 => (1..4_u32).prop_map(|mask| FilterKind::Fw {
+            mask,
+            indev: (mask == 2).then(|| Indev::new("c")),
+        }),
     ];
     let words = [
         "skbedit mark 3/0xf0 priority 1:2",

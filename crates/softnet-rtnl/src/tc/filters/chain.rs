@@ -69,7 +69,7 @@ pub(super) fn request<D: Devices>(
         (RTM_NEWCHAIN, false) => {
             let mut template = parse_template(&which, asked)?;
             if let Some(template) = &mut template {
-                indev::find(engine, &mut template.flower.indev)?;
+                indev::find(engine, template.flower.indev.as_mut())?;
             }
             let own = template.clone();
             let made = match which.home {

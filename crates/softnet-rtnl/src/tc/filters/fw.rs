@@ -1,9 +1,9 @@
 //! `fw` (`TCA_FW_*`).
 
-use softnet_tc::{FilterSpec, FilterStats};
+use softnet_tc::{FilterSpec, FilterStats, Indev};
 
 use super::action::{self, Effect};
-use super::kinds::refuse;
+use super::indev;
 use crate::nl::{Attr, Error, Message, Policy, Rule};
 use crate::tc::TCA_OPTIONS;
 use crate::tc::actions::{FilterFlags, ShownAt};
@@ -14,15 +14,22 @@ const INDEV: u16 = 3;
 const ACT: u16 = 4;
 const MASK: u16 = 5;
 
-const POLICY: Policy = Policy::new(5, &[(CLASSID, Rule::U32), (MASK, Rule::U32)]);
+const POLICY: Policy = Policy::new(
+    5,
+    &[
+        (CLASSID, Rule::U32),
+        (INDEV, Rule::Str { max: 16 }),
+        (MASK, Rule::U32),
+    ],
+);
 
-/// `fw_change`: mask and effect.
-pub(super) fn parse(options: &Attr<'_>) -> Result<(u32, Effect), Error> {
+/// `fw_change`: mask, link and effect.
+pub(super) fn parse(options: &Attr<'_>) -> Result<(u32, Option<Indev>, Effect), Error> {
     let attrs = options.nested(&POLICY)?;
-    refuse(&attrs, &[(INDEV, "input device")])?;
     let mask = attrs.u32(MASK)?.unwrap_or(u32::MAX);
     Ok((
         mask,
+        indev::parse(&attrs, INDEV)?,
         Effect::parse(&attrs, CLASSID, (ACT, Some(POLICE)), FilterFlags::default())?,
     ))
 }
@@ -39,6 +46,7 @@ pub(super) fn dump(
         if let Some(class) = spec.class {
             out.put_u32(CLASSID, class.raw());
         }
+        indev::dump(INDEV, spec.kind.indev(), out);
         if mask != u32::MAX {
             out.put_u32(MASK, mask);
         }

@@ -1,4 +1,4 @@
-//! The link that packets were received on (`TCA_FLOWER_INDEV`, `TCA_U32_INDEV`).
+//! The link that packets were received on (`TCA_FLOWER_INDEV`, `TCA_U32_INDEV`, `TCA_FW_INDEV`).
 //!
 //! Source: `include/net/pkt_cls.h`.
 
@@ -22,11 +22,9 @@ pub(super) fn parse(attrs: &Attrs<'_>, kind: u16) -> Result<Option<Indev>, Error
 /// Finds the link (`tcf_change_indev`), if it is not that of a filter that is changed.
 pub(super) fn find<D: Devices>(
     engine: &Engine<D>,
-    indev: &mut Option<Indev>,
+    indev: Option<&mut Indev>,
 ) -> Result<(), Error> {
-    if let Some(indev) = indev
-        && indev.is_new()
-    {
+    if let Some(indev) = indev.filter(|indev| indev.is_new()) {
         let found = engine.indev(&indev.name());
         let unknown = |_| Error::new(Errno::ENODEV).text("Network device not found");
         *indev = found.map_err(unknown)?;

@@ -66,8 +66,10 @@ pub(super) fn parse(
         }
         "matchall" => (handle, FilterKind::Matchall, matchall::parse(&options)?),
         _ => {
-            let (mask, effect) = fw::parse(&options)?;
-            (handle, FilterKind::Fw { mask }, effect)
+            let (mask, indev, effect) = fw::parse(&options)?;
+            // One that is changed keeps it.
+            let indev = indev.or_else(|| before?.kind.indev().cloned());
+            (handle, FilterKind::Fw { mask, indev }, effect)
         }
     };
     Ok(Parsed {
@@ -85,7 +87,7 @@ pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, at: &ShownAt, out: &m
         FilterKind::U32Table { buckets } => u32::dump_table(*buckets, out),
         FilterKind::Basic(ematches) => basic::dump(ematches, spec, stats, at, out),
         FilterKind::Matchall => matchall::dump(spec, stats, at, out),
-        FilterKind::Fw { mask } => fw::dump(*mask, spec, stats, at, out),
+        FilterKind::Fw { mask, .. } => fw::dump(*mask, spec, stats, at, out),
         FilterKind::FwClass => {}
     }
 }
@@ -110,16 +112,6 @@ pub(super) fn check_flags(attrs: &Attrs<'_>, kind: u16) -> Result<FilterFlags, E
 pub(super) fn put_flags(kind: u16, spec: &FilterSpec, out: &mut Message<'_>) {
     let skip_hw = if spec.skip_hw { SKIP_HW } else { 0 };
     out.put_u32(kind, skip_hw | NOT_IN_HW);
-}
-
-/// Refuses attributes that the kernel knows and Softnet does not.
-pub(super) fn refuse(attrs: &Attrs<'_>, unsupported: &[(u16, &str)]) -> Result<(), Error> {
-    for &(kind, name) in unsupported {
-        if let Some(attr) = attrs.get(kind) {
-            return Err(refusal(name).at(&attr));
-        }
-    }
-    Ok(())
 }
 
 /// For what the kernel has and Softnet has not.

@@ -184,11 +184,7 @@ fn put<D: Devices>(
         };
         Ok((op, spec, parsed.effect))
     })?;
-    match &mut spec.kind {
-        FilterKind::Flower(flower) => indev::find(engine, &mut flower.indev)?,
-        FilterKind::U32(of) => indev::find(engine, &mut of.indev)?,
-        _ => {}
-    }
+    indev::find(engine, spec.kind.indev_mut())?;
     let rate = asked.attrs.get(TCA_RATE);
     let binds = actions::Binds {
         filter: effect.flags,

@@ -41,9 +41,7 @@ fn prefix() -> impl Strategy<Value = (bool, u128, u8, u8)> {
 
 /// A link that is there.
 fn received() -> Indev {
-    let indev = Indev::new("a");
-    IndevTable::default().add(&indev, Some((1, Some(0))));
-    indev
+    IndevTable::default().add("a", Some((1, Some(0))))
 }
 
 /// Matches as `tc` can say them.
@@ -221,7 +219,10 @@ fn kind() -> impl Strategy<Value = (u16, FilterKind)> {
         2 => prop::collection::vec(ematch(), 0..10)
             .prop_map(move |all| ip(FilterKind::Basic(joined(all)))),
         1 => Just(ip(FilterKind::Matchall)),
-        1 => any::<u32>().prop_map(move |mask| ip(FilterKind::Fw { mask })),
+        1 => any::<u32>().prop_map(move |mask| ip(FilterKind::Fw {
+            mask,
+            indev: (mask & 1 == 0).then(received),
+        })),
     ]
 }
 

@@ -49,8 +49,19 @@ fn received_on(name: &'static str) -> impl Fn(&mut Message<'_>) {
     }
 }
 
-/// The link that each filter of `1:` is shown with.
-fn received(world: &mut World) -> Vec<Option<String>> {
+/// As [`received_on`], an `fw`.
+fn fw_on(name: &'static str) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(TCA_KIND, "fw");
+        out.nest(TCA_OPTIONS, |out| {
+            out.put_u32(1, 0x1_0001);
+            out.put_str(3, name);
+        });
+    }
+}
+
+/// The link that each filter of `1:` is shown with, in an option of its kind.
+fn received(world: &mut World, option: u16) -> Vec<Option<String>> {
     let request = message(RTM_GETTFILTER, NLM_F_DUMP, &at(1, "1:", ""), none);
     let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
     let messages = parts.iter().flat_map(|part| Requests::new(part.as_bytes()));
@@ -60,7 +71,7 @@ fn received(world: &mut World) -> Vec<Option<String>> {
             .attrs::<TcMsg>(&POLICY, Validation::Liberal)
             .unwrap();
         if let Some(options) = attrs.get(TCA_OPTIONS) {
-            let name = options.children().find(|attr| attr.kind() == 2);
+            let name = options.children().find(|attr| attr.kind() == option);
             found.push(name.map(|name| name.str().unwrap().to_owned()));
         }
     }
@@ -336,18 +347,36 @@ fn filters_name_the_link_that_received() {
     let template = in_chain(6, received_on("nowhere"));
     let refused = world.ask(RTM_NEWCHAIN, 0, at(1, "1:", ""), &template);
     assert_eq!(refused.unwrap_err(), unknown);
-    assert!(received(&mut world).is_empty() && world.chains().is_empty());
+    assert!(received(&mut world, 2).is_empty() && world.chains().is_empty());
     world.filter(ADD, header, &received_on("m0")).unwrap();
-    assert_eq!(received(&mut world), [Some("m0".to_owned())]);
+    assert_eq!(received(&mut world, 2), [Some("m0".to_owned())]);
     let engine = world.engine.clone();
     let renamed = engine
         .lock()
         .unwrap()
         .change(2, |link| link.name = "m1".into());
     renamed.unwrap();
-    assert_eq!(received(&mut world), [Some("m1".to_owned())]);
+    assert_eq!(received(&mut world, 2), [Some("m1".to_owned())]);
     engine.lock().unwrap().delete(2).unwrap();
-    assert_eq!(received(&mut world), [None]);
+    assert_eq!(received(&mut world, 2), [None]);
+}
+
+/// As that of `flower`; a change that names none leaves it (`fw_change`).
+#[test]
+fn fw_names_the_link_that_received() {
+    let mut world = World::with_prio();
+    let header = named("1:", 1, 3, 7);
+    let refused = world.filter(ADD, header, &fw_on("nowhere"));
+    assert_eq!(refused.unwrap_err(), "Network device not found (ENODEV)");
+    assert!(received(&mut world, 3).is_empty());
+    world.filter(ADD, header, &fw_on("m0")).unwrap();
+    assert_eq!(received(&mut world, 3), [Some("m0".to_owned())]);
+    world
+        .filter(CHANGE, header, &of_kind("fw", 0x1_0002))
+        .unwrap();
+    assert_eq!(received(&mut world, 3), [Some("m0".to_owned())]);
+    world.filter(CHANGE, header, &fw_on("d0")).unwrap();
+    assert_eq!(received(&mut world, 3), [Some("d0".to_owned())]);
 }
 
 /// A chain's template says what its filters may look at, is shown as it was given, and goes with

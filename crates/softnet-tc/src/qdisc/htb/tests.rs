@@ -477,7 +477,7 @@ fn filters_of_inner_classes_that_lead_to_each_other_end() {
     ];
     let mut world = World::new(default_10(), &classes);
     for (parent, class) in [("1:", "1:1"), ("1:1", "1:2"), ("1:2", "1:1")] {
-        let any = FilterKind::Fw { mask: u32::MAX };
+        let any = FilterKind::fw(u32::MAX);
         let filter = FilterSpec {
             parent: handle(parent),
             handle: 1,

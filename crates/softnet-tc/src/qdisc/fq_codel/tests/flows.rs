@@ -22,7 +22,7 @@ fn a_packets_flow() {
     .unwrap();
     let filter = FilterSpec {
         handle: 77,
-        ..FilterSpec::new(FilterKind::Fw { mask: u32::MAX }, HANDLE.class(9))
+        ..FilterSpec::new(FilterKind::fw(u32::MAX), HANDLE.class(9))
     };
     spec.put_filter(FilterOp::Add, filter).unwrap();
     let mut tree = Tree::build(spec, &QdiscEnv::new(&pool)).unwrap();
