@@ -36,6 +36,11 @@ use super::bus_error::{MAX_LEN, Watch};
 /// The most regions that a guest may have.
 pub const MAX_REGIONS: usize = 509;
 
+/// Order of loads of indices and flags, here and in the models of the rings.
+pub(super) const LOADED: Ordering = Ordering::Acquire;
+/// Order of stores of indices and flags, here and in the models of the rings.
+pub(super) const STORED: Ordering = Ordering::Release;
+
 /// Where a region of guest memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionSpec {
@@ -619,7 +624,7 @@ impl GuestArea {
         let field = self.field::<u16>(at);
         // SAFETY: mapped and aligned; a reference to an atomic bears other writers, and ends here.
         let field = unsafe { AtomicU16::from_ptr(field) };
-        u16::from_le(field.load(Ordering::Acquire))
+        u16::from_le(field.load(LOADED))
     }
 
     /// As [`load_u16`](GuestArea::load_u16), of the flags of four descriptors of a packed ring: the
@@ -630,7 +635,7 @@ impl GuestArea {
         std::array::from_fn(|n| {
             // SAFETY: as in `load_u16`: all of the line is inside of the area and aligned.
             let field = unsafe { AtomicU16::from_ptr(line.wrapping_add(8 * n + 7)) };
-            u16::from_le(field.load(Ordering::Acquire))
+            u16::from_le(field.load(LOADED))
         })
     }
 
@@ -641,7 +646,7 @@ impl GuestArea {
         let field = self.field::<u16>(at);
         // SAFETY: as in `load_u16`.
         let field = unsafe { AtomicU16::from_ptr(field) };
-        field.store(value.to_le(), Ordering::Release);
+        field.store(value.to_le(), STORED);
     }
 
     /// As [`store_u16`](GuestArea::store_u16), of several fields at once.
@@ -650,7 +655,7 @@ impl GuestArea {
         let field = self.field::<u64>(at);
         // SAFETY: as in `load_u16`.
         let field = unsafe { AtomicU64::from_ptr(field) };
-        field.store(value.to_le(), Ordering::Release);
+        field.store(value.to_le(), STORED);
     }
 
     /// A descriptor or another field, read once, in no order to others.
