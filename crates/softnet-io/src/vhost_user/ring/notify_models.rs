@@ -14,7 +14,7 @@ const EMPTY: Part = Part {
     flags: 0,
 };
 
-/// Makes a ring.
+/// The constructor of a ring.
 type New<O, R> = fn(&RingConfig, Areas<Cells<O>>) -> R;
 
 /// All interleavings: there are few, so that preemptions have no bound.
@@ -59,7 +59,7 @@ fn kick<O: Order, R: Ring + Send + 'static>(config: RingConfig, new: New<O, R>) 
     });
 }
 
-/// When the device asks whether the driver wants to be told of what came back.
+/// The moments in which the device asks whether the driver wants to be told of what came back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     /// Behind each chain.
