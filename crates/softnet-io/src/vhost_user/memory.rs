@@ -34,6 +34,11 @@ pub use span::{Span, Window};
 /// The most regions that a guest may have.
 pub const MAX_REGIONS: usize = 509;
 
+/// Order of loads of indices and flags, here and in the models of the rings.
+pub(super) const LOADED: Ordering = Ordering::Acquire;
+/// Order of stores of indices and flags, here and in the models of the rings.
+pub(super) const STORED: Ordering = Ordering::Release;
+
 /// Limits on the memory that a guest may share.
 ///
 /// A page of it that is touched here for the first time is charged to this process, so who may

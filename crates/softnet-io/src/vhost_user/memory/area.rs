@@ -2,11 +2,11 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Region;
+use super::{LOADED, Region, STORED};
 
 /// A part of a ring in guest memory, read and written a field at a time. Each access is one that
 /// the compiler neither repeats nor leaves out.
@@ -51,7 +51,7 @@ impl GuestArea {
         let field = self.field::<u16>(at);
         // SAFETY: mapped and aligned; a reference to an atomic bears other writers, and ends here.
         let field = unsafe { AtomicU16::from_ptr(field) };
-        u16::from_le(field.load(Ordering::Acquire))
+        u16::from_le(field.load(LOADED))
     }
 
     /// As [`load_u16`](GuestArea::load_u16), of the flags of four descriptors of a packed ring: the
@@ -62,7 +62,7 @@ impl GuestArea {
         std::array::from_fn(|n| {
             // SAFETY: as in `load_u16`: all of the line is inside of the area and aligned.
             let field = unsafe { AtomicU16::from_ptr(line.wrapping_add(8 * n + 7)) };
-            u16::from_le(field.load(Ordering::Acquire))
+            u16::from_le(field.load(LOADED))
         })
     }
 
@@ -73,7 +73,7 @@ impl GuestArea {
         let field = self.field::<u16>(at);
         // SAFETY: as in `load_u16`.
         let field = unsafe { AtomicU16::from_ptr(field) };
-        field.store(value.to_le(), Ordering::Release);
+        field.store(value.to_le(), STORED);
     }
 
     /// As [`store_u16`](GuestArea::store_u16), of several fields at once.
@@ -82,7 +82,7 @@ impl GuestArea {
         let field = self.field::<u64>(at);
         // SAFETY: as in `load_u16`.
         let field = unsafe { AtomicU64::from_ptr(field) };
-        field.store(value.to_le(), Ordering::Release);
+        field.store(value.to_le(), STORED);
     }
 
     /// A descriptor or another field, read once, in no order to others.

@@ -28,6 +28,8 @@
 //! [`RingError`], which all later calls return, too. A frame that is merely bad is dropped with a
 //! reason.
 
+#[cfg(all(test, loom))]
+mod cells;
 mod chain;
 #[cfg(all(test, not(miri)))]
 mod crash_tests;
@@ -42,6 +44,8 @@ mod notify_models;
 #[cfg(all(test, not(miri)))]
 mod notify_tests;
 mod packed;
+#[cfg(all(test, loom))]
+mod packed_models;
 mod split;
 #[cfg(all(test, not(miri)))]
 pub(super) mod tests;

@@ -43,7 +43,8 @@ pub(super) struct Used {
     pub(super) len: u32,
 }
 
-/// An ordinary driver, which follows the specification word for word.
+/// An ordinary driver, which follows the specification word for word, and orders its accesses no
+/// more than it has to.
 #[derive(Debug)]
 pub(super) struct Driver<A> {
     pub(super) areas: Areas<A>,
@@ -132,7 +133,8 @@ impl<A: Area> Driver<A> {
                 let flags = (16 * usize::from(slot) + 14, part.flags | next | sides);
                 match self.first {
                     None => self.first = Some(flags),
-                    Some(_) => self.areas.descriptors.store(flags.0, flags.1),
+                    // In no order: the first, which is stored last, is looked at first.
+                    Some(_) => self.areas.descriptors.write_u16(flags.0, flags.1),
                 }
                 self.offered += 1;
             }

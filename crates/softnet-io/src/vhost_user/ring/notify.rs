@@ -4,8 +4,16 @@
 //! found nothing new. The other side makes its work visible, *and then* reads what was said. Each
 //! is a store and a later load of another location, which a processor may swap; a full fence
 //! between them on both sides forbids the case that each load misses the other side's store. So
-//! either the sleeper sees the work, or the worker sees the wish. The loom models in
-//! `notify_models` drive both kinds of ring through this.
+//! either the sleeper sees the work, or the worker sees the wish.
+//!
+//! **The driver may be asked late**, once for several batches: a receive queue asks when the frames
+//! of its poll have gone on. What was given back since the driver was last asked is counted, and
+//! the fence comes when it is asked, behind all of that. So it makes no difference when the driver
+//! says its wish: either that is read, or the driver finds all that was given back. But it has to
+//! be asked before this side sleeps; `peek`, `arm` and `poll` of the queue do so.
+//!
+//! The loom models in `notify_models` drive both kinds of ring through this, and fail where the
+//! device has no fence.
 
 use std::sync::atomic::{Ordering, fence};
 

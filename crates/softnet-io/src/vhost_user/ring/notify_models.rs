@@ -1,92 +1,11 @@
 //! No notification is lost, in either kind of ring.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use loom::model::Builder;
-use loom::sync::atomic::{AtomicU16, fence};
 
+use super::cells::{Cells, Order, Shipped, Unfenced, areas};
 use super::model::{Driver, Part};
-use super::notify::Area;
 use super::tests::config;
 use super::*;
-
-/// A ring in the model checker's memory. Each field is as many cells as it has 16-bit words:
-/// rings promise no more than that of fields that both sides access.
-#[derive(Clone, Debug)]
-struct Cells(Arc<Vec<AtomicU16>>);
-
-impl Cells {
-    fn new(len: usize) -> Cells {
-        Cells(Arc::new((0..len / 2).map(|_| AtomicU16::new(0)).collect()))
-    }
-
-    fn relaxed(&self, at: usize) -> u16 {
-        self.0[at / 2].load(Ordering::Relaxed)
-    }
-}
-
-impl Area for Cells {
-    fn load(&self, at: usize) -> u16 {
-        self.0[at / 2].load(Ordering::Acquire)
-    }
-
-    fn store(&self, at: usize, value: u16) {
-        self.0[at / 2].store(value, Ordering::Release);
-    }
-
-    fn read_u16(&self, at: usize) -> u16 {
-        self.relaxed(at)
-    }
-
-    fn read_u32(&self, at: usize) -> u32 {
-        u32::from(self.relaxed(at)) | u32::from(self.relaxed(at + 2)) << 16
-    }
-
-    fn read_words(&self, at: usize) -> [u64; 2] {
-        [at, at + 8]
-            .map(|at| u64::from(self.read_u32(at)) | u64::from(self.read_u32(at + 4)) << 32)
-    }
-
-    fn write_u16(&self, at: usize, value: u16) {
-        self.0[at / 2].store(value, Ordering::Relaxed);
-    }
-
-    fn write_u32(&self, at: usize, value: u32) {
-        self.write_u16(at, value as u16);
-        self.write_u16(at + 2, (value >> 16) as u16);
-    }
-
-    fn write_pair(&self, at: usize, values: [u32; 2]) {
-        self.write_u32(at, values[0]);
-        self.write_u32(at + 4, values[1]);
-    }
-
-    fn store_pair(&self, at: usize, values: [u32; 2]) {
-        self.write_u32(at, values[0]);
-        self.write_u16(at + 4, values[1] as u16);
-        self.store(at + 6, (values[1] >> 16) as u16);
-    }
-
-    fn fence() {
-        fence(Ordering::SeqCst);
-    }
-}
-
-fn areas() -> [Areas<Cells>; 2] {
-    let areas = || Areas {
-        descriptors: Cells::new(16 * 2),
-        driver: Cells::new(6 + 2 * 2),
-        device: Cells::new(6 + 8 * 2),
-    };
-    let one = areas();
-    let other = Areas {
-        descriptors: one.descriptors.clone(),
-        driver: one.driver.clone(),
-        device: one.device.clone(),
-    };
-    [one, other]
-}
 
 /// A buffer without bytes, which needs no memory.
 const EMPTY: Part = Part {
@@ -94,6 +13,9 @@ const EMPTY: Part = Part {
     len: 0,
     flags: 0,
 };
+
+/// The constructor of a ring.
+type New<O, R> = fn(&RingConfig, Areas<Cells<O>>) -> R;
 
 /// All interleavings: there are few, so that preemptions have no bound.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
@@ -104,9 +26,9 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
 
 /// The device polls, arms, and sleeps; the driver offers two chains, each by itself. Whoever
 /// sleeps on a chain is woken for it.
-fn kick<R: Ring + Send + 'static>(config: RingConfig, new: fn(&RingConfig, Areas<Cells>) -> R) {
+fn kick<O: Order, R: Ring + Send + 'static>(config: RingConfig, new: New<O, R>) {
     explore(move || {
-        let [ours, theirs] = areas();
+        let (ours, theirs) = areas(&config);
         let mut device = new(&config, ours);
         let mut driver = Driver::new(config, theirs);
         device.disarm();
@@ -137,10 +59,19 @@ fn kick<R: Ring + Send + 'static>(config: RingConfig, new: fn(&RingConfig, Areas
     });
 }
 
+/// The moments in which the device asks whether the driver wants to be told of what came back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// Behind each chain.
+    AtOnce,
+    /// Behind the last one, as a receive queue whose frames go on first.
+    Late,
+}
+
 /// The device gives two chains back, each by itself; the driver reaps, arms, and sleeps.
-fn call<R: Ring + Send + 'static>(config: RingConfig, new: fn(&RingConfig, Areas<Cells>) -> R) {
+fn call<O: Order, R: Ring + Send + 'static>(config: RingConfig, asks: Asks, new: New<O, R>) {
     explore(move || {
-        let [ours, theirs] = areas();
+        let (ours, theirs) = areas(&config);
         let mut device = new(&config, ours);
         let mut driver = Driver::new(config, theirs);
         driver.disarm();
@@ -151,12 +82,14 @@ fn call<R: Ring + Send + 'static>(config: RingConfig, new: fn(&RingConfig, Areas
         let completes = loom::thread::spawn(move || {
             let memory = GuestMemory::default();
             let mut calls = 0;
-            for _ in 0..2 {
+            for is_last in [false, true] {
                 let mut batch = Batch::default();
                 device.take(&memory, false, 1, &mut batch).unwrap();
                 assert_eq!(batch.chains.len(), 1);
                 device.complete(&batch, 1);
-                calls += u32::from(device.must_notify());
+                if is_last || asks == Asks::AtOnce {
+                    calls += u32::from(device.must_notify());
+                }
             }
             calls
         });
@@ -173,11 +106,11 @@ fn call<R: Ring + Send + 'static>(config: RingConfig, new: fn(&RingConfig, Areas
     });
 }
 
-fn split(config: &RingConfig, areas: Areas<Cells>) -> Split<Cells> {
+fn split<O: Order>(config: &RingConfig, areas: Areas<Cells<O>>) -> Split<Cells<O>> {
     Split::new(config, areas)
 }
 
-fn packed(config: &RingConfig, areas: Areas<Cells>) -> Packed<Cells> {
+fn packed<O: Order>(config: &RingConfig, areas: Areas<Cells<O>>) -> Packed<Cells<O>> {
     Packed::new(config, areas).unwrap()
 }
 
@@ -192,19 +125,47 @@ fn both(packed: bool) -> [RingConfig; 2] {
 #[test]
 fn no_kick_is_lost() {
     for config in both(false) {
-        kick(config, split);
+        kick(config, split::<Shipped>);
     }
     for config in both(true) {
-        kick(config, packed);
+        kick(config, packed::<Shipped>);
     }
 }
 
 #[test]
 fn no_call_is_lost() {
-    for config in both(false) {
-        call(config, split);
+    for asks in [Asks::AtOnce, Asks::Late] {
+        for config in both(false) {
+            call(config, asks, split::<Shipped>);
+        }
+        for config in both(true) {
+            call(config, asks, packed::<Shipped>);
+        }
     }
-    for config in both(true) {
-        call(config, packed);
-    }
+}
+
+// The twins: the device's load passes its store.
+
+#[test]
+#[should_panic(expected = "asleep with")]
+fn without_a_fence_a_split_ring_loses_a_kick() {
+    kick(both(false)[0], split::<Unfenced>);
+}
+
+#[test]
+#[should_panic(expected = "asleep with")]
+fn without_a_fence_a_packed_ring_loses_a_kick() {
+    kick(both(true)[0], packed::<Unfenced>);
+}
+
+#[test]
+#[should_panic(expected = "asleep with")]
+fn without_a_fence_a_split_ring_loses_a_call() {
+    call(both(false)[0], Asks::Late, split::<Unfenced>);
+}
+
+#[test]
+#[should_panic(expected = "asleep with")]
+fn without_a_fence_a_packed_ring_loses_a_call() {
+    call(both(true)[0], Asks::Late, packed::<Unfenced>);
 }

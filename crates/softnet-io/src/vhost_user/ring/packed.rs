@@ -18,6 +18,16 @@
 //!
 //! Stores of a process that is killed are seen in the order in which they were made. The next
 //! device can be killed, too: it gives back the first chain last, as well.
+//!
+//! **The descriptors of a cache line are taken together**: the flags of all four are loaded, each
+//! with Acquire, and if all are available the descriptors are read. What is read is what the driver
+//! wrote: it stores a descriptor's flags behind the rest of it, with Release. A driver that
+//! publishes several at once may so store the first one's flags alone, last of all. That one lies
+//! in the line or in front of it, and was found available either way.
+//!
+//! A batch is given back with the first descriptor last, and flags are stored with Release, so the
+//! driver, which loads the first one's before others, sees all of the batch or none. The loom
+//! models in `packed_models` drive this, and fail where either side of it is in no order.
 
 use super::chain::{Batch, Descriptor, MAX_CHAIN, flag};
 use super::notify::{Area, passed};
