@@ -17,8 +17,8 @@ pub(super) fn kernel() -> Option<KernelQdisc> {
     KernelQdisc::new(1, 1000).filter(|kernel| kernel.has("htb"))
 }
 
-/// Runs a test with a kernel that has htb. One that fails runs again, up to three times in all: while
-/// the machine stands still for seconds, so many tokens come in that they may decide something.
+/// Runs a test with a kernel that has htb. One that fails runs again, up to three times in all: a
+/// machine that stands still for seconds lets in so many tokens that they may decide something.
 pub(super) fn with_kernel(test: impl Fn(&mut KernelQdisc)) {
     let Some(mut kernel) = kernel() else { return };
     for _ in 0..2 {
