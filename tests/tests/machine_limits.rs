@@ -100,8 +100,8 @@ impl Machines {
                 machines.guests[machine].offer(2 * pair, u16::MAX);
             }
         }
+        (0..3).for_each(|machine| machines.wait_up(machine, true));
         for machine in 0..3 {
-            machines.wait_up(machine, true);
             // It is known from now on.
             machines.send(machine, 0, frame(0xfe, machine, 0));
             wait_for("a frame at the others", || {

@@ -10,7 +10,7 @@ use softnet_engine::{Opened, PortStats, Settings};
 use softnet_io::vhost_user::SocketSpec;
 use softnet_io::{Buffers, Dgram, DgramSpec, Driver, Stream, StreamSpec};
 use softnet_tests::traffic::{Connection, Flow, ping};
-use softnet_tests::{Host, HostConfig, Lan, LanConfig, wait_for};
+use softnet_tests::{Host, HostConfig, Lan, LanConfig, PATIENCE, wait_for};
 
 /// A path that no other test uses, removed when dropped.
 struct Scratch(PathBuf);
@@ -104,14 +104,15 @@ fn a_stream_joins_two_switches() {
     for lan in [&one, &other] {
         lan.settle();
     }
-    // What the host says by itself before there was a cable.
+    // What the host says by itself before there was a cable; and TCP may have filled the queue, if
+    // the other switch had no CPU for a while.
     let drops = other.stop().drops();
-    assert!(
-        drops.iter().all(
-            |&(reason, _)| reason == DropReason::NoForward || reason == DropReason::DeviceDown
-        ),
-        "{drops:?}"
-    );
+    let may_be = [
+        DropReason::NoForward,
+        DropReason::DeviceDown,
+        DropReason::QdiscLimit,
+    ];
+    assert!(drops.iter().all(|d| may_be.contains(&d.0)), "{drops:?}");
     wait_for("the link to be down", || !cable(&one).link.up);
     // Another one is served then.
     let other = lan(3).expect("as before");
@@ -195,26 +196,27 @@ fn a_peer_that_does_not_read_has_its_queue_wait() {
         }
     }
     assert!(cable(&lan).device.queued > 0, "the socket took all of it");
-    peer.set_read_timeout(Some(Duration::from_secs(1)))
-        .expect("a limit");
-    let (mut frames, mut numbers) = (0, Vec::new());
-    while let Some(frame) = read_frame(&mut peer) {
-        frames += 1;
-        // UDP to that port; the host sends other things as well.
-        if frame.get(36..38) == Some(&9999_u16.to_be_bytes()) {
-            let number = u32::from_be_bytes(*frame[42..].first_chunk().expect("a number"));
-            let rest = &frame[46..46 + number as usize % 1400];
-            assert!(rest.iter().all(|&byte| byte == number as u8));
-            numbers.push(number);
+    peer.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    // To the end of the connection: the host goes on to say things by itself.
+    let reader = std::thread::spawn(move || {
+        let (mut frames, mut numbers) = (0_u64, Vec::new());
+        while let Some(frame) = read_frame(&mut peer) {
+            frames += 1;
+            // UDP to that port; the host sends other things as well.
+            if frame.get(36..38) == Some(&9999_u16.to_be_bytes()) {
+                let number = u32::from_be_bytes(*frame[42..].first_chunk().expect("a number"));
+                let rest = &frame[46..46 + number as usize % 1400];
+                assert!(rest.iter().all(|&byte| byte == number as u8));
+                numbers.push(number);
+            }
         }
-    }
+        (frames, numbers)
+    });
+    lan.settle();
+    let stats = lan.stop();
+    let (frames, numbers) = reader.join().expect("whole frames");
     assert!(numbers.is_sorted(), "out of order");
     assert!(numbers.len() >= 1000);
-    // The host goes on to say things by itself: the last of them are read when all is over.
-    let stats = lan.stop();
-    while read_frame(&mut peer).is_some() {
-        frames += 1;
-    }
     assert_eq!(frames, stats.ports[1].device.tx_packets);
 }
 
@@ -340,9 +342,9 @@ fn a_datagram_client_greets() {
         for _ in 0..2 {
             assert_eq!(server.recv(&mut bytes).expect("a frame"), 60);
         }
-        // A full peer is tried again later.
-        let (sent, xmit, left) = send(100);
-        assert_eq!(xmit, Xmit::Busy);
+        // A full peer is tried again later. How many it holds is a setting of the system.
+        let full = (0..100).map(|_| send(100)).find(|it| it.1 == Xmit::Busy);
+        let (sent, _, left) = full.expect("a full peer");
         assert_eq!((sent.packets as usize + left, sent.dropped), (100, vec![]));
         drop(server);
         std::fs::remove_file(&scratch.0).expect("the socket");

@@ -99,7 +99,9 @@ fn start(place: &Place, folder: &Path, case: Case) -> Child {
     command.args(["-l", "0-1", "--no-huge", "-m", "256", "--no-pci"]);
     // It says what is negotiated.
     command.args(["--no-shconf", "--log-level=pmd.net.virtio.init:debug"]);
-    command.arg(format!("--file-prefix=softnet-{}", std::process::id()));
+    // Another test's program may start at the same time.
+    let (process, name) = (std::process::id(), case.name);
+    command.arg(format!("--file-prefix=softnet-{process}-{name}"));
     let Case { queues, device, .. } = case;
     for port in 0..2 {
         let path = folder.join(format!("{port}.sock"));
@@ -235,11 +237,15 @@ fn go_round_with(place: &Place, case: Case) {
     wait_for("the links to go down", || {
         (0..2).all(|port| !stats(port).link.up)
     });
+    // All that the worker has done is counted then.
+    let all = engine.stop(Duration::from_secs(1));
     // What is in the rings when it stops was counted on one side only.
     let most = RING * queues as u64;
     for port in 0..2 {
         let (received, sent) = counted(&output, port);
-        let device = stats(port).device;
+        let name = format!("vm{port}");
+        let device = all.ports.iter().find(|it| it.name == name);
+        let device = &device.expect("it is there").device;
         let (to, from) = (device.tx_packets, device.rx_packets);
         let frame: u64 = case.segments.iter().sum();
         assert_eq!(device.rx_bytes, from * frame, "whole frames");
@@ -248,7 +254,7 @@ fn go_round_with(place: &Place, case: Case) {
             "port {port}: it received {received} of {to} and sent {sent}, of which {from} came"
         );
     }
-    let sum = engine.stop(Duration::from_secs(1)).conservation();
+    let sum = all.conservation();
     assert!(sum.holds() && sum.queued == 0, "{sum:?}");
     wait_for("the buffers", || pool.stats().free == 8192);
 }

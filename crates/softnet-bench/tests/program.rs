@@ -1,6 +1,6 @@
 //! The program as a user runs it.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -11,13 +11,15 @@ fn bench(arguments: &[&str]) -> Output {
         .expect("cargo has built the program")
 }
 
-fn our_namespaces() -> Vec<String> {
+/// The namespaces of the run `pid`, which have its number in their names.
+fn namespaces(pid: u32) -> Vec<String> {
     let entries = std::fs::read_dir("/run/netns")
         .into_iter()
         .flatten()
         .flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with("snb")).collect()
+    let start = format!("snb{pid}-");
+    names.filter(|name| name.starts_with(&start)).collect()
 }
 
 #[test]
@@ -47,13 +49,24 @@ fn numbers_out_of_range_are_usage_errors() {
     }
 }
 
-/// Runs an experiment for a moment with these variants; its report.
+/// Runs an experiment for a moment with these variants, which leaves no namespace behind; its
+/// report.
 fn report(arguments: &[&str], variants: &str) -> Value {
     let always = ["--seconds", "1", "--rounds", "1", "--json"];
-    let always = [&always[..], &["--variants", variants]].concat();
-    let output = bench(&[arguments, &always[..]].concat());
+    let run = Command::new(env!("CARGO_BIN_EXE_softnet-bench"))
+        .args(arguments)
+        .args(always)
+        .args(["--variants", variants])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("cargo has built the program");
+    let pid = run.id();
+    let output = run.wait_with_output().expect("it is our child");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    assert_eq!(namespaces(pid), [""; 0]);
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
 }
 
@@ -96,8 +109,7 @@ fn processes(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// One test, so that the namespaces seen are its own: each experiment with real programs, then
-/// SIGINT in the middle of a run.
+/// Each experiment with real programs, then SIGINT in the middle of a run.
 #[test]
 fn real_programs_are_measured_and_nothing_is_left_behind() {
     let switch = [
@@ -126,13 +138,12 @@ fn real_programs_are_measured_and_nothing_is_left_behind() {
         if let Err(why) = check(&report, fields) {
             return softnet_tests::skip(&why);
         }
-        assert_eq!(our_namespaces(), [""; 0]);
     }
 
     let mut run = Command::new(env!("CARGO_BIN_EXE_softnet-bench"))
         .args(["nolock-qdisc", "--only", "case=web", "--seconds", "30"])
         .args(["--variants", "kernel-bridge"])
-        .stdout(std::process::Stdio::null())
+        .stdout(Stdio::null())
         .spawn()
         .expect("cargo has built the program");
     let pid = rustix::process::Pid::from_child(&run);
@@ -148,7 +159,7 @@ fn real_programs_are_measured_and_nothing_is_left_behind() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let status = run.wait().expect("it is our child");
     assert_eq!(status.code(), Some(130));
-    assert_eq!(our_namespaces(), [""; 0]);
+    assert_eq!(namespaces(run.id()), [""; 0]);
     // What was killed may take a moment to be gone.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while nginx(&processes(run.id())) > 0 {

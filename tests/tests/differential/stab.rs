@@ -5,7 +5,7 @@ use softnet::time::Time;
 use softnet_tc::{HtbClassSpec, LinkLayer, QdiscSpec, SizeOptions, SizeTable, TreeSpec};
 use softnet_tests::oracle::KernelQdisc;
 
-use super::htb_pair::{Pair, class};
+use super::htb_pair::{Pair, class, with_kernel};
 use super::*;
 
 /// Options as tc is told, and as we are.
@@ -122,39 +122,39 @@ fn tbf_with_size_tables() {
 /// taken away counts by it still.
 #[test]
 fn htb_with_size_tables() {
-    let kernel = KernelQdisc::new(1, 1000).filter(|kernel| kernel.has("htb"));
-    let Some(mut kernel) = kernel else { return };
-    const SLOW: u64 = 20;
-    let leaf = |quantum| HtbClassSpec {
-        quantum: Some(quantum),
-        ..class(SLOW, 5 * SLOW, 3000, 9000)
-    };
-    for (seed, (stab, table)) in (1..).zip(tables()) {
-        let classes = [
-            ("1:", "1:1", class(5 * SLOW, 5 * SLOW, 20_000, 20_000)),
-            ("1:1", "1:10", leaf(1000)),
-            ("1:1", "1:20", leaf(4000)),
-        ];
-        let limits = [("1:20", 6)];
-        let mut pair = Pair::new(&mut kernel, 0x10, &classes, &limits, None);
-        let set = |pair: &mut Pair<'_>, stab: &str, table: Option<SizeTable>| {
-            let change = "qdisc change dev x0 root handle 1:";
-            pair.kernel.tc(&format!("{change} {stab}"));
-            pair.edit(|tree| tree.set_stab(handle("1:"), table))
-                .expect("at the root");
+    with_kernel(|kernel| {
+        const SLOW: u64 = 20;
+        let leaf = |quantum| HtbClassSpec {
+            quantum: Some(quantum),
+            ..class(SLOW, 5 * SLOW, 3000, 9000)
         };
-        set(&mut pair, &format!("stab {stab}"), Some(table));
-        let lens = random(seed + 10);
-        for (n, len) in (0..).zip(lens) {
-            pair.send(len, 0x1_0010 + 16 * (n % 2));
+        for (seed, (stab, table)) in (1..).zip(tables()) {
+            let classes = [
+                ("1:", "1:1", class(5 * SLOW, 5 * SLOW, 20_000, 20_000)),
+                ("1:1", "1:10", leaf(1000)),
+                ("1:1", "1:20", leaf(4000)),
+            ];
+            let limits = [("1:20", 6)];
+            let mut pair = Pair::new(kernel, 0x10, &classes, &limits, None);
+            let set = |pair: &mut Pair<'_>, stab: &str, table: Option<SizeTable>| {
+                let change = "qdisc change dev x0 root handle 1:";
+                pair.kernel.tc(&format!("{change} {stab}"));
+                pair.edit(|tree| tree.set_stab(handle("1:"), table))
+                    .expect("at the root");
+            };
+            set(&mut pair, &format!("stab {stab}"), Some(table));
+            let lens = random(seed + 10);
+            for (n, len) in (0..).zip(lens) {
+                pair.send(len, 0x1_0010 + 16 * (n % 2));
+            }
+            pair.compare(stab);
+            set(&mut pair, "", None);
+            for n in 0..4 {
+                pair.send(100, 0x1_0010 + 16 * (n % 2));
+            }
+            pair.compare(&format!("{stab}, and none"));
         }
-        pair.compare(stab);
-        set(&mut pair, "", None);
-        for n in 0..4 {
-            pair.send(100, 0x1_0010 + 16 * (n % 2));
-        }
-        pair.compare(&format!("{stab}, and none"));
-    }
+    });
 }
 
 /// CVE-2024-50039: the kernel has none below a root either, and says it in the same words.

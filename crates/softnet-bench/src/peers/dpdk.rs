@@ -27,7 +27,7 @@ const CACHES: [usize; 3] = [128, 256, 512];
 const PACKET: usize = 2560;
 const BASE_MB: usize = 64;
 /// Time that the program may take to start, or longer than a command asks it to measure.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The program's lcores.
 pub(crate) const MAX_THREADS: usize = 64;
 

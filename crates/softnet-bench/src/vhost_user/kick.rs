@@ -332,9 +332,16 @@ mod tests {
         let cpus = Cpus::choose().expect("a process has a CPU");
         let (switch, mut machines) = start(OURS, &directory, cpus.a).expect("they meet");
         for (load, pause) in LOADS {
-            let times = exchange(&mut machines, pause, Duration::from_millis(20));
-            let times = times.expect("every frame comes");
-            assert!(!times.is_empty(), "{load}");
+            let mut time = Duration::from_millis(20);
+            let times = loop {
+                let times = exchange(&mut machines, pause, time).expect("every frame comes");
+                if !times.is_empty() {
+                    break times;
+                }
+                // On a busy machine all may have come between a wake-up and what follows it.
+                time *= 4;
+                assert!(time < Duration::from_secs(10), "{load}");
+            };
             // All read one clock.
             assert!(times.iter().all(|time| *time > 0.0), "{load}: {times:?}");
         }

@@ -10,7 +10,7 @@ mod faults;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use softnet::mem::{Packet, PacketList, Pool, PoolConfig};
@@ -18,6 +18,7 @@ use softnet::stats::DropCounters;
 use softnet::time::Time;
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::{Buffers, Links, Netns, Tap, TapConfig, TapRx};
+use softnet_tests::PATIENCE;
 
 pub(crate) use device::*;
 pub(crate) use faults::*;
@@ -82,14 +83,14 @@ pub(crate) fn config(netns: &Netns) -> TapConfig {
     }
 }
 
-/// Polls until `enough` says so (at most 5 s), waiting for the queue as a worker does.
+/// Polls until `enough` says so, waiting for the queue as a worker does.
 pub(crate) fn receive(
     rx: &mut TapRx,
     drops: &DropCounters,
     mut enough: impl FnMut(&PacketList, &DropCounters, Polled) -> bool,
 ) -> PacketList {
     let mut packets = PacketList::new();
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + PATIENCE;
     loop {
         let polled = rx.poll(&mut Receive::new(64, Time::ZERO, &mut packets, drops));
         if enough(&packets, drops, polled) {
@@ -146,9 +147,7 @@ pub(crate) fn socket(netns: &Netns, ip: &str) -> UdpSocket {
         .run(|| UdpSocket::bind(SocketAddr::new(ip, 0)))
         .unwrap()
         .unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 

@@ -5,11 +5,21 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use softnet_rtnl::server::{Config, Listen, ListenError, Running, Server, group_id};
 
 use crate::client::Socket;
 use crate::service::Links;
+
+/// Locked for writing while a process is started. Until it runs its program it has all of this
+/// one's sockets, so that one that is closed meanwhile is there for a moment still.
+pub(crate) static STARTS: RwLock<()> = RwLock::new(());
+
+/// For a test that relies on it that what it closes is closed.
+pub(crate) fn nothing_starts() -> RwLockReadGuard<'static, ()> {
+    STARTS.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory that goes with its value.
 #[derive(Debug)]
@@ -90,6 +100,7 @@ fn the_file_has_its_mode_and_group_and_goes() {
 
 #[test]
 fn a_dead_servers_socket_is_replaced_a_live_ones_not() {
+    let _closed = nothing_starts();
     let folder = Folder::new();
     let path = folder.join("control");
     // A listener that is gone leaves its file.
@@ -181,6 +192,7 @@ fn a_locked_directory_keeps_no_server_away() {
 /// it.
 #[test]
 fn one_of_concurrent_servers_listens() {
+    let _closed = nothing_starts();
     let folder = Folder::new();
     let path = folder.join("control");
     for _ in 0..20 {

@@ -1,7 +1,9 @@
 //! Clients on sockets: many, hostile, of other users, dead.
 
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, PoisonError};
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{
@@ -14,7 +16,7 @@ use softnet_rtnl::nl::{Errno, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NLMSG_DONE
 use softnet_rtnl::server::{Config, Listen};
 
 use crate::client::{Answer, DUMP, Socket, get_link, new_link, operation, option, request};
-use crate::files::{Folder, config, start};
+use crate::files::{Folder, STARTS, config, nothing_starts, start};
 use crate::service::{GROUP, Links, NEWLINK};
 
 /// A server of three links.
@@ -156,7 +158,18 @@ fn other_users_read_and_members_of_the_group_change() {
     assert_eq!(refused, rustix::io::Errno::ACCESS);
 }
 
-/// The example of the documentation, a client that shares no code with this.
+/// Runs the example of the documentation, a client that shares no code with this.
+fn example(socket: &Path) -> io::Result<Output> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/control.py");
+    let mut command = Command::new("python3");
+    command.arg(program).arg(socket).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+    let child = command.spawn();
+    drop(alone);
+    child?.wait_with_output()
+}
+
 #[test]
 fn the_example_in_python() {
     let folder = Folder::new();
@@ -164,12 +177,7 @@ fn the_example_in_python() {
     let mut links = Links::new(3);
     links.links.insert(2, "bad".into());
     let _running = start(&config(&path), links);
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/control.py");
-    let Ok(run) = std::process::Command::new("python3")
-        .arg(example)
-        .arg(&path)
-        .output()
-    else {
+    let Ok(run) = example(&path) else {
         println!("skipped: there is no python3");
         return;
     };
@@ -178,11 +186,7 @@ fn the_example_in_python() {
     assert_eq!(String::from_utf8_lossy(&run.stderr), "Invalid argument\n");
     let config = config(&folder.join("good"));
     let _running = start(&config, Links::new(3000));
-    let run = std::process::Command::new("python3")
-        .arg(example)
-        .arg(&config.listen.path)
-        .output();
-    let run = run.expect("it is there");
+    let run = example(&config.listen.path).expect("it is there");
     assert!(run.status.success(), "{run:?}");
     let names: Vec<String> = (1..=3000)
         .map(|index| format!("{index} link{index}\n"))
@@ -373,6 +377,7 @@ fn a_server_that_stops_hangs_up() {
 /// busy, finds the end of the first and the second at once.
 #[test]
 fn a_port_id_is_free_when_its_socket_is_closed() {
+    let _closed = nothing_starts();
     let folder = Folder::new();
     let path = folder.join("control");
     let links = Links::new(3);

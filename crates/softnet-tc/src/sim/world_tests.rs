@@ -42,13 +42,22 @@ fn connection(sport: u16, algorithm: Algorithm, ecn: bool) -> Connection {
     }
 }
 
+/// Flows that share a queue by their hashes do so in each run.
+fn tree(spec: QdiscSpec, pool: &Pool) -> Tree {
+    let env = QdiscEnv {
+        seed: 1,
+        ..QdiscEnv::new(pool)
+    };
+    Tree::build(spec, &env).expect("a tree")
+}
+
 fn run(spec: QdiscSpec, connections: &[Connection]) -> (Report, Vec<FlowReport>) {
     let pool = Pool::new(PoolConfig {
         buffers: 8192,
         buffer_size: 2048,
     });
     let pool = pool.expect("a pool");
-    let tree = Tree::build(spec, &QdiscEnv::new(&pool)).expect("a tree");
+    let tree = tree(spec, &pool);
     let link = SimLink {
         rate: Some(1_250_000),
         ..SimLink::default()
@@ -140,7 +149,7 @@ fn world(spec: QdiscSpec, rate: u64) -> World {
         buffer_size: 2048,
     });
     let pool = pool.expect("a pool");
-    let tree = Tree::build(spec, &QdiscEnv::new(&pool)).expect("a tree");
+    let tree = tree(spec, &pool);
     let link = SimLink {
         rate: Some(rate),
         ..SimLink::default()

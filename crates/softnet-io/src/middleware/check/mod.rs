@@ -126,13 +126,13 @@ impl Drop for Check {
     /// The driver or qdisc has ended: it holds nothing any more, at once or soon (a thread of its
     /// own may free the last packets).
     fn drop(&mut self) {
-        let patience = Instant::now() + Duration::from_secs(1);
+        let patience = Instant::now() + Duration::from_secs(5);
         while self.holder.held() != 0 && !std::thread::panicking() {
             if Instant::now() > patience {
                 let deed = "ended and holds packets";
                 return self.none(self.holder.held() as u64, deed);
             }
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
