@@ -125,7 +125,7 @@ fn chain(table: &Table<'_>) -> u32 {
     table.parsed("chain", what, number).unwrap_or_default()
 }
 
-/// What was written down has handles, and may have filters that match the same.
+/// Filters that were written down have handles, and may match the same.
 fn op(filter: &FilterSpec) -> FilterOp {
     match filter.handle {
         0 => FilterOp::Add,

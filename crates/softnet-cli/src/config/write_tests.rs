@@ -4,9 +4,7 @@ mod filters;
 mod kinds;
 mod tree;
 
-use softnet_tc::{
-    FilterOp, FilterSpec, Flower, Handle, Indev, PrioSpec, QdiscSpec, TreeSpec,
-};
+use softnet_tc::{FilterOp, FilterSpec, Flower, Handle, Indev, PrioSpec, QdiscSpec, TreeSpec};
 
 use super::write::{self, write};
 use super::{Config, parse, parse_tree};

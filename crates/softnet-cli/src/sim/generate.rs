@@ -305,4 +305,6 @@ fn pattern(text: &str) -> Option<Pattern> {
 }
 
 #[cfg(test)]
+// By its path: the fuzz targets have this file, too.
+#[path = "generate/tests.rs"]
 mod tests;

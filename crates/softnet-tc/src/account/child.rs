@@ -66,7 +66,7 @@ impl Child {
         self.qdisc.is_noqueue()
     }
 
-    /// What is in the stash. That of a `pfifo` is empty, and in a cache line of its own.
+    /// The stashed packet. A `pfifo` has none, and its stash is in a cache line of its own.
     #[inline]
     fn stashed(&self) -> Option<&Packet> {
         match self.qdisc {

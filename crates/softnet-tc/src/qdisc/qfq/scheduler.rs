@@ -24,7 +24,7 @@ struct Class {
     longest: u32,
     /// Bytes that it may still send in its turn.
     deficit: i64,
-    /// Its place in its aggregate.
+    /// Place in its aggregate.
     seat: u8,
     /// It has packets, and so turns.
     listed: bool,
