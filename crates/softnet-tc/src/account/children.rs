@@ -35,7 +35,7 @@ pub(crate) struct Children {
     )]
     pub(super) slots: Vec<Box<Child>>,
     /// The slot of each minor number, plus one; 0: there is no such class.
-    minors: Vec<u16>,
+    minors: Vec<u32>,
     /// Slots whose classes are gone. Their children have no queue.
     free: Vec<u16>,
     /// Filters of the classes that have some, by slot.
@@ -47,14 +47,14 @@ pub(crate) struct Children {
     /// The parent's name.
     handle: Handle,
     /// Slot of the child that was called last; [`NO_SLOT`] if that was asked for since.
-    pub(super) last: u16,
+    pub(super) last: u32,
     /// The parent's statistics: what is queued in the children, and what left them or was dropped
     /// there since the parent was made, by those that are gone, too. The parent adds its own.
     pub(crate) stats: QdiscStats,
 }
 
 /// No child's slot: there are fewer.
-const NO_SLOT: u16 = u16::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 impl Children {
     /// The children of classes 1, 2 and so on, that the parent comes with.
@@ -88,7 +88,7 @@ impl Children {
     #[inline]
     pub(crate) fn find(&self, minor: u16) -> Option<usize> {
         let slot = *self.minors.get(usize::from(minor))?;
-        usize::from(slot).checked_sub(1)
+        (slot as usize).checked_sub(1)
     }
 
     /// Adds a class, which there must not be yet. Returns its slot, and the child of a class that
@@ -106,15 +106,15 @@ impl Children {
             }
             None => {
                 self.slots.push(child);
-                // At most as many classes as there are minor numbers but 0.
-                (self.slots.len() as u16 - 1, None)
+                // At most as many classes as there are minor numbers.
+                ((self.slots.len() - 1) as u16, None)
             }
         };
         let minor = usize::from(minor);
         if self.minors.len() <= minor {
             self.minors.resize(minor + 1, 0);
         }
-        self.minors[minor] = slot + 1;
+        self.minors[minor] = u32::from(slot) + 1;
         self.note_changed(usize::from(slot));
         (usize::from(slot), old)
     }
@@ -155,7 +155,7 @@ impl Children {
     /// The child that was called last, and its class. Forgets it.
     pub(crate) fn take_last(&mut self) -> Option<(Handle, &mut AnyQdisc)> {
         let last = std::mem::replace(&mut self.last, NO_SLOT);
-        let child = self.slots.get_mut(usize::from(last))?;
+        let child = self.slots.get_mut(last as usize)?;
         Some((self.handle.class(child.minor), &mut child.qdisc))
     }
 
@@ -218,7 +218,7 @@ impl Children {
     /// The way to change a child, whatever happens to it. Takes over its statistics afterwards.
     #[inline]
     pub(crate) fn with<T>(&mut self, slot: usize, f: impl FnOnce(&mut Child) -> T) -> T {
-        self.last = slot as u16;
+        self.last = slot as u32;
         let child = &mut *self.slots[slot];
         let before = *child.qdisc.stats();
         let had_stash = child.stash.is_some();

@@ -44,7 +44,7 @@ impl Children {
         others: &mut PacketList,
         same: impl Fn(&Packet) -> bool,
     ) -> Result<bool, Packet> {
-        self.last = slot as u16;
+        self.last = slot as u32;
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return Err(first);
@@ -85,7 +85,7 @@ impl Children {
         allowed: impl Fn() -> u64,
         out: &mut PacketList,
     ) -> Option<Sent> {
-        self.last = slot as u16;
+        self.last = slot as u32;
         let child = &mut *self.slots[slot];
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return None;

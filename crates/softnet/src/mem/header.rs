@@ -226,6 +226,8 @@ mod tests {
             ..fresh(buf)
         };
         for next in [next, None] {
+            // SAFETY: our own line; any bits are a number.
+            unsafe { std::ptr::from_mut(&mut line.gso).write_bytes(0xff, 1) };
             // SAFETY: our own line.
             unsafe { Header::reset(NonNull::from(&mut line), 0x1234, next) };
             assert_eq!((line.next, line.buf), (next, buf));
@@ -236,6 +238,7 @@ mod tests {
             assert_eq!((line.csum_start, line.csum_offset), (0, 0));
             assert!(!line.flags.any(0xff));
             assert_eq!(line.way, 0);
+            assert_eq!(format!("{:?}", line.gso), format!("{:?}", RawGso::default()));
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! It is asked for as a class becomes active, and nearly always is that of who was served last: so
 //! it is remembered, and only where who had it has left it is looked for. Then a tree says it, of
-//! which only those parts are computed anew below which something has changed.
+//! which only those parts are computed anew below which something has changed: each change is paid
+//! for once, and a look after many changes may be long.
 
 /// An inner node that has to be computed anew; those above it have to be as well. A time that is as
 /// high is computed each time, which makes no difference.

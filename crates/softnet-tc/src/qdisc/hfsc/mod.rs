@@ -462,6 +462,9 @@ impl Qdisc for Hfsc {
         self.classes.drain(out);
         self.held.clear();
         self.scheduler.reset();
+        for slot in 0..self.scheduler.classes.len() {
+            self.publish_counts(slot);
+        }
     }
 
     fn wants_enqueue_time(&self) -> bool {

@@ -383,6 +383,20 @@ fn a_class_with_classes_below_shares() {
     assert!(error.to_string().starts_with("hfsc: rt or ls"), "{error}");
 }
 
+/// What a class has counted begins anew with a drain, also as it is shown.
+#[test]
+fn a_drained_leaf_has_counted_nothing() {
+    let mut world = World::new(0, 1_000_000, &[("1:", "1:1", ls(1000))]);
+    world.offer("1:1", 500, 4);
+    world.run(SECOND, &[]);
+    assert!(world.own("1:1").0 > 0);
+    let mut out = PacketList::new();
+    world.tree.drain(&mut out);
+    assert!(out.is_empty());
+    let (work, rtwork, _) = world.own("1:1");
+    assert_eq!((work, rtwork), (0, 0));
+}
+
 /// BUG-HFSC-1, BUG-HFSC-2: a leaf whose queue was emptied behind its back, by an AQM, a change or
 /// another qdisc in its place, is not active; one that got packets that way is.
 #[test]
