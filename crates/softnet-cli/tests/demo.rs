@@ -22,16 +22,17 @@ fn turn() -> MutexGuard<'static, ()> {
 /// Runs demos of so many seconds, longer and longer, until one has measured everything: in a short
 /// time a thread may get no CPU.
 fn check_json(demo: impl Fn(&str) -> Output) {
-    let measured = ["2", "4", "8", "16"].into_iter().any(|seconds| {
-        let missing = check_output(&demo(seconds)).err();
+    let measured = ["2", "4", "8"].into_iter().any(|seconds| {
+        let missing = check_output(&demo(seconds), seconds == "2").err();
         println!("{seconds} s: {missing:?}");
         missing.is_none()
     });
     assert!(measured, "not everything is measured");
 }
 
-/// Checks the one object that `--json` promises. An error: a figure that was not measured.
-fn check_output(output: &Output) -> Result<(), String> {
+/// Checks the one object that `--json` promises. An error: a figure that was not measured, in a
+/// `short` time also one that the bucket is most of.
+fn check_output(output: &Output, short: bool) -> Result<(), String> {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert_eq!(stderr, "", "nothing but the object");
@@ -85,7 +86,8 @@ fn check_output(output: &Output) -> Result<(), String> {
     // measurement that began so late that the bucket is most of it.
     match number("/shaped/measured_mbps")? {
         measured if measured < 110.0 => Ok(()),
-        measured => Err(format!("{measured} Mb/s: {stdout}")),
+        measured if short => Err(format!("{measured} Mb/s: {stdout}")),
+        measured => panic!("{measured} Mb/s: {stdout}"),
     }
 }
 

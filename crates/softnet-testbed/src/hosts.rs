@@ -40,10 +40,20 @@ fn own_name() -> String {
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("snb{}-{number}", std::process::id());
-        if !temporary(&name).exists() {
+        if !temporary(&name).exists() && !has_namespaces(&name) {
             return name;
         }
     }
+}
+
+/// There are namespaces of a topology with this name.
+fn has_namespaces(topology: &str) -> bool {
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten();
+    names.flatten().any(|entry| {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(topology));
+        rest.is_some_and(|rest| rest.starts_with('-'))
+    })
 }
 
 /// The path of a temporary directory of the place that peers come from.

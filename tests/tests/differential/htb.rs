@@ -310,5 +310,5 @@ fn random_trees() {
     }
     // A machine that is slow compares fewer than there are.
     println!("{compared} of {cases} random trees were compared");
-    assert!(cases > 20);
+    assert!(cases > 20 && compared > 0);
 }

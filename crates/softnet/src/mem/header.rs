@@ -238,7 +238,10 @@ mod tests {
             assert_eq!((line.csum_start, line.csum_offset), (0, 0));
             assert!(!line.flags.any(0xff));
             assert_eq!(line.way, 0);
-            assert_eq!(format!("{:?}", line.gso), format!("{:?}", RawGso::default()));
+            assert_eq!(
+                format!("{:?}", line.gso),
+                format!("{:?}", RawGso::default())
+            );
         }
     }
 }
