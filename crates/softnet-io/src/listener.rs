@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::accounts;
 use crate::rights::{self, AskError};
 
-pub(crate) use file::remove_own;
+pub(crate) use file::{remove_own, remove_own_locked};
 pub(crate) use operations::{Adopt, Bind, Connect, Datagram, Forget};
 
 /// Where a server listens.

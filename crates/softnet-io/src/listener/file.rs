@@ -54,7 +54,13 @@ pub(super) fn take_file(
         let file = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::set_permissions(file, mode).map_err(io("set the mode"))
     };
-    set().map(|()| taken)
+    match set() {
+        Ok(()) => Ok(taken),
+        Err(error) => {
+            taken.remove_locked();
+            Err(error)
+        }
+    }
 }
 
 /// A lock file beside a socket, which only this user can open: others cannot hold it, and one of
@@ -107,16 +113,22 @@ impl Drop for Lock {
 
 /// Removes the file of a socket if it is still that one, by device and inode.
 pub(crate) fn remove_own(path: &Path, file: (u64, u64)) {
-    let is_there = || {
-        let found = fs::symlink_metadata(path);
-        found.is_ok_and(|found| (found.dev(), found.ino()) == file)
-    };
     // A server that starts there meanwhile has the lock while it replaces the file.
-    let _lock = is_there().then(|| Lock::take(path));
-    if is_there() {
+    let _lock = is_there(path, file).then(|| Lock::take(path));
+    remove_own_locked(path, file);
+}
+
+/// As [`remove_own`], for who has the lock.
+pub(crate) fn remove_own_locked(path: &Path, file: (u64, u64)) {
+    if is_there(path, file) {
         // Nothing can be done if it fails; the next server replaces it.
         let _ = fs::remove_file(path);
     }
+}
+
+fn is_there(path: &Path, file: (u64, u64)) -> bool {
+    let found = fs::symlink_metadata(path);
+    found.is_ok_and(|found| (found.dev(), found.ino()) == file)
 }
 
 /// Removes the socket of a server that is dead.

@@ -144,8 +144,11 @@ impl Bind {
         fchmod(&socket, Mode::empty()).map_err(errno("set the mode"))?;
         bind(&socket, &address).map_err(errno("bind"))?;
         let made = take_file(config, |found| found.mode() & 0o777 == 0)?;
-        if self.kind != SocketKind::Datagram {
-            listen(&socket, self.backlog).map_err(errno("listen"))?;
+        if self.kind != SocketKind::Datagram
+            && let Err(error) = listen(&socket, self.backlog)
+        {
+            made.remove_locked();
+            return Err(errno("listen")(error));
         }
         Ok((socket, made))
     }

@@ -82,6 +82,12 @@ impl SocketFile {
         // No file has it.
         self.file = (0, 0);
     }
+
+    /// Removes the file. For who has the lock on it, for which a drop would wait.
+    pub(crate) fn remove_locked(mut self) {
+        let file = std::mem::take(&mut self.file);
+        crate::listener::remove_own_locked(&self.path, file);
+    }
 }
 
 impl Drop for SocketFile {
