@@ -66,7 +66,7 @@ pub use membership::{
     multicast,
 };
 pub use offload::{Checksum, Gso, GsoKind, TCP_MIN_GSO_SIZE, UDP_MAX_SEGMENTS};
-pub use parse::{Headers, L4, Network, dissect, ethernet, parse};
+pub use parse::{Headers, L4, Network, dissect, dissect_into, ethernet, parse};
 pub use sender::{Claim, LinkLayerAddresses, Message, Neighbour, Sender, sender};
 pub use vnet::{Offload, VNET_HDR_LEN, VnetHeader};
 

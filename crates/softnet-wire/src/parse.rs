@@ -130,6 +130,22 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// Those of no frame: a place for [`dissect_into`].
+    pub const NONE: Headers = Headers {
+        destination: EthernetAddress([0; 6]),
+        source: EthernetAddress([0; 6]),
+        ethertype: 0,
+        vlan_tags: 0,
+        network: Network::Other,
+        network_offset: 0,
+        network_end: 0,
+        traffic_class: 0,
+        protocol: 0,
+        transport: L4::None,
+        transport_offset: 0,
+        header_len: 0,
+    };
+
     /// Differentiated services code point (RFC 2474).
     pub const fn dscp(&self) -> u8 {
         self.traffic_class >> 2
@@ -230,35 +246,29 @@ pub fn parse(data: &[u8], len: usize) -> Result<Headers, WireError> {
 /// # Errors
 /// [`WireError::Runt`], or [`WireError::BadHeader`] for VLAN tags.
 pub fn dissect(data: &[u8], len: usize) -> Result<Headers, WireError> {
-    read(data, len).map(|(headers, _)| headers)
+    let mut headers = Headers::NONE;
+    dissect_into(&mut headers, data, len)?;
+    Ok(headers)
+}
+
+/// As [`dissect`], in a place that the caller has. Fields are written there one by one, so that to
+/// read one at once does not wait until a copy of all is complete.
+///
+/// # Errors
+/// As [`dissect`]; what is in `headers` means nothing then.
+pub fn dissect_into(headers: &mut Headers, data: &[u8], len: usize) -> Result<(), WireError> {
+    let at = headers.parse_link(data, len)?;
+    headers.parse_network(data, at);
+    Ok(())
 }
 
 /// The headers as far as they are readable, and whether all are good.
 #[inline(always)]
 pub(crate) fn read(data: &[u8], len: usize) -> Result<(Headers, bool), WireError> {
-    debug_assert!(data.len() <= len, "a segment is part of its frame");
-    let (destination, source) = ethernet(data)?;
-    let (ethertype, vlan_tags, at) = link(data)?;
-    let mut headers = Headers {
-        destination,
-        source,
-        ethertype,
-        vlan_tags,
-        network: Network::Other,
-        network_offset: offset(at),
-        network_end: u32::try_from(len).unwrap_or(u32::MAX),
-        traffic_class: 0,
-        protocol: 0,
-        transport: L4::None,
-        transport_offset: offset(at),
-        header_len: offset(at),
-    };
-    let parsed = match ethertype {
-        ethertype::IPV4 => headers.parse_ipv4(data, at),
-        ethertype::IPV6 => headers.parse_ipv6(data, at),
-        _ => Some(()),
-    };
-    Ok((headers, parsed.is_some()))
+    let mut headers = Headers::NONE;
+    let at = headers.parse_link(data, len)?;
+    let good = headers.parse_network(data, at);
+    Ok((headers, good))
 }
 
 /// A place in the headers.
@@ -273,6 +283,40 @@ pub(crate) fn offset(at: usize) -> u16 {
 }
 
 impl Headers {
+    /// Headers as far as the network header, and where that starts.
+    #[inline(always)]
+    fn parse_link(&mut self, data: &[u8], len: usize) -> Result<usize, WireError> {
+        debug_assert!(data.len() <= len, "a segment is part of its frame");
+        let (destination, source) = ethernet(data)?;
+        let (ethertype, vlan_tags, at) = link(data)?;
+        *self = Headers {
+            destination,
+            source,
+            ethertype,
+            vlan_tags,
+            network: Network::Other,
+            network_offset: offset(at),
+            network_end: u32::try_from(len).unwrap_or(u32::MAX),
+            traffic_class: 0,
+            protocol: 0,
+            transport: L4::None,
+            transport_offset: offset(at),
+            header_len: offset(at),
+        };
+        Ok(at)
+    }
+
+    /// The headers behind the link's. False: one is bad.
+    #[inline(always)]
+    fn parse_network(&mut self, data: &[u8], at: usize) -> bool {
+        let parsed = match self.ethertype {
+            ethertype::IPV4 => self.parse_ipv4(data, at),
+            ethertype::IPV6 => self.parse_ipv6(data, at),
+            _ => Some(()),
+        };
+        parsed.is_some()
+    }
+
     /// RFC 791 3.1. `None`: bad.
     #[inline]
     pub(crate) fn parse_ipv4(&mut self, data: &[u8], at: usize) -> Option<()> {

@@ -7,12 +7,13 @@
 //! same qdisc behind a mutex, which is taken for each call. In `kinds`, those with classes have one
 //! for each flow, `ets` has 16 bands; `netem` delays by 10 ms and loses 1 %. In `hooks`, a packet's
 //! headers are looked at by `filters` of one mask, one of which is for it (`flower`), or by one
-//! filter and a `police` that it does not exceed, on one thread or two, each with filters of its
-//! own and both with one rate.
+//! filter and a `police` that it does not exceed, on one thread or two, each on a CPU and with
+//! filters of its own and both with one rate.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use serde_json::json;
 use softnet::mem::{Packet, PacketList, Pool};
@@ -27,12 +28,13 @@ use softnet_tc::{
 use softnet_testbed::threads::joined;
 
 use super::FRAME;
-use crate::buffers::pool;
+use crate::buffers::{pinned, pool};
 use crate::error::{BenchError, failed};
 use crate::interleave::Turn;
 use crate::qdiscs;
 use crate::random::Random;
 use crate::report::{Collector, OURS, Param};
+use crate::speed;
 use crate::tx_adopt::Ticks;
 use crate::tx_adopt::variants::LOCKED;
 
@@ -313,8 +315,12 @@ struct Hook {
 }
 
 impl Hook {
-    /// One for each thread.
-    fn each(kind: &str, filters: u16, threads: usize) -> Result<Vec<Hook>, BenchError> {
+    /// One for each thread, which writes to no line of another's.
+    fn each(
+        kind: &str,
+        filters: u16,
+        threads: usize,
+    ) -> Result<Vec<CachePadded<Hook>>, BenchError> {
         let mut list = FilterList::default();
         for port in 1..=filters {
             let mut filter = match kind {
@@ -349,13 +355,13 @@ impl Hook {
                 packet.append(&datagram(port)).then_some(packet)
             };
             let packets: Option<Vec<_>> = (0..FLOWS).map(|_| packet()).collect();
-            Ok(Hook {
+            Ok(CachePadded::new(Hook {
                 filters: list.counting_apart().filters(),
                 packets: packets
                     .ok_or_else(|| BenchError::Measure("the pool is too small".into()))?,
                 cx: Cx::new(&pool),
                 next: 0,
-            })
+            }))
         };
         (0..threads).map(hook).collect()
     }
@@ -391,21 +397,31 @@ fn datagram(port: u16) -> [u8; FRAME] {
     frame
 }
 
-/// Nanoseconds a packet that `calls` take on several threads at once, of all together.
-fn together(hooks: &mut [Hook], ticks: &Ticks) -> Result<(u64, Duration), BenchError> {
+/// Packets of `calls`, of all threads at once, and their time. Each of several threads has a CPU of
+/// its own, as far as there are so many: else two may share one for most of the time.
+fn together(
+    hooks: &mut [CachePadded<Hook>],
+    ticks: &Ticks,
+) -> Result<(u64, Duration), BenchError> {
     if let [only] = hooks {
         let start = Instant::now();
         return Ok((only.calls(ticks)?, start.elapsed()));
     }
+    let cpus = speed::cpus()?;
     let barrier = &Barrier::new(hooks.len());
     std::thread::scope(|scope| {
-        let one = |hook| {
-            scope.spawn(move || {
-                barrier.wait();
-                many(hook, ticks)
+        let threads: Vec<_> = hooks
+            .iter_mut()
+            .zip(cpus.into_iter().cycle())
+            .map(|(hook, cpu)| {
+                scope.spawn(move || {
+                    let bound = pinned::pin(cpu);
+                    barrier.wait();
+                    bound?;
+                    many(hook, ticks)
+                })
             })
-        };
-        let threads: Vec<_> = hooks.iter_mut().map(one).collect();
+            .collect();
         threads
             .into_iter()
             .try_fold((0, Duration::ZERO), |sum, thread| {

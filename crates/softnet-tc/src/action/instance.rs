@@ -113,6 +113,8 @@ impl ActionStats {
 #[derive(Debug)]
 pub(crate) struct Tally {
     state: Arc<State>,
+    /// Those that what it has in advance was drawn from.
+    gates: Arc<Gates>,
     number: u64,
     counts: Arc<Counts>,
 }
@@ -168,6 +170,8 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
+        // Of other kinds that number means something else, and they have no rate.
+        self.gates.pour_back(self.get(Tally::EXTRA));
         let mut shared = self.state.lock();
         if let Some(counts) = shared.users.remove(&self.number) {
             shared.gone.add(&counts.0);
@@ -356,6 +360,7 @@ impl Action {
         state.users.fetch_add(1, Ordering::Relaxed);
         Tally {
             state,
+            gates: self.0.gates.clone(),
             number,
             counts,
         }

@@ -3,9 +3,13 @@
 //!
 //! One rate for all that share the action, on whatever thread: a packet draws from one atomic
 //! word. Each filter on each queue draws some packets' worth in advance, at most an eighth of the
-//! burst and 200 us of the rate, so that not every packet changes the word. Where only one has the
-//! action, it gives back what is left when time has passed: its rate is exact to the byte. What a
-//! filter has in advance when it is removed is lost.
+//! burst and 200 us of the rate, so that not every packet changes the word.
+//!
+//! Where several share it, each keeps what is left for its next packets, whenever they come: in
+//! any time T they let pass together at most `rate·T + burst` and what each had in advance at its
+//! start. One that has no packets keeps that much from the others once, not again and again.
+//! Where only one has the action, what it has counts as if it were in the bucket as soon as time
+//! has passed: its rate is exact to the byte. A filter that is removed gives back what it has.
 
 use std::fmt;
 
@@ -50,6 +54,17 @@ pub(super) struct Gates {
 
 /// The longest packet of a rate, for what instances draw in advance.
 const UNIT: u64 = 1 << 16;
+
+impl Gates {
+    /// Takes back what an instance drew of the rate in advance.
+    pub(super) fn pour_back(&self, credit: u64) {
+        if let Some(rate) = &self.rate
+            && credit > 0
+        {
+            rate.pour_back(credit);
+        }
+    }
+}
 
 impl Police {
     fn specs(&self) -> [Option<RateSpec>; 2] {
@@ -137,30 +152,38 @@ impl Police {
     }
 
     /// Uses what this instance has drawn in advance, or draws.
+    #[inline]
     fn draw(&self, gate: &Gate, need: u64, burst: u64, run: &Run<'_>) -> bool {
+        let tally = run.tally;
+        let credit = tally.get(Tally::EXTRA);
+        // One alone has what it drew at this time.
+        let holds = tally.get(Tally::EXTRA_TIME) == run.cx.now.nanos() || run.is_shared();
+        if holds && credit >= need {
+            tally.put(Tally::EXTRA, credit - need);
+            return true;
+        }
+        self.draw_more(gate, need, burst, run)
+    }
+
+    /// Draws from the shared word.
+    #[inline(never)]
+    fn draw_more(&self, gate: &Gate, need: u64, burst: u64, run: &Run<'_>) -> bool {
         let (tally, now) = (run.tally, run.cx.now);
-        let mut credit = tally.get(Tally::EXTRA);
-        // At most 200 us of the rate: it is lost with the filter.
-        let mut ahead = (burst / 8).min(self.rate.max(self.pkts_rate) / 5000);
-        if !run.is_shared() && tally.get(Tally::EXTRA_TIME) != now.nanos() {
-            if credit > 0 {
-                gate.pour_back(credit);
-            }
-            // This packet may be the only one of its time.
-            (credit, ahead) = (0, 0);
-        }
-        let passes = credit >= need || {
-            let lacking = need - credit;
-            let drawn = gate.draw(lacking, lacking + ahead, now);
-            tally.put(Tally::EXTRA_TIME, now.nanos());
-            credit += drawn.unwrap_or(0);
-            drawn.is_some()
+        let credit = tally.get(Tally::EXTRA);
+        // At most 200 us of the rate: others lack it.
+        let ahead = (burst / 8).min(self.rate.max(self.pkts_rate) / 5000);
+        // One alone gives back what it has, so that the bucket is never fuller with it.
+        let (kept, back) = match run.is_shared() {
+            true => (credit, 0),
+            false => (0, credit),
         };
-        if passes {
-            credit -= need;
-        }
-        tally.put(Tally::EXTRA, credit);
-        passes
+        let lacking = need.saturating_sub(kept);
+        let Some(drawn) = gate.exchange(back, lacking, lacking + ahead, now) else {
+            return false;
+        };
+        tally.put(Tally::EXTRA_TIME, now.nanos());
+        tally.put(Tally::EXTRA, kept + drawn - need);
+        true
     }
 
     pub(super) fn read(words: &mut Words<'_>) -> Result<(Police, Control), WordsError> {

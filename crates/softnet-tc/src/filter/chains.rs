@@ -198,7 +198,7 @@ fn decide(
     if !actions.is_empty() {
         (control, moved) = exec(actions, filter.tallies(), packet, in_flight, cx);
         // What it says may be of a packet that was changed.
-        *read = Read::new(cx.arriving);
+        read.forget();
     }
     Some(Outcome::Decided(match control {
         Control::Pass | Control::Pipe | Control::Jump(_) | Control::Repeat => {

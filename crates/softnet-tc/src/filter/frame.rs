@@ -1,6 +1,6 @@
 //! A packet as filters look at it: read once, and only where a filter asks.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, Ref, RefCell};
 use std::net::IpAddr;
 
 use softnet::mem::Packet;
@@ -26,9 +26,11 @@ pub(super) struct Frame<'a> {
 }
 
 /// Parts of a packet that were read so far.
-#[derive(Default)]
 pub(super) struct Read {
-    headers: OnceCell<Option<Headers>>,
+    /// Written in their place, and read there: see [`wire::dissect_into`].
+    headers: RefCell<Headers>,
+    /// True if those are the packet's, false if it has none; `None`: nobody has asked yet.
+    found: Cell<Option<bool>>,
     /// True if the packet arrives: its length begins behind the Ethernet header.
     arriving: bool,
 }
@@ -38,9 +40,16 @@ impl Read {
     #[inline]
     pub(super) fn new(arriving: bool) -> Read {
         Read {
-            headers: OnceCell::new(),
+            headers: RefCell::new(Headers::NONE),
+            found: Cell::new(None),
             arriving,
         }
+    }
+
+    /// What was read may be of a packet that has changed since.
+    #[inline]
+    pub(super) fn forget(&mut self) {
+        self.found.set(None);
     }
 }
 
@@ -51,12 +60,34 @@ impl<'a> Frame<'a> {
 
     /// As far as they are readable: no packet escapes a filter because something behind is bad.
     /// `None` if what is in front of the network header is.
-    pub(super) fn headers(&self) -> Option<&Headers> {
-        let read = || match self.packet.is_chained() {
-            false => wire::dissect(self.packet.data(), self.packet.len()).ok(),
-            true => self.packet.parse().ok().or_else(|| self.dissect()),
+    #[inline]
+    pub(super) fn headers(&self) -> Option<Ref<'a, Headers>> {
+        let found = match self.read.found.get() {
+            Some(found) => found,
+            None => self.read_headers(),
         };
-        self.read.headers.get_or_init(read).as_ref()
+        match found {
+            true => Some(self.read.headers.borrow()),
+            false => None,
+        }
+    }
+
+    /// True if there are headers.
+    #[inline(never)]
+    fn read_headers(&self) -> bool {
+        let (packet, mut headers) = (self.packet, self.read.headers.borrow_mut());
+        let found = match packet.is_chained() {
+            false => wire::dissect_into(&mut headers, packet.data(), packet.len()).is_ok(),
+            true => match packet.parse().ok().or_else(|| self.dissect()) {
+                Some(read) => {
+                    *headers = read;
+                    true
+                }
+                None => false,
+            },
+        };
+        self.read.found.set(Some(found));
+        found
     }
 
     /// Reads the headers of a packet in several segments.

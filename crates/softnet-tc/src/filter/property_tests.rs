@@ -103,7 +103,7 @@ fn control(spec: &FilterSpec) -> Control {
 
 /// Verdict of filters, tried one after the other, on a packet; and the one that decides.
 fn linear(list: &FilterList, packet: &Packet) -> (Classified, Option<FilterKey>) {
-    let read = Read::default();
+    let read = Read::new(false);
     let frame = Frame::new(packet, &read);
     let mut skip = 0;
     for spec in list.iter() {

@@ -65,6 +65,30 @@ fn one_draws_one_reserves_one_pours_back() {
     });
 }
 
+/// One gives back what it has for what it needs, while another draws: none is there twice, and
+/// none is lost.
+#[test]
+fn an_exchange_is_one_step() {
+    loom::model(|| {
+        let shared = rate(25);
+        let drawn = shared.word.draw(8, 8, Lack::Nothing, NOW);
+        assert_eq!(drawn, Draw::Granted(8));
+        let x = shared.clone();
+        let other = thread::spawn(move || x.word.draw(10, 10, Lack::Nothing, NOW));
+        let held = match shared.word.exchange(8, 10, 20, Lack::Nothing, NOW) {
+            Draw::Granted(units) => units,
+            draw => panic!("{draw:?}"),
+        };
+        let drawn = match other.join().unwrap() {
+            Draw::Granted(units) => units,
+            Draw::Lacking => 0,
+            draw => panic!("{draw:?}"),
+        };
+        assert!([(20, 0), (15, 10)].contains(&(held, drawn)));
+        assert_eq!((held + drawn) as i64 + shared.tokens(NOW), 25);
+    });
+}
+
 /// While the parameters change each draw is from the old bucket or from the new one.
 /// INV-RATE-2.
 #[test]

@@ -452,7 +452,7 @@ impl Credit {
                 paid = need;
                 drawn
             }
-            Draw::Refused(_) if lack == Lack::Nothing => 0,
+            Draw::Lacking => 0,
             Draw::Refused(time) => {
                 // So is this one; a turn is not reserved.
                 self.ready = time;

@@ -66,8 +66,9 @@ pub(super) enum Draw {
     Granted(u64),
     /// So much is drawn, and comes due at this time.
     Reserved(u64, Time),
-    /// Nothing is drawn: there is not enough, and it was not to be reserved; or a minute has been
-    /// drawn in advance, up to this time.
+    /// Nothing is drawn: there is not enough, and it was not to be reserved.
+    Lacking,
+    /// Nothing is drawn: a minute has been drawn in advance, up to this time.
     Refused(Time),
     /// Others were faster, many times: nothing is drawn.
     Contended,
@@ -110,6 +111,18 @@ struct Level {
     idle: bool,
 }
 
+/// Units that come at a rate of at most 10^12 a second in so many nanoseconds, rounded down once:
+/// those of whole seconds, those of whole billions of the rate, and the rest. The compiler divides
+/// 64 bits by a constant without a division.
+#[inline]
+fn earned(rate: u64, nanos: u64) -> u128 {
+    const BILLION: u64 = 1_000_000_000;
+    let (seconds, nanos) = (nanos / BILLION, nanos % BILLION);
+    // Less than 10^12 and 10^18.
+    let rest = rate / BILLION * nanos + rate % BILLION * nanos / BILLION;
+    u128::from(rate) * u128::from(seconds) + u128::from(rest)
+}
+
 impl Slot {
     fn new() -> Slot {
         Slot(std::array::from_fn(|_| AtomicU64::new(0)))
@@ -142,15 +155,15 @@ impl View {
 
     fn level(&self, word: u64, latest: Time, now: Time) -> Level {
         let now = now.max(latest);
-        let since = |time: Time| u128::from(now.nanos().saturating_sub(time.nanos()));
-        let rate = u128::from(self.spec.rate);
-        let earned = rate * since(self.begin) / 1_000_000_000;
+        let since = |time: Time| now.nanos().saturating_sub(time.nanos());
+        let earned = earned(self.spec.rate, since(self.begin));
         let full = earned as u64 & DRAWN;
         let drawn = word & DRAWN;
         let ahead = drawn.wrapping_sub(full) & DRAWN;
         // More than can be in advance, even with the longest packet: it is behind.
         let most = self.most_ahead() + (1 << 41);
-        let idle = rate * since(latest.max(self.begin)) > u128::from(most) * 1_000_000_000;
+        let unused = u128::from(self.spec.rate) * u128::from(since(latest.max(self.begin)));
+        let idle = unused > u128::from(most) * 1_000_000_000;
         let (drawn, ahead) = match idle || ahead > most {
             true => (full, 0),
             false => (drawn, ahead),
@@ -182,6 +195,7 @@ impl View {
             }
             Lack::Turn if ahead <= most => need,
             Lack::Debt if ahead < most => need.min(most - ahead),
+            Lack::Nothing => return (0, Draw::Lacking),
             _ => return (0, Draw::Refused(self.due(level, ahead))),
         };
         (taken, Draw::Reserved(taken, self.due(level, ahead + taken)))
@@ -257,10 +271,18 @@ impl Word {
     }
 
     /// Draws `need`, and up to `want` if there is more.
+    #[inline]
     pub(super) fn draw(&self, need: u64, want: u64, lack: Lack, now: Time) -> Draw {
+        self.exchange(0, need, want, lack, now)
+    }
+
+    /// As [`draw`](Word::draw), and what was drawn before is given back, in the same swap: all
+    /// that has happened since is as if it had been there. Where nothing is drawn, nothing is
+    /// given back.
+    pub(super) fn exchange(&self, back: u64, need: u64, want: u64, lack: Lack, now: Time) -> Draw {
         for _ in 0..ATTEMPTS {
             let (word, view) = self.read();
-            let level = view.level(word, self.latest(), now);
+            let level = view.level(word.wrapping_sub(back), self.latest(), now);
             let (taken, draw) = view.decide(&level, need, want, lack);
             if taken == 0 {
                 return draw;
@@ -323,6 +345,37 @@ impl Word {
             match self.swap(word, next.word(view.ahead_after_change(ahead, &next))) {
                 Ok(_) => return,
                 Err(other) => word = other,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_earned_is_exact() {
+        let billion = 1_000_000_000;
+        let rates = [
+            1,
+            7,
+            125_000,
+            billion - 1,
+            billion,
+            billion + 1,
+            3 * billion + 7,
+        ];
+        for rate in rates
+            .into_iter()
+            .chain([999_999_999_999, 1_000_000_000_000])
+        {
+            for seconds in [0, 1, 59, 100_000, u64::MAX / billion - 1] {
+                for rest in [0, 1, 333_333_333, billion - 1] {
+                    let nanos = seconds * billion + rest;
+                    let exact = u128::from(rate) * u128::from(nanos) / u128::from(billion);
+                    assert_eq!(earned(rate, nanos), exact, "{rate} {nanos}");
+                }
             }
         }
     }

@@ -3,7 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use softnet_wire::{EthernetAddress, Headers, L4, Network, WireError, ethernet, parse};
+use softnet_wire::{
+    EthernetAddress, Headers, L4, Network, WireError, dissect, dissect_into, ethernet, parse,
+};
 
 use super::corpus;
 use super::frames::{Frame, Transport, damage, damaged, frames};
@@ -53,6 +55,15 @@ proptest! {
         if let (Ok(headers), Some(expected)) = (parse_bytes(&bytes), oracle(&bytes)) {
             prop_assert!(agree(&headers, expected), "{headers:?} is {expected:?}");
         }
+    }
+
+    /// What another frame left in the place does not matter.
+    #[test]
+    fn dissects_into_a_used_place(before in frames(60), frame in frames(60), damage in damage()) {
+        let (before, bytes) = (before.bytes(), damaged(frame.bytes(), damage));
+        let mut headers = parse_bytes(&before).unwrap();
+        let found = dissect_into(&mut headers, &bytes, bytes.len());
+        prop_assert_eq!(found.map(|()| headers), dissect(&bytes, bytes.len()));
     }
 
     /// Every cut through the headers is noticed, wherever it is.

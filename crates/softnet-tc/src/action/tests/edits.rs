@@ -1,6 +1,7 @@
 //! Actions that edit packets, and those of their headers that they take or put.
 
 use super::*;
+use crate::filter::Flower;
 
 #[test]
 fn metadata_is_edited() {
@@ -195,6 +196,30 @@ fn checksums_are_made_right() {
         let (_, packet, _) = run(&pool, &list, packet);
         assert_eq!(packet.data()[40..42], before);
     }
+}
+
+/// Filters that a packet comes to behind an action look at it as the action left it.
+#[test]
+fn filters_see_what_actions_made() {
+    let pool = pool(4);
+    let to_80 = "pedit ex munge udp offset 0 set 0x00000050/0xffff0000 continue";
+    let mut both = FilterList::default();
+    for (prio, port, action) in [(1, 53, to_80), (2, 80, "pass")] {
+        let flower = Flower {
+            ip_proto: Some(17),
+            dst_port: Some(port..=port),
+            ..Flower::default()
+        };
+        let filter = FilterSpec {
+            prio,
+            actions: list(&[action]),
+            ..FilterSpec::new(flower, Handle::new(1, prio))
+        };
+        both.put(FilterOp::Add, filter).unwrap();
+    }
+    let (found, packet, _) = run(&pool, &both, udp(&pool));
+    assert_eq!(found, Classified::Class(Handle::new(1, 2)));
+    assert_eq!(packet.data()[36..38], [0, 80]);
 }
 
 /// RFC 3720 B.4: 32 bytes of zeros.

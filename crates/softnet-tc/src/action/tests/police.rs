@@ -26,31 +26,119 @@ fn police_lets_pass_what_the_rate_allows() {
 #[test]
 fn police_of_one_filter_is_exact() {
     let pool = pool(4);
-    let list = filters(list(&[
-        "police rate 8mbit burst 20000 conform-exceed drop/pass",
-    ]));
-    let filters = list.filters();
-    let mut cx = Cx::new(&pool);
-    let (mut tokens, mut passed, mut dropped) = (20_000_u64, 0, 0);
-    let mut now = 1_000_000_000;
-    for n in 0..3000_u64 {
-        // 1 byte in each microsecond; batches of 1 to 7 packets, and now and then a long pause.
-        let batch = 1 + n % 7;
-        let pause = if n % 500 == 0 { 30_000 } else { 100 * (n % 11) };
-        now += pause * 1000;
-        tokens = (tokens + pause).min(20_000);
-        for packet in 0..batch {
-            let len = 60 + (n * 37 + packet * 411) % 1400;
-            let passes = tokens >= len;
-            tokens -= if passes { len } else { 0 };
-            cx.now = Time(now);
-            let mut packet = frame(&pool, 1, 2, len as usize, 0);
-            let found = filters.classify(&mut packet, &mut cx);
-            assert_eq!(found == CLASS, passes, "batch {n}");
-            (passed, dropped) = (passed + u32::from(passes), dropped + u32::from(!passes));
+    // In advance an instance has 200 bytes at most, or an eighth of the burst.
+    for (rate, nanos) in [("8mbit", 1000), ("8gbit", 1)] {
+        let text = format!("police rate {rate} burst 20000 conform-exceed drop/pass");
+        let one = filters(list(&[text.as_str()]));
+        let filters = one.filters();
+        let mut cx = Cx::new(&pool);
+        let (mut tokens, mut passed, mut dropped) = (20_000_u64, 0, 0);
+        let mut now = 1_000_000_000;
+        for n in 0..3000_u64 {
+            // Batches of 1 to 7 packets, and now and then a long pause, in which the bucket fills.
+            let batch = 1 + n % 7;
+            let earned = if n % 500 == 0 { 30_000 } else { 100 * (n % 11) };
+            now += earned * nanos;
+            tokens = (tokens + earned).min(20_000);
+            for packet in 0..batch {
+                let len = 60 + (n * 37 + packet * 411) % 1400;
+                let passes = tokens >= len;
+                tokens -= if passes { len } else { 0 };
+                cx.now = Time(now);
+                let mut packet = frame(&pool, 1, 2, len as usize, 0);
+                let found = filters.classify(&mut packet, &mut cx);
+                assert_eq!(found == CLASS, passes, "{rate}: batch {n}");
+                (passed, dropped) = (passed + u32::from(passes), dropped + u32::from(!passes));
+            }
         }
+        assert!(passed > 100 && dropped > 100, "{passed} {dropped}");
     }
-    assert!(passed > 100 && dropped > 100, "{passed} {dropped}");
+}
+
+/// What a filter has drawn in advance is there for others when it is removed.
+#[test]
+fn a_filter_that_goes_gives_back_what_it_has() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    // 10,000 bytes in advance.
+    let spec = parse("police rate 8gbit burst 80000 conform-exceed drop/pass index 4");
+    let action = table.add(spec, true, Time(1)).unwrap();
+    let mut cx = Cx::new(&pool);
+    cx.now = Time(1_000_000_000);
+    let mut passed = |packets: usize| {
+        let list = filters([action.clone()].into_iter().collect());
+        let filters = list.filters();
+        let one = |_: &usize| {
+            let mut packet = frame(&pool, 1, 2, 100, 0);
+            filters.classify(&mut packet, &mut cx) == CLASS
+        };
+        (0..packets).filter(one).count()
+    };
+    assert_eq!([passed(1), passed(10), passed(1000)], [1, 10, 789]);
+}
+
+/// An instance that has no more packets keeps what it has from the others once, not again and
+/// again.
+#[test]
+fn who_is_idle_keeps_little_from_others() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    // 200 bytes in advance.
+    let spec = parse("police rate 8mbit burst 20000 conform-exceed drop/pass index 4");
+    let action = table.add(spec, true, Time(1)).unwrap();
+    let lists = [0, 1].map(|_| filters([action.clone()].into_iter().collect()));
+    let [idle, other] = lists.each_ref().map(FilterList::filters);
+    let mut cx = Cx::new(&pool);
+    cx.now = Time(1_000_000_000);
+    let mut packet = frame(&pool, 1, 2, 100, 0);
+    assert_eq!(idle.classify(&mut packet, &mut cx), CLASS);
+    // Twice the rate, for a second each.
+    let mut second = |n: u64| {
+        let passes = |n: &u64| {
+            cx.now = Time(1_000_000_000 + n * 50_000);
+            other.classify(&mut packet, &mut cx) == CLASS
+        };
+        (n * 20_000..(n + 1) * 20_000).filter(passes).count() * 100
+    };
+    let seconds = [second(0), second(1), second(2)];
+    // The burst without 100 bytes that were sent and 200 that the idle one has.
+    assert!((1_019_200..=1_019_700).contains(&seconds[0]), "{seconds:?}");
+    assert!((999_600..=1_000_400).contains(&seconds[1]), "{seconds:?}");
+    assert!((999_600..=1_000_400).contains(&seconds[2]), "{seconds:?}");
+}
+
+/// Two threads, each of which offers twice the rate for half a second, by clocks of their own:
+/// whichever runs when, together they let pass the rate and the burst.
+#[test]
+fn two_threads_have_one_rate() {
+    let pool = pool(4);
+    let mut table = ActionTable::default();
+    let spec = parse("police rate 800mbit burst 100000 conform-exceed drop/pass index 4");
+    let action = table.add(spec, true, Time(1)).unwrap();
+    let lists = [0, 1].map(|_| filters([action.clone()].into_iter().collect()));
+    let passed: usize = std::thread::scope(|scope| {
+        let threads = lists.each_ref().map(|list| {
+            let (filters, mut cx) = (list.filters(), Cx::new(&pool));
+            let mut packet = frame(&pool, 1, 2, 1000, 0);
+            scope.spawn(move || {
+                let passes = |n: &u64| {
+                    cx.now = Time(1_000_000_000 + n * 5000);
+                    filters.classify(&mut packet, &mut cx) == CLASS
+                };
+                (0..100_000_u64).filter(passes).count() * 1000
+            })
+        });
+        threads
+            .map(|thread| thread.join().unwrap())
+            .into_iter()
+            .sum()
+    });
+    // The last packets come 499,995 us after the first.
+    let all = 49_999_500 + 100_000;
+    assert!(
+        (all - all / 500..=all + 1).contains(&passed),
+        "{passed} of {all}"
+    );
 }
 
 /// Two filters in two instances share one bucket, exactly.
