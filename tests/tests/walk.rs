@@ -120,7 +120,7 @@ fn differences() -> (Vec<String>, Vec<String>) {
     let [few, many] = RUNS.map(instructions);
     let (few, many) = (few.expect("valgrind runs"), many.expect("valgrind runs"));
     let frames = RUNS[1] - RUNS[0];
-    // Instructions for each of the frames that the longer run has more. Up to three may be the
+    // Instructions for each of the frames that the longer run has more. Up to five may be the
     // compiler's: in one build a file's, in another inlined and named as its caller's.
     let each = |path: &String| {
         let [few, many] = [&few, &many].map(|run| run.get(path).copied().unwrap_or(0));
@@ -130,7 +130,7 @@ fn differences() -> (Vec<String>, Vec<String>) {
     for path in many.keys() {
         // Code of test builds alone, and what hosts report of groups beside the test's frames.
         let beside = ["/testing/", "/multicast/", "/membership.rs"];
-        if each(path) > 3 && !beside.iter().any(|part| path.contains(part)) {
+        if each(path) > 5 && !beside.iter().any(|part| path.contains(part)) {
             walked.extend(source(path));
         }
     }
