@@ -194,7 +194,7 @@ impl Children {
         let slots = (0..=u16::MAX)
             .zip(&self.minors)
             .filter(|&(_, &slot)| slot != 0);
-        slots.map(|(minor, &slot)| (minor, &*self.slots[usize::from(slot) - 1]))
+        slots.map(|(minor, &slot)| (minor, &*self.slots[slot as usize - 1]))
     }
 
     /// By their slots.

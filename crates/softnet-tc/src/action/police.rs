@@ -171,7 +171,8 @@ impl Police {
         let (tally, now) = (run.tally, run.cx.now);
         let credit = tally.get(Tally::EXTRA);
         // At most 200 us of the rate: others lack it.
-        let ahead = (burst / 8).min(self.rate.max(self.pkts_rate) / 5000);
+        let rate = self.rate.max(self.pkts_rate).min(units::MAX_RATE);
+        let ahead = (burst / 8).min(rate / 5000);
         // One alone gives back what it has, so that the bucket is never fuller with it.
         let (kept, back) = match run.is_shared() {
             true => (credit, 0),

@@ -58,7 +58,7 @@ pub(super) struct Filter {
     tallies: Arc<[Tally]>,
 }
 
-/// Counts of a filter. The queue's owner writes them, any thread may read them. They are in a cache
+/// Counts of a filter. The queue's owner writes them, any thread may read them. `all` is in a cache
 /// line that no other thread writes to or has to read: instances are made one after the other.
 #[derive(Debug, Default)]
 #[repr(align(64))]

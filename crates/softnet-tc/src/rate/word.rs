@@ -276,9 +276,9 @@ impl Word {
         self.exchange(0, need, want, lack, now)
     }
 
-    /// As [`draw`](Word::draw), and what was drawn before is given back, in the same swap: all
-    /// that has happened since is as if it had been there. Where nothing is drawn, nothing is
-    /// given back.
+    /// As [`draw`](Word::draw), and what was drawn before is given back, in the same swap: for
+    /// who draws alone, all that has happened since is as if it had been there. Where nothing is
+    /// drawn, nothing is given back.
     pub(super) fn exchange(&self, back: u64, need: u64, want: u64, lack: Lack, now: Time) -> Draw {
         for _ in 0..ATTEMPTS {
             let (word, view) = self.read();
