@@ -1,7 +1,7 @@
 //! A TCP sender and its receiver in virtual time: SACK (RFC 6675), loss detection by time and
 //! probes of the tail (RACK-TLP, RFC 8985), reductions in proportion (PRR, RFC 6937), delayed
-//! acknowledgments (RFC 5681), a retransmission timer (RFC 6298), ECN (RFC 3168) with exact counts
-//! of marks where the algorithm wants them.
+//! acknowledgments (RFC 5681), receive windows that grow, a retransmission timer (RFC 6298), ECN
+//! (RFC 3168) with exact counts of marks where the algorithm wants them.
 //!
 //! Segments are numbered and of one size. Whoever drives a sender asks what it sends
 //! ([`Sender::send`]) and tells it what was acknowledged.
