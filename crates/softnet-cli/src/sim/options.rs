@@ -50,7 +50,7 @@ TCP connections, which react to loss, marks and delay, are a list, too:
   rtt                    round-trip time without queues; 20ms by default
   ecn                    on or off (the default; dctcp always has it)
   bytes                  what each sends at most
-  rwnd                   what the receiver has room for; 6m by default
+  rwnd                   what the receiver has room for; by default it grows, up to 6m
   web                    how many, in place of tcp: users who ask for pages, of 56k on average
                          (Pareto), with pauses of 2s
   name, start, src, ...  as above

@@ -288,6 +288,19 @@ fn a_receive_window_bounds_what_is_in_flight() {
     assert!((4_500_000..5_600_000).contains(&flows[0].rate), "{flows:?}");
 }
 
+/// Without a window of its own a receiver's room grows with its path: at 64 KiB it were 5 Mb/s.
+#[test]
+fn room_grows_until_a_long_path_is_full() {
+    let mut world = world(QdiscSpec::Pfifo { limit: 1000 }, 12_500_000);
+    let long = Connection {
+        rtt: 100_000_000,
+        ..connection(1, Algorithm::Cubic, false)
+    };
+    world.add_connection("long", long).expect("valid");
+    let Ok((_, flows)) = world.finish(&mut ignore);
+    assert!(flows[0].rate > 50_000_000, "{flows:?}");
+}
+
 /// Pages come and are read; nothing is sent in between, and each connection has its own.
 #[test]
 fn pages_are_sent_with_pauses() {

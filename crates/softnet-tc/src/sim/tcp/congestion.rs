@@ -1,9 +1,13 @@
 //! Congestion control of a simulated sender: Reno (RFC 5681), Cubic (RFC 9438), DCTCP (RFC 8257)
 //! and BBR version 1 (Cardwell and others, 2016). Windows are in segments, times in nanoseconds.
 
+mod cubic;
+
 use std::collections::VecDeque;
 
 use softnet::time::Time;
+
+use cubic::{Cubic, HyStart};
 
 /// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +39,6 @@ impl Algorithm {
 const INITIAL: f64 = 10.0;
 /// Least window.
 const LEAST: f64 = 2.0;
-/// Part of its window that Cubic keeps.
-const KEPT: f64 = 0.7;
-/// Segments by which the window of a Reno that keeps as much grows in a round trip, at the same
-/// rate as that of one that keeps half.
-const ALPHA: f64 = 3.0 * (1.0 - KEPT) / (1.0 + KEPT);
 
 /// News of an acknowledgment.
 #[derive(Clone, Copy, Debug)]
@@ -71,49 +70,6 @@ pub(super) struct Congestion {
     hystart: HyStart,
     dctcp: Dctcp,
     bbr: Bbr,
-}
-
-/// The end of Cubic's slow start before a queue is full: by acknowledgments that come for half of
-/// a round trip, or by a longer round trip (Ha and Rhee, "Taming the elephants", 2011), with
-/// Linux's figures.
-#[derive(Debug)]
-struct HyStart {
-    /// Least round-trip time ever, and of the round, ns.
-    least: u64,
-    of_round: u64,
-    samples: u32,
-    /// Start of the round, and the last acknowledgment that came close to the one before.
-    start: Time,
-    last: Time,
-    /// It ended a slow start. That of a restart is left alone then, as in Linux.
-    has_ended: bool,
-}
-
-impl Default for HyStart {
-    fn default() -> HyStart {
-        HyStart {
-            least: u64::MAX,
-            of_round: u64::MAX,
-            samples: 0,
-            start: Time::ZERO,
-            last: Time::ZERO,
-            has_ended: false,
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Cubic {
-    /// Window before the last reduction; 0 before the first, and after a timeout.
-    most: f64,
-    /// Start of the current epoch.
-    epoch: Option<Time>,
-    /// Window around which it is flat in the current epoch: `most`, or where it began.
-    plateau: f64,
-    /// Time in which the window grows back to `plateau`, s.
-    k: f64,
-    /// Window that Reno would have (RFC 9438, 4.3).
-    estimate: f64,
 }
 
 #[derive(Debug)]
@@ -250,14 +206,7 @@ impl Congestion {
             // BBR keeps its model.
             Algorithm::Bbr => {}
             Algorithm::Cubic => {
-                let cubic = &mut self.cubic;
-                // Fast convergence (RFC 9438, 4.7).
-                cubic.most = match self.window < cubic.most {
-                    true => self.window * (1.0 + KEPT) / 2.0,
-                    false => self.window,
-                };
-                cubic.epoch = None;
-                self.window = (self.window * KEPT).max(LEAST);
+                self.window = self.cubic.reduced(self.window).max(LEAST);
                 self.threshold = self.window;
             }
             Algorithm::Reno | Algorithm::Dctcp => {
@@ -285,7 +234,7 @@ impl Congestion {
     pub(super) fn timed_out(&mut self, flight: u32, again: bool) {
         if !again {
             let kept = match self.algorithm {
-                Algorithm::Cubic => self.window * KEPT,
+                Algorithm::Cubic => cubic::kept(self.window),
                 _ => f64::from(flight) / 2.0,
             };
             self.threshold = kept.max(LEAST);
@@ -357,70 +306,6 @@ impl Congestion {
             BbrState::Probe(..) => (2.0 * product).max(4.0),
             BbrState::ProbeRtt(_) => 4.0,
         };
-    }
-}
-
-impl HyStart {
-    /// The window is as long as the way.
-    fn ends(&mut self, window: f64, acked: Acked) -> bool {
-        const CLOSE: u64 = 2_000_000;
-        let since = |time: Time| acked.now.since(time).as_nanos() as u64;
-        if acked.is_round {
-            (self.start, self.last) = (acked.now, acked.now);
-            (self.of_round, self.samples) = (u64::MAX, 0);
-        }
-        let Some(rtt) = acked.rtt else {
-            return false;
-        };
-        self.least = self.least.min(rtt);
-        if self.has_ended || window < 16.0 {
-            return false;
-        }
-        if since(self.last) <= CLOSE {
-            self.last = acked.now;
-            if since(self.start) > self.least / 2 {
-                return true;
-            }
-        }
-        self.of_round = self.of_round.min(rtt);
-        self.samples += 1;
-        let longer = (self.least / 8).clamp(4_000_000, 16_000_000);
-        self.samples > 8 && self.of_round > self.least + longer
-    }
-}
-
-impl Cubic {
-    /// RFC 9438, section 4, with what Linux does otherwise: the round trip that the window is ahead
-    /// by is the `least` one, and Reno's window grows by the same alpha beyond the last one, too.
-    fn grow(&mut self, window: &mut f64, segments: f64, now: Time, least: u64) {
-        let epoch = match self.epoch {
-            Some(epoch) => epoch,
-            None => {
-                self.epoch = Some(now);
-                self.estimate = *window;
-                self.plateau = self.most.max(*window);
-                // C = 0.4 segments a cubed second.
-                self.k = ((self.plateau - *window) / 0.4).cbrt();
-                now
-            }
-        };
-        let ahead = if least == u64::MAX { 0 } else { least };
-        let time = now.since(epoch).as_secs_f64() + ahead as f64 / 1e9;
-        let target = 0.4 * (time - self.k).powi(3) + self.plateau;
-        let target = target.clamp(*window, 1.5 * *window);
-        // Reno's region (4.3).
-        self.estimate += ALPHA * segments / *window;
-        let before = *window;
-        if target < self.estimate {
-            *window = window.max(self.estimate);
-        } else {
-            *window += segments * (target - *window) / *window;
-        }
-        // Where slow start ended before anything was lost, nobody knows how much there is: by 5 %
-        // a round trip at least, as in Linux.
-        if self.most == 0.0 {
-            *window = window.max(before + segments / 20.0);
-        }
     }
 }
 

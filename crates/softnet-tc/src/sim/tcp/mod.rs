@@ -1,7 +1,7 @@
 //! A TCP sender and its receiver in virtual time: SACK (RFC 6675), loss detection by time and
 //! probes of the tail (RACK-TLP, RFC 8985), reductions in proportion (PRR, RFC 6937), delayed
-//! acknowledgments (RFC 5681), a retransmission timer (RFC 6298), ECN (RFC 3168) with exact counts
-//! of marks where the algorithm wants them.
+//! acknowledgments (RFC 5681), receive windows that grow, a retransmission timer (RFC 6298), ECN
+//! (RFC 3168) with exact counts of marks where the algorithm wants them.
 //!
 //! Segments are numbered and of one size. Whoever drives a sender asks what it sends
 //! ([`Sender::send`]) and tells it what was acknowledged.
@@ -35,7 +35,7 @@ const RETRIES: u32 = 15;
 /// Segments that arrived beyond a hole until what was sent before them is lost.
 const DUPLICATES: usize = 3;
 /// Receive window that Linux grows to, bytes: what a sender may have in flight whatever its own
-/// window.
+/// window. A sender has it until it is told of another.
 pub const RECEIVE_WINDOW: u64 = 6 << 20;
 
 /// State of a segment that was sent.
@@ -52,6 +52,8 @@ struct Segment {
     state: State,
     /// Sent more than once: it has no round-trip time (Karn).
     again: bool,
+    /// It was lost at least once.
+    was_lost: bool,
     /// Segments delivered, and when the last was, as this one was sent.
     delivered: (u64, Time),
     /// When the newest of those was sent.
@@ -74,6 +76,8 @@ pub struct Sender {
     flight: u32,
     /// Segments to send again.
     lost: VecDeque<u64>,
+    /// Segments that were lost, and have not arrived since.
+    missing: u32,
     /// Transmissions in their order; those that are in flight no longer, too, if one before is.
     order: VecDeque<(Time, u64)>,
     /// Segments that arrived beyond a hole.
@@ -138,6 +142,7 @@ impl Sender {
             receive_window: RECEIVE_WINDOW,
             flight: 0,
             lost: VecDeque::new(),
+            missing: 0,
             order: VecDeque::new(),
             beyond: 0,
             last: 0,
@@ -159,6 +164,11 @@ impl Sender {
             paced: Time::ZERO,
             stats: SenderStats::default(),
         }
+    }
+
+    /// Average round-trip time, ns; 0 before one was measured.
+    pub fn round_trip(&self) -> u64 {
+        self.srtt
     }
 
     /// Has the receiver room for so many bytes.
@@ -217,6 +227,7 @@ impl Sender {
                 sent: now,
                 state: State::InFlight,
                 again: true,
+                was_lost: true,
                 delivered,
                 behind,
             };
@@ -242,6 +253,7 @@ impl Sender {
             sent: now,
             state: State::InFlight,
             again: false,
+            was_lost: false,
             delivered: self.delivered,
             behind: self.behind,
         });
@@ -357,10 +369,11 @@ impl Sender {
         self.lost.clear();
         for (place, segment) in self.segments.iter_mut().enumerate() {
             if segment.state != State::Delivered {
-                segment.state = State::Lost;
+                (segment.state, segment.was_lost) = (State::Lost, true);
                 self.lost.push_back(self.first + place as u64);
             }
         }
+        self.missing = self.lost.len() as u32;
         self.flight = 0;
         self.paced = Time::ZERO;
     }
@@ -371,7 +384,7 @@ impl Sender {
         self.segments.clear();
         self.order.clear();
         self.lost.clear();
-        (self.flight, self.beyond, self.backoff) = (0, 0, 0);
+        (self.flight, self.missing, self.beyond, self.backoff) = (0, 0, 0, 0);
         (self.recovery, self.reduction, self.probe) = (None, None, None);
     }
 
@@ -390,6 +403,7 @@ impl Sender {
             segment.state = State::Delivered;
             segments += 1;
             self.flight -= u32::from(was.state == State::InFlight);
+            self.missing -= u32::from(was.was_lost);
             self.delivered = (self.delivered.0 + 1, now);
             self.stats.delivered += 1;
             let waited = (now.since(was.sent).as_nanos() as u64).min(RTT_MAX);
@@ -495,6 +509,8 @@ impl Sender {
                 }
                 if let Some(segment) = self.segment(number) {
                     segment.state = State::Lost;
+                    let is_first = !std::mem::replace(&mut segment.was_lost, true);
+                    self.missing += u32::from(is_first);
                 }
                 self.lost.push_back(number);
                 lost += 1;
@@ -502,7 +518,9 @@ impl Sender {
             self.order.pop_front();
         }
         self.flight -= lost;
-        if lost > 0 {
+        // Also for those of a recovery that has ended that were sent in it and lost: of the round
+        // trip behind it (`tcp_time_to_recover`).
+        if self.missing > 0 {
             self.congested(flight);
         }
         lost

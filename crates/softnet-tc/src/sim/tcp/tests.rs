@@ -1,4 +1,4 @@
-use super::receiver::{DELAYED, QUICK};
+use super::receiver::{DELAYED, QUICK, ROOM, ROOM_BOUND};
 use super::*;
 
 /// A pipe of a rate and a round-trip time that loses every nth segment.
@@ -47,12 +47,13 @@ fn run_from(
             .max(now);
         if arrivals.front().is_some_and(|&(at, _)| at <= now) {
             let (_, number) = arrivals.pop_front().expect("there");
-            acks.extend(receiver.arrived(now, number, false).map(|ack| (now, ack)));
+            let told = receiver.arrived(now, number, false, 0);
+            acks.extend(told.map(|ack| (now, ack)));
         } else if receiver.due().is_some_and(|due| due <= now) {
             acks.extend(receiver.acknowledge().map(|ack| (now, ack)));
         } else if acks.front().is_some_and(|&(at, _)| at <= now) {
-            let (_, (numbers, marked)) = acks.pop_front().expect("there");
-            sender.acknowledged(now, &numbers, marked);
+            let (_, told) = acks.pop_front().expect("there");
+            sender.acknowledged(now, &told.numbers, told.marked);
         } else if sender.timeout_at().is_some_and(|at| at <= now) {
             let probe = sender.timed_out(now);
             arrivals.extend(probe.map(|number| (now.plus_nanos(rtt), number)));
@@ -75,7 +76,8 @@ fn renos_rate_is_the_square_root_of_its_loss() {
 }
 
 /// RFC 9438, section 5.1 and 5.2: Cubic's average window by the share of segments lost, with C =
-/// 0.4, in Reno's region and beyond it; within 15 %.
+/// 0.4, in Reno's region and beyond it; within 15 %, of short ones within 25 %: Linux's arithmetic
+/// in whole segments brings a window back to its last maximum sooner, by up to one segment.
 #[test]
 fn cubics_window_is_that_of_the_tables() {
     let rows = [
@@ -94,8 +96,9 @@ fn cubics_window_is_that_of_the_tables() {
         let (sender, before) = run_from(Algorithm::Cubic, times, 1_000_000_000, rtt, lose);
         let rate = (sender.stats.delivered - before) as f64 / (times.1 - times.0) as f64;
         let ratio = rate * millis as f64 / 1e3 / window;
+        let allowed = if window < 50.0 { 0.25 } else { 0.15 };
         assert!(
-            (0.85..1.15).contains(&ratio),
+            (1.0 - allowed..1.0 + allowed).contains(&ratio),
             "{millis} ms, 1/{lose}: {ratio}"
         );
     }
@@ -190,23 +193,70 @@ fn the_longest_round_trip_has_a_timer() {
 
 #[test]
 fn what_arrives_is_acknowledged_by_twos() {
-    let mut receiver = Receiver::default();
+    let mut receiver = Receiver::with_window(65_536);
     let first = u64::from(QUICK);
+    let told = |numbers: &[u64], marked| {
+        Some(Acknowledgment {
+            numbers: numbers.to_vec(),
+            marked,
+            window: 65_536,
+        })
+    };
     for number in 0..first {
-        let told = receiver.arrived(Time(1), number, false);
-        assert_eq!(told, Some((vec![number], 0)), "one by one");
+        let at_once = receiver.arrived(Time(1), number, false, 0);
+        assert_eq!(at_once, told(&[number], 0), "one by one");
     }
-    let mut arrived = |time, number, is_marked| receiver.arrived(Time(time), number, is_marked);
+    let mut arrived = |time, number: u64, is_marked| {
+        let told = receiver.arrived(Time(time), first + number, is_marked, 0);
+        told.map(|told| (told.numbers, told.marked))
+    };
     let told = |all: &[u64], marked| Some((all.iter().map(|n| first + n).collect(), marked));
-    assert_eq!(arrived(1, first, false), None);
-    assert_eq!(arrived(2, first + 1, false), told(&[0, 1], 0));
-    assert_eq!(arrived(3, first + 3, false), told(&[3], 0), "out of order");
-    assert_eq!(arrived(4, first + 4, false), told(&[4], 0), "behind a hole");
-    assert_eq!(arrived(4, first + 2, false), told(&[2], 0), "the hole");
-    assert_eq!(arrived(4, first + 5, true), told(&[5], 1), "a mark");
-    assert_eq!(arrived(5, first + 6, false), None);
+    assert_eq!(arrived(1, 0, false), None);
+    assert_eq!(arrived(2, 1, false), told(&[0, 1], 0));
+    assert_eq!(arrived(3, 3, false), told(&[3], 0), "out of order");
+    assert_eq!(arrived(4, 4, false), told(&[4], 0), "behind a hole");
+    assert_eq!(arrived(4, 2, false), told(&[2], 0), "the hole");
+    assert_eq!(arrived(4, 5, true), told(&[5], 1), "a mark");
+    assert_eq!(arrived(5, 6, false), None);
     assert_eq!(receiver.due(), Some(Time(5 + DELAYED)));
-    assert_eq!(receiver.acknowledge(), told(&[6], 0));
+    let late = receiver.acknowledge().expect("one that waits");
+    assert_eq!((late.numbers, late.marked), (vec![first + 6], 0));
+}
+
+/// Linux's `tcp_grow_window` and `tcp_rcv_space_adjust`: an offer grows by two segments with each
+/// that arrives, which are acknowledged one by one then, up to what the last round trips brought.
+#[test]
+fn room_grows_with_what_arrives() {
+    let rtt = 20_000_000;
+    let mut receiver = Receiver::default();
+    assert_eq!(receiver.window(), ROOM * MSS);
+    // A round trip each, and the acknowledgments that it causes.
+    let mut number = 0;
+    let mut round = |receiver: &mut Receiver, at: u64, segments: u64| {
+        let mut told = 0;
+        for _ in 0..segments {
+            told += usize::from(receiver.arrived(Time(at), number, false, rtt).is_some());
+            number += 1;
+        }
+        told
+    };
+    // Up to what fits for sure. The four from the seventh on are of the sixteen.
+    assert_eq!(round(&mut receiver, rtt, 10), 10);
+    assert_eq!(receiver.window(), ROOM_BOUND * MSS);
+    // Twelve are left, then by twos. As the round began ten had come, as many as at first.
+    assert_eq!(round(&mut receiver, 2 * rtt, 20), 12 + 4);
+    assert_eq!(receiver.window(), ROOM_BOUND * MSS);
+    // Twenty came instead of ten: room for 40, and two times 40 more. The first waits.
+    assert_eq!(round(&mut receiver, 3 * rtt, 32), 31);
+    assert_eq!(receiver.window(), 118 * MSS);
+    // A second copy of a segment makes no room.
+    receiver.arrived(Time(3 * rtt), 0, false, rtt);
+    assert_eq!(receiver.window(), 118 * MSS);
+    let told = receiver.arrived(Time(3 * rtt), number, false, rtt);
+    assert_eq!(told.map(|told| told.window), Some(120 * MSS));
+    // That was all.
+    let told = receiver.arrived(Time(3 * rtt), number + 1, false, rtt);
+    assert_eq!((told, receiver.window()), (None, 120 * MSS));
 }
 
 /// The last segments of a transfer have none behind them that tell of their loss: a probe does,
@@ -298,6 +348,34 @@ fn a_rate_is_not_above_that_of_sending() {
     // 2/ln 2 times 100 segments a second, less 1 %.
     let gap = sender.congestion.pacing().expect("a rate");
     assert!((3_490_000..3_510_000).contains(&gap), "{gap}");
+}
+
+/// A segment that is sent in a recovery and lost reduces the window once that is over, though it
+/// was found before (Linux's `tcp_time_to_recover`: something is lost).
+#[test]
+fn losses_of_a_recovery_reduce_the_window_behind_it() {
+    let windows = [true, false].map(|is_lost| {
+        let mut sender = Sender::new(Algorithm::Reno, u64::MAX, false);
+        let at = |round: u64| Time(round * 20_000_000);
+        let send = |sender: &mut Sender, now| {
+            std::iter::from_fn(|| sender.send(now)).collect::<Vec<u64>>()
+        };
+        assert_eq!(send(&mut sender, at(0)).len(), 10);
+        sender.acknowledged(at(1), &(0..10).collect::<Vec<_>>(), 0);
+        assert_eq!(send(&mut sender, at(1)).len(), 20);
+        // The first and the last of twenty are lost; one of those is found.
+        sender.acknowledged(at(2), &(11..29).collect::<Vec<_>>(), 0);
+        let sent = send(&mut sender, at(2));
+        assert_eq!(sent, [10, 30, 31, 32, 33, 34, 35, 36, 37]);
+        let told = sent.into_iter().filter(|&number| number != 31 || !is_lost);
+        sender.acknowledged(at(3), &told.collect::<Vec<_>>(), 0);
+        assert_eq!(sender.congestion.window(), 10);
+        let sent = send(&mut sender, at(3));
+        assert_eq!(sent[..2], if is_lost { [29, 31] } else { [29, 38] });
+        sender.acknowledged(at(4), &[29], 0);
+        sender.congestion.window()
+    });
+    assert_eq!(windows, [5, 10]);
 }
 
 /// While a window is reduced, no more is sent than was delivered.

@@ -59,9 +59,11 @@ impl Acks {
         };
         self.first = self.first.wrapping_add(count as u32);
         let known = self.waiting.drain(..count);
-        known.reduce(|(mut numbers, marked), (more, more_marked)| {
-            numbers.extend(more);
-            (numbers, marked + more_marked)
+        known.reduce(|mut told, more| {
+            told.numbers.extend(more.numbers);
+            told.marked += more.marked;
+            told.window = more.window;
+            told
         })
     }
 }
@@ -164,6 +166,11 @@ mod tests {
 
     #[test]
     fn a_later_acknowledgment_tells_what_earlier_ones_did() {
+        let told = |numbers, marked, window| Acknowledgment {
+            numbers,
+            marked,
+            window,
+        };
         let pool = softnet::testing::pool(4);
         // The numbers wrap meanwhile.
         let mut acks = Acks {
@@ -171,18 +178,18 @@ mod tests {
             ..Acks::of(&flow(1)).expect("of one family")
         };
         for number in 0..4_u64 {
-            let told = (vec![number], 1);
+            let told = told(vec![number], 1, number);
             let packet = acks.send(number + 1, told, &pool).expect("a buffer");
             assert_eq!(packet.len(), 66);
             check(&packet, 6);
             let id = acks.template.id(packet.data(), 14);
             assert_eq!(id, u32::MAX.wrapping_add(number as u32));
         }
-        assert_eq!(acks.arrived(1), Some((vec![0, 1, 2], 3)));
+        assert_eq!(acks.arrived(1), Some(told(vec![0, 1, 2], 3, 2)));
         // Overtaken, and twice the same.
         assert_eq!(acks.arrived(u32::MAX), None);
         assert_eq!(acks.arrived(1), None);
-        assert_eq!(acks.arrived(2), Some((vec![3], 1)));
+        assert_eq!(acks.arrived(2), Some(told(vec![3], 1, 3)));
         assert_eq!(acks.arrived(3), None, "never sent");
     }
 }

@@ -5,7 +5,7 @@ use softnet::time::Time;
 
 use super::super::flow::{self, Flow, FlowError, Random};
 use super::super::frame::Template;
-use super::super::tcp::{Acknowledgment, Algorithm, MSS, RECEIVE_WINDOW, Receiver, Sender};
+use super::super::tcp::{Acknowledgment, Algorithm, MSS, Receiver, Sender};
 use super::answers::Acks;
 use super::pages::Pages;
 use super::{Kind, World};
@@ -26,7 +26,7 @@ pub struct Connection {
     pub duration: u64,
     /// Bytes that it sends at most.
     pub bytes: Option<u64>,
-    /// Bytes that the receiver has room for; as much as Linux grows to if none are given.
+    /// Bytes that the receiver has room for; if none are given, room grows as in Linux.
     pub receive_window: Option<u64>,
     /// Pages are sent, with pauses in between.
     pub pages: bool,
@@ -137,13 +137,15 @@ impl World {
         let end = connection.start.plus_nanos(connection.duration);
         self.at(end, Event::End(index));
         let mut sender = Sender::new(connection.algorithm, all, connection.ecn);
-        sender.set_receive_window(connection.receive_window.unwrap_or(RECEIVE_WINDOW));
+        let window = connection.receive_window;
+        let receiver = window.map_or_else(Receiver::default, Receiver::with_window);
+        sender.set_receive_window(receiver.window());
         self.tcp.push(Tcp {
             sender,
             connection,
             template,
             acks,
-            receiver: Receiver::default(),
+            receiver,
             all,
             seen,
             timer: None,
@@ -168,7 +170,8 @@ impl World {
             Event::Segment(index, number, is_marked) => {
                 let tcp = &mut self.tcp[index];
                 let before = tcp.receiver.due();
-                let told = tcp.receiver.arrived(now, number, is_marked);
+                let rtt = tcp.sender.round_trip();
+                let told = tcp.receiver.arrived(now, number, is_marked, rtt);
                 let due = tcp.receiver.due().filter(|_| tcp.receiver.due() != before);
                 if let Some(due) = due {
                     self.at(due, Event::Delayed(index));
@@ -249,13 +252,14 @@ impl World {
     fn acknowledged<E>(
         &mut self,
         index: usize,
-        (numbers, marked): &Acknowledgment,
+        told: &Acknowledgment,
         now: Time,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
         let tcp = &mut self.tcp[index];
         let was_idle = tcp.sender.is_idle();
-        tcp.sender.acknowledged(now, numbers, *marked);
+        tcp.sender.set_receive_window(told.window);
+        tcp.sender.acknowledged(now, &told.numbers, told.marked);
         let is_read = !was_idle && tcp.sender.is_idle();
         if let Some(pages) = tcp.pages.as_mut().filter(|_| is_read) {
             let at = now.plus_nanos(pages.pause());
