@@ -75,6 +75,26 @@ fn scripts_run_as_they_are() {
     assert!(text(&output.stderr).contains("loud"));
 }
 
+/// The same seed, the same bytes out, also of what a script leaves to chance.
+#[test]
+fn chance_follows_from_the_seed() {
+    if !can_run() {
+        return;
+    }
+    let scratch = Scratch::new("script-seed");
+    let netem = "tc qdisc add dev eth0 root netem loss 20%\n";
+    let script = scratch.file("netem.sh", netem);
+    let out = |seed: &str| {
+        let mut command = sim(&script);
+        let output = command.args(["--json", "--seed", seed]).output();
+        text(&output.expect("softnet").stdout)
+    };
+    let first = out("1");
+    assert!(first.starts_with('{'), "{first}");
+    assert_eq!(out("1"), first);
+    assert_ne!(out("2"), first);
+}
+
 /// Processes with a word among their arguments.
 fn processes(word: &str) -> usize {
     let entries = fs::read_dir("/proc").expect("processes").flatten();

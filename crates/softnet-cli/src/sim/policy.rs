@@ -108,7 +108,7 @@ fn of_script(options: &Options, name: Option<&str>, path: &Path) -> Result<Polic
     let dev = name.or(options.dev.as_deref());
     let dev = dev.or(options.port.as_deref());
     let dev = dev.ok_or_else(|| missing("--dev", path))?;
-    script::policy(path, dev)
+    script::policy(path, dev, options.seed.unwrap_or(SEED))
 }
 
 fn of_port(

@@ -58,8 +58,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The policy that a script makes at the device `dev`.
-pub(super) fn policy(script: &Path, dev: &str) -> Result<Policy, Failure> {
+/// The policy that a script makes at the device `dev`. What it leaves to chance follows from `seed`.
+pub(super) fn policy(script: &Path, dev: &str, seed: u64) -> Result<Policy, Failure> {
     let cannot = |what: &str, error: &dyn std::error::Error| {
         Failure::because(Exit::Failure, format!("cannot {what}"), error)
     };
@@ -77,6 +77,7 @@ pub(super) fn policy(script: &Path, dev: &str) -> Result<Policy, Failure> {
     let (scheduling, _) = Scheduling::best(Some(Scheduling::Normal));
     let engine = setup::start(1, &[], scheduling, 1024, Default::default())
         .map_err(|error| cannot("start the devices", &error))?;
+    engine.choose_seeds_from(seed);
     let mut port = PortSpec {
         settings: Settings::new(dev),
         ..PortSpec::default()

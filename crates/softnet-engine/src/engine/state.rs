@@ -179,6 +179,8 @@ pub(super) struct State<D: Devices> {
     pub(super) last: u32,
     /// The last handle that was chosen for a qdisc.
     pub(super) chosen: u16,
+    /// The last seed, if seeds follow from one.
+    pub(super) seed: Option<u64>,
     /// Kind of the qdisc at a transmit queue to which none is attached.
     pub(super) default_qdisc: DefaultQdisc,
     pub(super) generation: u64,
@@ -224,6 +226,7 @@ impl<D: Devices> State<D> {
             targets: Arc::new(LinkTable::new()),
             last: 0,
             chosen: 0x8000,
+            seed: None,
             default_qdisc: DefaultQdisc::default(),
             generation: 0,
             changes: Changes::default(),

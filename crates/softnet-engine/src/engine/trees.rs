@@ -1,5 +1,7 @@
 //! The trees of ports: qdiscs, classes and filters, changed and read while packets flow.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use softnet::qdisc::QdiscStats;
@@ -97,6 +99,23 @@ impl<D: Devices> Engine<D> {
         let handle = next.take(NUMBERS.len()).find(free).unwrap_or(Handle::NONE);
         state.chosen = chosen;
         Ok(handle)
+    }
+
+    /// A seed for a qdisc that is given none: another one each time.
+    pub fn choose_seed(&self) -> u64 {
+        match &mut self.state().seed {
+            Some(seed) => {
+                // Weyl's sequence: all that follow differ.
+                *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                *seed
+            }
+            None => RandomState::new().hash_one(()),
+        }
+    }
+
+    /// Seeds follow from this one, in the order in which they are chosen.
+    pub fn choose_seeds_from(&self, seed: u64) {
+        self.state().seed = Some(seed);
     }
 
     /// Reads the tree of a port, and the statistics of its transmit queues. No queue is taken from

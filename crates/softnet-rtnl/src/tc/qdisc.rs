@@ -65,7 +65,7 @@ fn add<D: Devices>(
     }
     check_blocks(asked)?;
     let stab = asked.stab()?;
-    let (spec, old, attaches_itself) = Place::read(engine, link, |place| {
+    let (mut spec, old, attaches_itself) = Place::read(engine, link, |place| {
         let parent = place.class(parent);
         let context = place.context(parent);
         let is_per_queue = (kind.default)(&context.link).is_per_queue();
@@ -86,6 +86,9 @@ fn add<D: Devices>(
         let attaches = is_per_queue || spec.adds_classes();
         Ok((spec, old, attaches))
     })??;
+    if let QdiscSpec::Netem(netem) = &mut spec {
+        netem.seed.get_or_insert_with(|| engine.choose_seed());
+    }
     let estimator = asked.estimator()?;
     let edited = engine.edit_tree(link, |tree| {
         tree.replace(parent, handle, spec)?;

@@ -1,7 +1,5 @@
 //! `netem` (`struct tc_netem_qopt`, `TCA_NETEM_*`): a structure, and attributes behind it.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use softnet_tc::{Distribution, LossModel, NetemSpec, QdiscSpec, Xstat};
@@ -130,10 +128,7 @@ pub(super) fn parse(
     let attrs = options.nested_behind(least, &POLICY)?;
     let mut spec = match before {
         Some(QdiscSpec::Netem(spec)) => spec.clone(),
-        _ => NetemSpec {
-            seed: Some(RandomState::new().hash_one(())),
-            ..NetemSpec::default()
-        },
+        _ => NetemSpec::default(),
     };
     if let Some(table) = attrs.get(DELAY_DIST) {
         spec.distribution = Some(distribution(table)?);
