@@ -58,8 +58,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let dev = &options.dev;
     let cannot =
         |error: io::Error| Failure::because(Exit::Failure, format!("cannot read {dev:?}"), &error);
-    let policy = dump::policy(objects(dev).map_err(cannot)?);
-    let (text, left_out) = translated(dev, policy)?;
+    let (index, name) = interface(dev).map_err(cannot)?;
+    let policy = dump::policy(objects(index, &name).map_err(cannot)?);
+    let (text, left_out) = translated(&name, policy)?;
     let comments: String = left_out
         .iter()
         .map(|line| format!("# left out: {line}\n"))
@@ -75,14 +76,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
+/// An interface's index and its name, which its filters have; `dev` may be another one (`altname`).
+fn interface(dev: &str) -> io::Result<(i32, String)> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    let index = netdevice::name_to_index(&socket, dev)?;
+    let name = netdevice::index_to_name(&socket, index)?;
+    Ok((i32::try_from(index).map_err(io::Error::other)?, name))
+}
+
 /// Qdiscs, classes and filters of an interface.
-fn objects(dev: &str) -> io::Result<Vec<Object>> {
+fn objects(ifindex: i32, dev: &str) -> io::Result<Vec<Object>> {
     let flags = SocketFlags::CLOEXEC;
     // Protocol 0 is NETLINK_ROUTE.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-    let by_name = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-    let index = netdevice::name_to_index(&by_name, dev)?;
-    let ifindex = i32::try_from(index).map_err(io::Error::other)?;
     let dump = |kind: u16, parent: u32| -> io::Result<Vec<Object>> {
         let header = TcMsg {
             ifindex,

@@ -237,3 +237,26 @@ fn what_names_another_interface_is_left_out() {
         text(&missing.stderr)
     );
 }
+
+/// A filter that names the interface has its name, by whatever name it is imported.
+#[test]
+fn another_name_of_an_interface_stands_for_its_name() {
+    if !can_import() {
+        return;
+    }
+    let host = Host::new("altname");
+    let altname = ["link", "property", "add", "dev", "t0", "altname", "wan"];
+    host.netns.ip(&altname);
+    host.tc("qdisc add dev t0 handle ffff: ingress");
+    host.tc(
+        "filter add dev t0 parent ffff: protocol ip prio 7 u32 match u32 0 0 indev t0 flowid :1",
+    );
+    let mut command = softnet();
+    command.args(["import", "wan", "--strict"]);
+    let imported = host.netns.run(|| command.output()).expect("softnet");
+    let toml = text(&imported.stdout);
+    let said = text(&imported.stderr);
+    assert_eq!(imported.status.code(), Some(0), "{toml}{said}");
+    assert!(toml.contains("indev = \"t0\""), "{toml}");
+    assert!(toml.contains("interface = \"t0\""), "{toml}");
+}
