@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use loom::model::Builder;
 use loom::thread;
 
-use super::cells::{Cells, Order, Shipped, areas};
+use super::cells::{Cells, Order, Shipped, Unfenced, areas};
 use super::model::{Driver, Part, Used};
 use super::tests::{DATA, config, memory};
 use super::*;
@@ -192,9 +192,9 @@ fn two_lines(event_index: bool) -> RingConfig {
 
 /// The device polls, arms, and sleeps; the driver offers a line, and a chain behind it, where the
 /// ring begins anew.
-fn kick_behind_a_line(event_index: bool) {
+fn kick_behind_a_line<O: Order>(event_index: bool) {
     explore(move |memory| {
-        let (mut device, mut guest) = sides::<Shipped>(two_lines(event_index), memory);
+        let (mut device, mut guest) = sides::<O>(two_lines(event_index), memory);
         let offers = thread::spawn(move || {
             let kicks = [LINE, 1].map(|chains| guest.offer(chains));
             (guest, kicks.contains(&true))
@@ -215,9 +215,9 @@ fn kick_behind_a_line(event_index: bool) {
 
 /// The device gives back a line, and a chain behind it, and asks, behind each (`at_once`) or both,
 /// whether the driver wants to know; the driver reaps, arms, and sleeps.
-fn call_behind_a_line(event_index: bool, at_once: bool) {
+fn call_behind_a_line<O: Order>(event_index: bool, at_once: bool) {
     explore(move |memory| {
-        let (mut device, mut guest) = sides::<Shipped>(two_lines(event_index), memory);
+        let (mut device, mut guest) = sides::<O>(two_lines(event_index), memory);
         guest.offer(LINE + 1);
         let reaps = thread::spawn(move || {
             guest.reap();
@@ -265,15 +265,27 @@ fn a_line_that_is_given_back_in_no_order_is_stale() {
 #[test]
 fn no_kick_is_lost_behind_a_line() {
     for event_index in [false, true] {
-        kick_behind_a_line(event_index);
+        kick_behind_a_line::<Shipped>(event_index);
     }
+}
+
+#[test]
+#[should_panic(expected = "asleep with")]
+fn without_a_fence_a_kick_is_lost_behind_a_line() {
+    kick_behind_a_line::<Unfenced>(true);
 }
 
 #[test]
 fn no_call_is_lost_behind_a_line() {
     for event_index in [false, true] {
         for at_once in [false, true] {
-            call_behind_a_line(event_index, at_once);
+            call_behind_a_line::<Shipped>(event_index, at_once);
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "asleep with")]
+fn without_a_fence_a_call_is_lost_behind_a_line() {
+    call_behind_a_line::<Unfenced>(true, false);
 }
