@@ -1,7 +1,5 @@
 //! No write is unwatched, and each rest ends.
 
-use loom::sync::Notify;
-
 use super::*;
 
 /// A writer and the watching thread: one sees the other.
@@ -46,17 +44,20 @@ fn who_writes_without_a_fence_is_unseen() {
 struct Model {
     rest: Rest,
     writes: [AtomicU64; 2],
-    timer: Notify,
+    /// True: it has ended, and nobody has waited for that. A swap stands for its lock.
+    timer: AtomicBool,
 }
 
 impl Model {
-    fn write(&self, writer: usize) {
+    fn write(&self, writer: usize, ends: fn(&Model)) {
         let writes = &self.writes[writer];
         writes.store(1, Ordering::Relaxed);
-        if self.rest.is_to_end() {
-            self.timer.notify();
-        }
+        ends(self);
         writes.store(2, Ordering::Release);
+    }
+
+    fn set_timer(&self) {
+        self.timer.swap(true, Ordering::AcqRel);
     }
 
     /// True if nobody writes, and somebody is yet to.
@@ -66,24 +67,55 @@ impl Model {
     }
 }
 
-/// A rest that begins ends, though the timer has ended before, too, for the rest before it.
-/// (Fails, as a deadlock, if a writer sets the timer before it ends the rest.)
-#[test]
-fn a_rest_ends() {
-    loom::model(|| {
+/// A rest that begins, when the timer has ended before, too, for the rest before it. Who waits for
+/// the timer goes on when both writers are done: nobody sets it behind that.
+fn a_rest_and_two_writers(ends: fn(&Model)) {
+    loom::model(move || {
         let model = Arc::new(Model {
             rest: Rest::new(),
             writes: [AtomicU64::new(0), AtomicU64::new(0)],
-            timer: Notify::new(),
+            timer: AtomicBool::new(true),
         });
-        model.timer.notify();
         let writers = [0, 1].map(|writer| {
             let model = model.clone();
-            loom::thread::spawn(move || model.write(writer))
+            loom::thread::spawn(move || model.write(writer, ends))
         });
+        let mut writers = Some(writers);
+        let mut join = || {
+            let writers = writers.take().into_iter().flatten();
+            writers.for_each(|writer| writer.join().unwrap());
+        };
         if model.rest.begin(|| model.is_quiet()) {
-            model.rest.wait(|| model.timer.wait());
+            let has_ended = || model.timer.swap(false, Ordering::AcqRel);
+            model.rest.wait(|| {
+                if !has_ended() {
+                    join();
+                    assert!(has_ended(), "it rests for ever");
+                }
+            });
         }
-        writers.into_iter().for_each(|t| t.join().unwrap());
+        join();
+    });
+}
+
+#[test]
+fn a_rest_ends() {
+    a_rest_and_two_writers(|model| {
+        if model.rest.is_to_end() {
+            model.set_timer();
+        }
+    });
+}
+
+/// The twin: a writer sets the timer before it ends the rest.
+#[test]
+#[should_panic(expected = "it rests for ever")]
+fn a_rest_that_ends_behind_its_timer_stays() {
+    a_rest_and_two_writers(|model| {
+        fence(Ordering::SeqCst);
+        if model.rest.is_on() {
+            model.set_timer();
+            model.rest.end();
+        }
     });
 }
