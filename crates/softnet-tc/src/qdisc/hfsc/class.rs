@@ -5,7 +5,7 @@ use super::highest::Highest;
 use super::race::{Race, tie};
 use super::spec::HfscClassSpec;
 
-/// The slot of no class: what is above the root.
+/// The slot of no class: what is above the root, and above a class that is gone.
 pub(super) const NONE: usize = usize::MAX;
 /// Levels of classes that there can be, the root's included.
 const LEVELS: usize = 10;

@@ -194,8 +194,7 @@ impl ClassKind for Hfsc {
     fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
         self.held.release(slot);
         self.scheduler.deactivate(slot, cx.now);
-        self.scheduler.remove(slot);
-        let parent = self.scheduler.class(slot).parent;
+        let parent = self.scheduler.remove(slot);
         self.publish_counts(parent);
         self.publish_levels(parent);
         self.classes.purge(moved, cx);

@@ -96,16 +96,14 @@ impl Scheduler {
         self.relevel(parent, None, Some(0));
     }
 
-    /// A class without packets is no more.
-    pub(super) fn remove(&mut self, slot: usize) {
-        let Class {
-            parent,
-            place,
-            level,
-            ..
-        } = self.classes[slot];
+    /// A class without packets is no more. Returns the one that it was below.
+    pub(super) fn remove(&mut self, slot: usize) -> usize {
+        let class = &mut self.classes[slot];
+        let (place, level) = (class.place, class.level);
+        let parent = std::mem::replace(&mut class.parent, NONE);
         self.classes[parent].free_place(place);
         self.relevel(parent, Some(level), None);
+        parent
     }
 
     fn relevel(&mut self, mut slot: usize, mut before: Option<u32>, mut after: Option<u32>) {
@@ -296,7 +294,7 @@ impl Scheduler {
 impl Scheduler {
     /// Checks that those win who should, and that a class is in the races that it should be in: an
     /// active leaf in one of the first two if it has a real-time curve, an active class
-    /// in one of the next two.
+    /// in one of the next two; and what it counts of those below.
     pub(super) fn assert_consistent(&self, has_packets: impl Fn(usize) -> bool) {
         let of = |slot: usize| &self.classes[slot];
         self.waiting.assert_right(|slot| of(slot).waiting_key(slot));
@@ -305,21 +303,30 @@ impl Scheduler {
         for (slot, class) in self.classes.iter().enumerate() {
             class.fits.assert_right(|slot| of(slot).fit_key(slot));
             class.unfits.assert_right(|slot| of(slot).unfit_key(slot));
-            let below = |other: &&Class| other.parent == slot && other.sharing != Sharing::No;
-            let below = self.classes.iter().filter(below).count();
-            assert_eq!(class.sharers as usize, below, "{slot}");
-            if slot == self.root {
+            let below = || {
+                let classes = self.classes.iter();
+                classes.filter(move |other| other.parent == slot)
+            };
+            let sharers = below().filter(|other| other.sharing != Sharing::No).count();
+            assert_eq!(class.sharers as usize, sharers, "{slot}");
+            let level = below().map(|other| other.level + 1).max();
+            assert_eq!(class.level, level.unwrap_or(0), "{slot}");
+            assert_eq!(class.is_active, has_packets(slot), "{slot}");
+            let waits = self.waiting.contains(slot);
+            let is_eligible = self.eligible.contains(slot);
+            let expected = class.is_active && class.deadlines.is_some();
+            assert_eq!(waits || is_eligible, expected, "{slot}");
+            assert!(!(waits && is_eligible), "{slot}");
+            if class.parent == NONE {
+                // The root, or a class that is gone.
                 continue;
             }
-            let active = class.active > 0;
-            if class.level == 0 {
-                assert_eq!(class.is_active, has_packets(slot), "{slot}");
-                let waits = self.waiting.contains(slot);
-                let is_eligible = self.eligible.contains(slot);
-                let expected = class.is_active && class.deadlines.is_some();
-                assert_eq!(waits ^ is_eligible, expected, "{slot}");
-                assert_eq!(active, class.is_active && class.virtuals.is_some());
-            }
+            let active = match class.level {
+                0 => u32::from(class.is_active && class.virtuals.is_some()),
+                _ => class.sharers,
+            };
+            assert_eq!(class.active, active, "{slot}");
+            let active = active > 0;
             assert_eq!(class.is_real_time, class.deadlines.is_some());
             let (above, place) = (of(class.parent), class.place as usize);
             let (fits, unfits) = (above.fits.contains(place), above.unfits.contains(place));

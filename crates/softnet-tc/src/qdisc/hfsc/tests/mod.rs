@@ -109,7 +109,8 @@ impl World {
         class.unwrap().stats
     }
 
-    fn own(&self, name: &str) -> (u64, u64, u64) {
+    /// Work, that of the real-time curve, periods and level.
+    fn own(&self, name: &str) -> (u64, u64, u64, u64) {
         let classes = self.tree.classes();
         let class = classes.iter().find(|class| class.class == handle(name));
         match class.unwrap().own {
@@ -117,8 +118,8 @@ impl World {
                 work,
                 rtwork,
                 period,
-                ..
-            }) => (work, rtwork, period),
+                level,
+            }) => (work, rtwork, period, level),
             ref other => panic!("{other:?}"),
         }
     }
@@ -228,7 +229,7 @@ fn a_real_time_curve_bounds_delay() {
         assert!(delay + sent <= DELAY + 1500 * SECOND / rate + 64, "{delay}");
     }
     assert!(worst > 0, "it does wait");
-    let (work, rtwork, period) = world.own("1:1");
+    let (work, rtwork, period, _) = world.own("1:1");
     assert!(rtwork > 0 && work == 500_000 && period == 500);
 }
 
@@ -383,6 +384,17 @@ fn a_class_with_classes_below_shares() {
     assert!(error.to_string().starts_with("hfsc: rt or ls"), "{error}");
 }
 
+/// A class is a leaf again, also as it is shown, once the last one below it is gone.
+#[test]
+fn a_level_follows_the_classes_below() {
+    let classes = [("1:", "1:1", ls(1000)), ("1:1", "1:2", ls(1000))];
+    let mut world = World::new(0, 1_000_000, &classes);
+    assert_eq!(world.own("1:1").3, 1);
+    let mut live = world.tree.edit(world.cx.at(world.now));
+    live.delete_class(handle("1:2")).unwrap();
+    assert_eq!(world.own("1:1").3, 0);
+}
+
 /// What a class has counted begins anew with a drain, also as it is shown.
 #[test]
 fn a_drained_leaf_has_counted_nothing() {
@@ -393,7 +405,7 @@ fn a_drained_leaf_has_counted_nothing() {
     let mut out = PacketList::new();
     world.tree.drain(&mut out);
     assert!(out.is_empty());
-    let (work, rtwork, _) = world.own("1:1");
+    let (work, rtwork, ..) = world.own("1:1");
     assert_eq!((work, rtwork), (0, 0));
 }
 
