@@ -4,7 +4,7 @@
 #
 # expect: voip sojourn p99 < 5ms
 # expect: voip loss = 0
-# expect: root rate 45..50mbit
+# expect: root rate 45..51mbit
 # expect: 1:20 rate > 25mbit
 # generate: name=voip,rate=100kbit,size=200,dscp=46,for=10s
 # generate: name=web,tcp=4,rtt=20ms,dport=443,for=10s
