@@ -130,7 +130,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Those of no frame: a place for [`dissect_into`].
+    /// Headers of no frame: a place for [`dissect_into`].
     pub const NONE: Headers = Headers {
         destination: EthernetAddress([0; 6]),
         source: EthernetAddress([0; 6]),

@@ -58,7 +58,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The policy that a script makes at the device `dev`. What it leaves to chance follows from `seed`.
+/// The policy that a script makes at the device `dev`. Chance in it follows from `seed`.
 pub(super) fn policy(script: &Path, dev: &str, seed: u64) -> Result<Policy, Failure> {
     let cannot = |what: &str, error: &dyn std::error::Error| {
         Failure::because(Exit::Failure, format!("cannot {what}"), error)

@@ -113,7 +113,7 @@ impl ActionStats {
 #[derive(Debug)]
 pub(crate) struct Tally {
     state: Arc<State>,
-    /// Those that what it has in advance was drawn from.
+    /// Gates that what it has in advance was drawn from.
     gates: Arc<Gates>,
     number: u64,
     counts: Arc<Counts>,

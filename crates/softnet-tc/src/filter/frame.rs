@@ -46,7 +46,7 @@ impl Read {
         }
     }
 
-    /// What was read may be of a packet that has changed since.
+    /// The packet may have changed since it was read.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.found.set(None);

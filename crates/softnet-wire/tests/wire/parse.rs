@@ -57,7 +57,7 @@ proptest! {
         }
     }
 
-    /// What another frame left in the place does not matter.
+    /// Headers that another frame left in the place do not matter.
     #[test]
     fn dissects_into_a_used_place(before in frames(60), frame in frames(60), damage in damage()) {
         let (before, bytes) = (before.bytes(), damaged(frame.bytes(), damage));

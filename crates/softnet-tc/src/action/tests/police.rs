@@ -55,7 +55,7 @@ fn police_of_one_filter_is_exact() {
     }
 }
 
-/// What a filter has drawn in advance is there for others when it is removed.
+/// Tokens that a filter has drawn in advance are there for others when it is removed.
 #[test]
 fn a_filter_that_goes_gives_back_what_it_has() {
     let pool = pool(4);

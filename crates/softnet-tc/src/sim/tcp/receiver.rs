@@ -38,7 +38,7 @@ pub struct Receiver {
 #[derive(Debug)]
 struct Room {
     offered: u64,
-    /// What may be offered for now.
+    /// Bytes that may be offered for now.
     bound: u64,
     /// Segments that came in order in the best round trip.
     best: u64,
@@ -100,7 +100,7 @@ impl Default for Receiver {
 pub struct Acknowledgment {
     /// Segments that it tells of.
     pub numbers: Vec<u64>,
-    /// How many of them had a mark.
+    /// Number of them that had a mark.
     pub marked: u32,
     /// Bytes beyond the segments in order that the receiver has room for.
     pub window: u64,

@@ -395,7 +395,7 @@ fn a_level_follows_the_classes_below() {
     assert_eq!(world.own("1:1").3, 0);
 }
 
-/// What a class has counted begins anew with a drain, also as it is shown.
+/// A drain lets all counts of a class begin anew, also as they are shown.
 #[test]
 fn a_drained_leaf_has_counted_nothing() {
     let mut world = World::new(0, 1_000_000, &[("1:", "1:1", ls(1000))]);

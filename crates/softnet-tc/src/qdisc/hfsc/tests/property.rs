@@ -208,7 +208,7 @@ impl Hierarchy {
     }
 }
 
-/// What follows from the times of all classes, looked at one after the other.
+/// The choice that follows from the times of all classes, looked at one after the other.
 impl Hierarchy {
     /// Leaves with packets and a real-time curve.
     fn real_time(&self) -> impl Iterator<Item = &Node> {

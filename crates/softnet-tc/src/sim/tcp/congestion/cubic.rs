@@ -15,7 +15,7 @@ const HOLDS: u128 = 1_000_000_000 / 32;
 const BURSTS: f64 = 4.0 * 65_536.0;
 const BURSTS_MAX: f64 = 1e6;
 
-/// What is left of a window after a reduction.
+/// Share of a window that is left after a reduction.
 pub(super) fn kept(window: f64) -> f64 {
     (window * KEPT).floor()
 }
