@@ -29,7 +29,7 @@ use crate::metrics::{self, render};
 use crate::notify::Notify;
 use crate::privileges::{self, Separation};
 use crate::reload::{Loaded, reason};
-use crate::replace::{Parts, Predecessor, Successor};
+use crate::replace::{DYING_LOOKS, Parts, Predecessor, Successor};
 use crate::report;
 use crate::saver::Saver;
 use crate::setup::{self, Engine};
@@ -40,8 +40,6 @@ use crate::store::Store;
 const LOOK: Duration = Duration::from_millis(250);
 /// The same while a successor gets ready.
 const LOOK_SUCCESSOR: Duration = Duration::from_millis(10);
-/// Looks at whether a daemon that died is gone: all of its threads must have got a CPU for that.
-const DYING_LOOKS: usize = 1000;
 /// Origin of the state that a successor starts with.
 const BEFORE: &str = "the daemon before this one";
 /// Time in which queued packets may still leave when the daemon stops.

@@ -65,6 +65,17 @@ pub enum ListenError {
     NoGroup(String),
 }
 
+impl ListenError {
+    /// The error of a call that failed, by the call's own.
+    fn io<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl Fn(E) -> ListenError {
+        move |source| ListenError::Io {
+            path: path.to_owned(),
+            what,
+            source: source.into(),
+        }
+    }
+}
+
 impl From<AskError<ListenError>> for ListenError {
     fn from(error: AskError<ListenError>) -> ListenError {
         match error {
@@ -227,9 +238,6 @@ pub(crate) fn connect_unix(path: &Path, kind: SocketKind) -> Result<OwnedFd, Lis
 
 /// The socket among the files of an operation's answer.
 fn socket_of(files: Vec<OwnedFd>, path: &Path) -> Result<OwnedFd, ListenError> {
-    files.into_iter().next().ok_or_else(|| ListenError::Io {
-        path: path.to_owned(),
-        what: "get the socket",
-        source: io::ErrorKind::InvalidData.into(),
-    })
+    let missing = || ListenError::io(path, "get the socket")(io::ErrorKind::InvalidData);
+    files.into_iter().next().ok_or_else(missing)
 }

@@ -19,7 +19,7 @@ use crate::log::log;
 /// Looks at whether a daemon is there that has not accepted a connection.
 const LOOKS: usize = 20;
 /// The same of one that dies: all of its threads must have got a CPU before its socket is closed.
-const DYING_LOOKS: usize = 1000;
+pub(crate) const DYING_LOOKS: usize = 1000;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 

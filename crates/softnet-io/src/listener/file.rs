@@ -21,20 +21,14 @@ pub(super) fn take_file(
     is_ours: impl FnOnce(&fs::Metadata) -> bool,
 ) -> Result<SocketFile, ListenError> {
     let path = &config.path;
-    let io = |what| {
-        move |source: io::Error| ListenError::Io {
-            path: path.clone(),
-            what,
-            source,
-        }
-    };
-    let errno = |what| move |errno: Errno| io(what)(errno.into());
     // Whoever may write in the directory may have put something else there by now, so what was
     // found is changed, not what has the name.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::empty()).map_err(errno("find the socket"))?;
-    let found = fs::File::from(file.try_clone().map_err(io("find the socket"))?);
-    let found = found.metadata().map_err(io("find the socket"))?;
+    let file =
+        open(path, flags, Mode::empty()).map_err(ListenError::io(path, "find the socket"))?;
+    let found = file.try_clone().map(fs::File::from);
+    let found = found.and_then(|found| found.metadata());
+    let found = found.map_err(ListenError::io(path, "find the socket"))?;
     let is_own = found.file_type().is_socket() && found.uid() == geteuid().as_raw();
     if !is_own || !is_ours(&found) {
         return Err(ListenError::Replaced(path.clone()));
@@ -48,11 +42,12 @@ pub(super) fn take_file(
     let set = || {
         if let Some(group) = config.group {
             let group = Some(Gid::from_raw(group));
-            chownat(file, "", None, group, AtFlags::EMPTY_PATH).map_err(errno("set the group"))?;
+            chownat(file, "", None, group, AtFlags::EMPTY_PATH)
+                .map_err(ListenError::io(path, "set the group"))?;
         }
         let mode = fs::Permissions::from_mode(config.mode & 0o777);
         let file = format!("/proc/self/fd/{}", file.as_raw_fd());
-        fs::set_permissions(file, mode).map_err(io("set the mode"))
+        fs::set_permissions(file, mode).map_err(ListenError::io(path, "set the mode"))
     };
     match set() {
         Ok(()) => Ok(taken),
@@ -137,27 +132,24 @@ pub(super) fn remove_stale(
     address: &SocketAddrUnix,
     kind: SocketType,
 ) -> Result<(), ListenError> {
-    let io = |what, source: io::Error| ListenError::Io {
-        path: path.into(),
-        what,
-        source,
-    };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io("look for an old socket", error)),
+        Err(error) => return Err(ListenError::io(path, "look for an old socket")(error)),
         Ok(file) if !file.file_type().is_socket() => {
             return Err(ListenError::NotASocket(path.into()));
         }
         Ok(_) => {}
     }
-    let probe = unix(kind).map_err(|error| io("make a socket", error.into()))?;
+    let probe = unix(kind).map_err(ListenError::io(path, "make a socket"))?;
     match connect(&probe, address) {
         // A full backlog, or another type of socket, has a live owner, too.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(ListenError::InUse(path.into())),
         Err(Errno::CONNREFUSED) => {
-            fs::remove_file(path).map_err(|error| io("remove the old socket", error))
+            fs::remove_file(path).map_err(ListenError::io(path, "remove the old socket"))
         }
         Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(io("ask whether a server listens there", error.into())),
+        Err(error) => Err(ListenError::io(path, "ask whether a server listens there")(
+            error,
+        )),
     }
 }

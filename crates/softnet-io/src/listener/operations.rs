@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
@@ -90,15 +90,11 @@ impl Privileged for Adopt {
         if name != Some(address) {
             return Err(replaced());
         }
-        let failed = |source| ListenError::Io {
-            path: path.clone(),
-            what: "find the socket",
-            source,
-        };
+        let failed = ListenError::io(path, "find the socket");
         // Its name is what the one who bound it wrote: for us it may lead to somebody else's.
         let bound = match file_of(socket) {
             Ok(file) => {
-                let bound = fs::File::from(file).metadata().map_err(failed)?;
+                let bound = fs::File::from(file).metadata().map_err(&failed)?;
                 Some((bound.dev(), bound.ino()))
             }
             Err(error) if is_not_told(&error) => None,
@@ -116,24 +112,16 @@ impl Bind {
         let config = &self.listen;
         let kind = SocketType::from(self.kind);
         let path = &config.path;
-        let io = |what| {
-            move |source: io::Error| ListenError::Io {
-                path: path.clone(),
-                what,
-                source,
-            }
-        };
-        let errno = |what| move |errno: Errno| io(what)(errno.into());
         let address = SocketAddrUnix::new(path.as_path()).map_err(|error| match error {
             Errno::NAMETOOLONG => ListenError::TooLong(path.clone()),
-            error => errno("use the path")(error),
+            error => ListenError::io(path, "use the path")(error),
         })?;
         // Held until this returns: of two servers that start at once, one looks for an old socket
         // and binds, then the other. Without it, the second could remove the first one's socket.
         let _lock = Lock::take(path);
         remove_stale(path, &address, kind)?;
 
-        let socket = unix(kind).map_err(errno("make a socket"))?;
+        let socket = unix(kind).map_err(ListenError::io(path, "make a socket"))?;
         if self.descriptors == Descriptors::Refused {
             // Before anybody connects: a connection has the option that the listener has then. An
             // older kernel does not know it.
@@ -141,14 +129,14 @@ impl Bind {
         }
         // The file is made with this mode, less the umask: nobody connects before it has its
         // group.
-        fchmod(&socket, Mode::empty()).map_err(errno("set the mode"))?;
-        bind(&socket, &address).map_err(errno("bind"))?;
+        fchmod(&socket, Mode::empty()).map_err(ListenError::io(path, "set the mode"))?;
+        bind(&socket, &address).map_err(ListenError::io(path, "bind"))?;
         let made = take_file(config, |found| found.mode() & 0o777 == 0)?;
         if self.kind != SocketKind::Datagram
             && let Err(error) = listen(&socket, self.backlog)
         {
             made.remove_locked();
-            return Err(errno("listen")(error));
+            return Err(ListenError::io(path, "listen")(error));
         }
         Ok((socket, made))
     }
@@ -158,11 +146,7 @@ impl Bind {
 fn note(file: SocketFile, ledger: &Ledger) -> Result<u64, ListenError> {
     let path = file.path.clone();
     let number = ledger.note_socket(file);
-    number.ok_or_else(|| ListenError::Io {
-        path,
-        what: "have so many sockets",
-        source: Errno::MFILE.into(),
-    })
+    number.ok_or_else(|| ListenError::io(&path, "have so many sockets")(Errno::MFILE))
 }
 
 /// True where the kernel tells only who has `CAP_NET_ADMIN` what a socket is bound to, or nobody.
@@ -183,14 +167,10 @@ impl Privileged for Connect {
 
     fn perform(self, _: Vec<OwnedFd>, _: &Ledger) -> Performed<(), ListenError> {
         let Connect { path, kind } = self;
-        let failed = |errno: Errno| ListenError::Io {
-            path: path.clone(),
-            what: "connect",
-            source: errno.into(),
-        };
-        let address = SocketAddrUnix::new(path.as_path()).map_err(failed)?;
-        let socket = unix(kind.into()).map_err(failed)?;
-        connect(&socket, &address).map_err(failed)?;
+        let failed = ListenError::io(&path, "connect");
+        let address = SocketAddrUnix::new(path.as_path()).map_err(&failed)?;
+        let socket = unix(kind.into()).map_err(&failed)?;
+        connect(&socket, &address).map_err(&failed)?;
         Ok(((), vec![socket]))
     }
 }
@@ -206,13 +186,9 @@ impl Privileged for Datagram {
     const OF_NETWORK: bool = false;
 
     fn perform(self, _: Vec<OwnedFd>, _: &Ledger) -> Performed<(), ListenError> {
-        let failed = |errno: Errno| ListenError::Io {
-            path: PathBuf::new(),
-            what: "make a datagram socket",
-            source: errno.into(),
-        };
-        let socket = unix(SocketType::DGRAM).map_err(failed)?;
-        bind(&socket, &SocketAddrUnix::new_unnamed()).map_err(failed)?;
+        let failed = ListenError::io(Path::new(""), "make a datagram socket");
+        let socket = unix(SocketType::DGRAM).map_err(&failed)?;
+        bind(&socket, &SocketAddrUnix::new_unnamed()).map_err(&failed)?;
         Ok(((), vec![socket]))
     }
 }

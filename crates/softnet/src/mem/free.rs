@@ -56,6 +56,8 @@ pub(super) fn free_list(list: &mut PacketList) {
     }
 }
 
+/// Frees packets that follow each other.
+///
 /// # Safety
 /// The caller owns the packets, `n` that are linked from `first` on, which are not inside anything
 /// else.
@@ -78,15 +80,15 @@ unsafe fn free_chain(first: NonNull<Header>, n: usize) {
 unsafe fn free_own(first: NonNull<Header>, n: usize) -> Option<NonNull<Header>> {
     // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
     unsafe {
-        let Some(thread) = thread::find_first(Slab::of(first).id) else {
-            return Some(first);
-        };
-        let Some(cache) = thread.lock.enter() else {
-            return Some(first);
-        };
-        let (freed, rest) = cache.free_while_own(first, n, thread.index);
-        bump(&thread.freed, freed as u64);
-        rest
+        if let Some(thread) = thread::find_first(Slab::of(first).id)
+            && let Some(cache) = thread.lock.enter()
+        {
+            let (freed, rest) = cache.free_while_own(first, n, thread.index);
+            bump(&thread.freed, freed as u64);
+            rest
+        } else {
+            Some(first)
+        }
     }
 }
 

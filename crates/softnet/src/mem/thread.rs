@@ -29,6 +29,17 @@ struct Entry {
     cache: Cell<NonNull<ThreadCache>>,
 }
 
+impl Entry {
+    /// # Safety
+    /// As for [`find`].
+    #[inline(always)]
+    unsafe fn cache_of<'a>(&self, id: u64) -> Option<&'a ThreadCache> {
+        // SAFETY: an entry with the number of a pool has a cache (`register` writes both), which
+        // `MINE` keeps.
+        (self.id.get() == id).then(|| unsafe { self.cache.get().as_ref() })
+    }
+}
+
 thread_local! {
     /// The first one is that of the thread's first pool.
     static TABLE: [Entry; 1 + FOUND] = const {
@@ -47,10 +58,8 @@ struct Mine(Vec<Arc<ThreadCache>>);
 #[inline(always)]
 pub(super) unsafe fn find<'a>(id: u64) -> Option<&'a ThreadCache> {
     TABLE.with(|table| {
-        // SAFETY: an entry with the number of a pool has a cache (`register` writes both), which
-        // `MINE` keeps.
-        let cache =
-            |entry: &Entry| (entry.id.get() == id).then(|| unsafe { entry.cache.get().as_ref() });
+        // SAFETY: by the caller's promise.
+        let cache = |entry: &Entry| unsafe { entry.cache_of(id) };
         cache(&table[0]).or_else(|| others(&table[1..], cache))
     })
 }
@@ -61,10 +70,8 @@ pub(super) unsafe fn find<'a>(id: u64) -> Option<&'a ThreadCache> {
 /// As for [`find`].
 #[inline(always)]
 pub(super) unsafe fn find_first<'a>(id: u64) -> Option<&'a ThreadCache> {
-    TABLE.with(|table| {
-        // SAFETY: as in `find`.
-        (table[0].id.get() == id).then(|| unsafe { table[0].cache.get().as_ref() })
-    })
+    // SAFETY: by the caller's promise.
+    TABLE.with(|table| unsafe { table[0].cache_of(id) })
 }
 
 /// [`find`] for all pools but the thread's first. Not inlined: its loop costs the first registers.

@@ -38,24 +38,13 @@ fn to_port(port: u16) -> impl Fn(&mut Message<'_>) {
     }
 }
 
-/// A `flower` for what this link has received.
-fn received_on(name: &'static str) -> impl Fn(&mut Message<'_>) {
+/// A filter of a kind for what this link has received, which is named in this option.
+fn received_on(kind: &'static str, option: u16, name: &'static str) -> impl Fn(&mut Message<'_>) {
     move |out| {
-        out.put_str(TCA_KIND, "flower");
+        out.put_str(TCA_KIND, kind);
         out.nest(TCA_OPTIONS, |out| {
             out.put_u32(1, 0x1_0001);
-            out.put_str(2, name);
-        });
-    }
-}
-
-/// As [`received_on`], an `fw`.
-fn fw_on(name: &'static str) -> impl Fn(&mut Message<'_>) {
-    move |out| {
-        out.put_str(TCA_KIND, "fw");
-        out.nest(TCA_OPTIONS, |out| {
-            out.put_u32(1, 0x1_0001);
-            out.put_str(3, name);
+            out.put_str(option, name);
         });
     }
 }
@@ -330,7 +319,7 @@ fn filters_name_the_link_that_received() {
     let unknown = "Network device not found (ENODEV)";
     let long = "Interface name too long (EINVAL)";
     for (name, error) in [("nowhere", unknown), ("sixteen-byte-nam", long)] {
-        let refused = world.filter(ADD, header, &received_on(name));
+        let refused = world.filter(ADD, header, &received_on("flower", 2, name));
         assert_eq!(refused.unwrap_err(), error);
     }
     let u32 = |out: &mut Message<'_>| {
@@ -344,11 +333,13 @@ fn filters_name_the_link_that_received() {
     };
     let refused = world.filter(ADD, named("1:", 2, 3, 0), &u32);
     assert_eq!(refused.unwrap_err(), unknown);
-    let template = in_chain(6, received_on("nowhere"));
+    let template = in_chain(6, received_on("flower", 2, "nowhere"));
     let refused = world.ask(RTM_NEWCHAIN, 0, at(1, "1:", ""), &template);
     assert_eq!(refused.unwrap_err(), unknown);
     assert!(received(&mut world, 2).is_empty() && world.chains().is_empty());
-    world.filter(ADD, header, &received_on("m0")).unwrap();
+    world
+        .filter(ADD, header, &received_on("flower", 2, "m0"))
+        .unwrap();
     assert_eq!(received(&mut world, 2), [Some("m0".to_owned())]);
     let engine = world.engine.clone();
     let renamed = engine
@@ -366,16 +357,20 @@ fn filters_name_the_link_that_received() {
 fn fw_names_the_link_that_received() {
     let mut world = World::with_prio();
     let header = named("1:", 1, 3, 7);
-    let refused = world.filter(ADD, header, &fw_on("nowhere"));
+    let refused = world.filter(ADD, header, &received_on("fw", 3, "nowhere"));
     assert_eq!(refused.unwrap_err(), "Network device not found (ENODEV)");
     assert!(received(&mut world, 3).is_empty());
-    world.filter(ADD, header, &fw_on("m0")).unwrap();
+    world
+        .filter(ADD, header, &received_on("fw", 3, "m0"))
+        .unwrap();
     assert_eq!(received(&mut world, 3), [Some("m0".to_owned())]);
     world
         .filter(CHANGE, header, &of_kind("fw", 0x1_0002))
         .unwrap();
     assert_eq!(received(&mut world, 3), [Some("m0".to_owned())]);
-    world.filter(CHANGE, header, &fw_on("d0")).unwrap();
+    world
+        .filter(CHANGE, header, &received_on("fw", 3, "d0"))
+        .unwrap();
     assert_eq!(received(&mut world, 3), [Some("d0".to_owned())]);
 }
 

@@ -32,6 +32,11 @@ fn filters(actions: ActionList) -> FilterList {
     list
 }
 
+/// A filter with this action alone.
+fn list_of(action: &Action) -> FilterList {
+    filters([action.clone()].into_iter().collect())
+}
+
 fn counts(list: &FilterList, at: usize) -> (u64, u64, u64, u64) {
     let (spec, _) = list.shown().next().unwrap();
     let stats = spec.actions.as_slice()[at].stats();
@@ -263,7 +268,6 @@ fn an_action_is_changed_in_its_place() {
 fn mirred_moves_and_copies() {
     let pool = pool(8);
     let action = Action::new(parse("mirred egress redirect dev ifb0"));
-    let list_of = |action: &Action| filters([action.clone()].into_iter().collect());
     let list = list_of(&action);
     let (lost, ..) = run(&pool, &list, frame(&pool, 1, 2, 60, 0));
     assert_eq!(

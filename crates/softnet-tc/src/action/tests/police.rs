@@ -66,7 +66,7 @@ fn a_filter_that_goes_gives_back_what_it_has() {
     let mut cx = Cx::new(&pool);
     cx.now = Time(1_000_000_000);
     let mut passed = |packets: usize| {
-        let list = filters([action.clone()].into_iter().collect());
+        let list = list_of(&action);
         let filters = list.filters();
         let one = |_: &usize| {
             let mut packet = frame(&pool, 1, 2, 100, 0);
@@ -86,7 +86,7 @@ fn who_is_idle_keeps_little_from_others() {
     // 200 bytes in advance.
     let spec = parse("police rate 8mbit burst 20000 conform-exceed drop/pass index 4");
     let action = table.add(spec, true, Time(1)).unwrap();
-    let lists = [0, 1].map(|_| filters([action.clone()].into_iter().collect()));
+    let lists = [0, 1].map(|_| list_of(&action));
     let [idle, other] = lists.each_ref().map(FilterList::filters);
     let mut cx = Cx::new(&pool);
     cx.now = Time(1_000_000_000);
@@ -115,7 +115,7 @@ fn two_threads_have_one_rate() {
     let mut table = ActionTable::default();
     let spec = parse("police rate 800mbit burst 100000 conform-exceed drop/pass index 4");
     let action = table.add(spec, true, Time(1)).unwrap();
-    let lists = [0, 1].map(|_| filters([action.clone()].into_iter().collect()));
+    let lists = [0, 1].map(|_| list_of(&action));
     let passed: usize = std::thread::scope(|scope| {
         let threads = lists.each_ref().map(|list| {
             let (filters, mut cx) = (list.filters(), Cx::new(&pool));
@@ -149,9 +149,7 @@ fn a_shared_rate_is_one() {
     let spec = parse("police rate 8mbit burst 20000 conform-exceed drop/pass index 4");
     let action = table.add(spec, true, Time(1)).unwrap();
     assert_eq!((action.references(), action.binds()), (1, 0));
-    let lists: Vec<FilterList> = (0..2)
-        .map(|_| filters([action.clone()].into_iter().collect()))
-        .collect();
+    let lists: Vec<FilterList> = (0..2).map(|_| list_of(&action)).collect();
     assert_eq!((action.references(), action.binds()), (3, 2));
     let mut cx = Cx::new(&pool);
     let mut passed = 0;
@@ -186,9 +184,7 @@ fn an_average_rate_is_one() {
     // 1000 bytes a second; half of the average is the latest second.
     let spec = parse("police avrate 8kbit conform-exceed drop/pass index 4 estimator 1s 2s");
     let action = table.add(spec, true, Time(1)).unwrap();
-    let lists: Vec<FilterList> = (0..2)
-        .map(|_| filters([action.clone()].into_iter().collect()))
-        .collect();
+    let lists: Vec<FilterList> = (0..2).map(|_| list_of(&action)).collect();
     let mut cx = Cx::new(&pool);
     let mut send = |packets: usize| {
         let one = |n: &usize| {
@@ -225,9 +221,7 @@ fn credit_ends_with_the_unit_of_a_rate() {
     let mut table = ActionTable::default();
     let bytes = parse("police rate 8gbit burst 1m conform-exceed drop/pass index 4");
     let action = table.add(bytes, true, Time(1)).unwrap();
-    let mut lists: Vec<FilterList> = (0..2)
-        .map(|_| filters([action.clone()].into_iter().collect()))
-        .collect();
+    let mut lists: Vec<FilterList> = (0..2).map(|_| list_of(&action)).collect();
     let mut cx = Cx::new(&pool);
     cx.now = Time(1_000_000_000);
     let send = |lists: &[FilterList], cx: &mut Cx| {
