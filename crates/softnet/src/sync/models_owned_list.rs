@@ -74,12 +74,14 @@ impl Queue {
     }
 
     fn transmit_list(&self, mut own: Values, without: Without) {
-        if let Some((guard, mut left)) = self.list.begin_within(self.looks) {
+        if let Some(mut guard) = self.list.begin_within(self.looks) {
+            let mut left = guard.take_left();
             left.0.append(&mut own.0);
             return self.serve(guard, left, without);
         }
         match self.list.enter(&mut own, |_| 100) {
-            Entry::Acquired(guard, mut left) => {
+            Entry::Acquired(mut guard) => {
+                let mut left = guard.take_left();
                 left.0.append(&mut own.0);
                 self.serve(guard, left, without);
             }
@@ -148,10 +150,12 @@ impl Queue {
     fn work(&self, without: Without) {
         while self.notifier.take(|_| ()) {
             if without.missed {
-                if let Some((guard, left)) = self.list.try_begin() {
+                if let Some(mut guard) = self.list.try_begin() {
+                    let left = guard.take_left();
                     self.serve(guard, left, without);
                 }
-            } else if let Some((guard, left)) = self.list.begin_or_miss() {
+            } else if let Some(mut guard) = self.list.begin_or_miss() {
+                let left = guard.take_left();
                 self.serve(guard, left, without);
             }
         }
@@ -159,8 +163,8 @@ impl Queue {
 
     /// Packets sent, once nobody is active any more; those that wait are stuck.
     pub(super) fn sent(&self) -> Vec<usize> {
-        let (guard, left) = self.list.try_begin().expect("idle");
-        assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");
+        let guard = self.list.try_begin().expect("idle");
+        assert!(!guard.has_left() && guard.waiting.is_empty(), "stuck");
         guard.sent.clone()
     }
 }
@@ -265,8 +269,8 @@ fn leave_to_worker(without: Without) {
         let queue = Queue::new(false);
         let other = queue.clone();
         // Has the run, sends nothing of what is pushed meanwhile, and leaves.
-        let (guard, left) = queue.list.try_begin().expect("idle");
-        assert!(left.is_empty());
+        let guard = queue.list.try_begin().expect("idle");
+        assert!(!guard.has_left());
         let thread = thread::spawn(move || other.transmit(1, without));
         if guard.leave() && !without.event {
             queue.notify();
@@ -311,8 +315,8 @@ fn stop_and_wake(without: Without) {
         // Where the driver had capacity before the first packet, the second found it full, and
         // nobody says that it has capacity again.
         queue.capacity.store(true, Ordering::SeqCst);
-        let (guard, left) = queue.list.try_begin().expect("idle");
-        assert!(left.is_empty());
+        let guard = queue.list.try_begin().expect("idle");
+        assert!(!guard.has_left());
         let told = guard.stopped && queue.woken.take();
         assert!(
             !told,
@@ -377,7 +381,7 @@ fn without_the_event_a_deactivation_strands_a_packet() {
 fn the_limit_of_a_run_is_exact() {
     loom::model(|| {
         let queue = Queue::new(false);
-        let (guard, _) = queue.list.try_begin().expect("idle");
+        let guard = queue.list.try_begin().expect("idle");
         let push = |queue: &Queue, value| {
             let mut own = Values::one(value);
             let pushed = queue.list.push(&mut own, 1).is_some();
@@ -423,7 +427,7 @@ fn a_claimer_stands_still(turn: bool) {
         let queue = Queue::new(false);
         let looked = Arc::new(AtomicBool::new(false));
         let (other, over) = (queue.clone(), looked.clone());
-        let (first, _) = queue.list.try_begin().expect("idle");
+        let first = queue.list.try_begin().expect("idle");
         let claimer = thread::spawn(move || {
             let mut guard = other.list.begin_slow();
             // The look below is about the time before this.
@@ -437,7 +441,8 @@ fn a_claimer_stands_still(turn: bool) {
         });
         queue.serve(first, Values::default(), WHOLE);
         queue.transmit(1, WHOLE);
-        if turn && let Some((guard, left)) = queue.list.begin_overdue(1) {
+        if turn && let Some(mut guard) = queue.list.begin_overdue(1) {
+            let left = guard.take_left();
             queue.serve(guard, left, WHOLE);
         }
         let served = queue.list.is_empty() || queue.list.is_owned();

@@ -74,7 +74,8 @@ impl Queue {
     /// A sender of one packet.
     fn send(&self, now: Time) {
         match self.list.enter(&mut Values::one(0), |_| 100) {
-            Entry::Acquired(owner, left) => {
+            Entry::Acquired(mut owner) => {
+                let left = owner.take_left();
                 self.serve(owner, left.0.len() + 1, Some(now), now);
             }
             Entry::Queued(_) => {}
@@ -127,7 +128,10 @@ impl Queue {
 
     fn run_from_worker(&self, now: Time) -> Time {
         match self.list.begin_or_miss() {
-            Some((owner, left)) => self.serve(owner, left.0.len(), None, now),
+            Some(mut owner) => {
+                let left = owner.take_left();
+                self.serve(owner, left.0.len(), None, now)
+            }
             None => Time::MAX,
         }
     }
@@ -141,8 +145,8 @@ impl Queue {
 
     /// Packets that are done, once nobody is active any more.
     fn done(&self) -> usize {
-        let (owner, left) = self.list.try_begin().expect("idle");
-        assert!(left.is_empty() && owner.waiting == 0, "stuck");
+        let owner = self.list.try_begin().expect("idle");
+        assert!(!owner.has_left() && owner.waiting == 0, "stuck");
         owner.done
     }
 }
@@ -228,7 +232,7 @@ fn without_the_look_a_push_beside_a_device_that_goes_down_is_stuck() {
 fn packets_are_stranded(without: Without, rings_come: bool) {
     loom::model(move || {
         let queue = Queue::new(without);
-        queue.list.try_begin().expect("idle").0.no_rings = true;
+        queue.list.try_begin().expect("idle").no_rings = true;
         let in_use = Arc::new(AtomicBool::new(false));
         let (sender, control, active) = (queue.clone(), queue.clone(), in_use.clone());
         let sender = thread::spawn(move || sender.send(RELEASE));
@@ -247,7 +251,8 @@ fn packets_are_stranded(without: Without, rings_come: bool) {
                 let empty = queue.list.is_idle() && queue.qlen.load(Ordering::Relaxed) == 0;
                 if empty || in_use.load(Ordering::Relaxed) {
                     queue.run_from_worker(RELEASE);
-                } else if let Some((mut owner, left)) = queue.list.begin_or_miss() {
+                } else if let Some(mut owner) = queue.list.begin_or_miss() {
+                    let left = owner.take_left();
                     owner.waiting += left.0.len();
                     if owner.no_rings {
                         moved += std::mem::take(&mut owner.waiting);

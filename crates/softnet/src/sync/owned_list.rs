@@ -110,6 +110,11 @@ fn has<N>(word: *mut N, flag: usize) -> bool {
     word.addr() & flag != 0
 }
 
+/// The word of a list that has an owner now, and no other flag.
+fn owned<N>(word: *mut N) -> *mut N {
+    word.map_addr(|a| a & !FLAGS | OWNED)
+}
+
 fn flags<N>(flags: usize) -> *mut N {
     std::ptr::without_provenance_mut(flags)
 }
@@ -128,8 +133,9 @@ pub(crate) fn is_owner_here() -> bool {
 /// Result of [`OwnedList::enter`].
 #[derive(Debug)]
 pub(crate) enum Entry<'a, L: NodeList, T> {
-    /// The caller owns the list, and still has its nodes. Others left these before, which go first.
-    Acquired(ListOwner<'a, L, T>, L),
+    /// The caller owns the list, and still has its nodes. What others [left](ListOwner::take_left) goes
+    /// first.
+    Acquired(ListOwner<'a, L, T>),
     /// They wait for the owner, behind so many others.
     Queued(usize),
     /// Too many wait. The caller still has its nodes.
@@ -218,44 +224,30 @@ impl<L: NodeList, T> OwnedList<L, T> {
         list
     }
 
-    /// As [`taken`](OwnedList::taken), where usually there is none.
+    /// For the thread that has just set OWNED in `word`.
     #[inline(always)]
-    fn left(&self, word: *mut L::Node) -> L {
-        if nodes(word).is_none() {
-            return L::default();
-        }
-        self.some_left(word)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn some_left(&self, word: *mut L::Node) -> L {
-        self.taken(word)
-    }
-
-    /// For the thread that has just set OWNED.
-    #[inline(always)]
-    fn owner(&self) -> ListOwner<'_, L, T> {
+    fn owner(&self, word: *mut L::Node) -> ListOwner<'_, L, T> {
         if L::IS_OF_PACKETS {
             OWNED_HERE.with(|lists| lists.set(lists.get().wrapping_add(1)));
         }
         ListOwner {
             list: self,
+            some_left: nodes(word).is_some(),
             _exclusive: PhantomData,
         }
     }
 
-    /// Becomes the owner, with all that waits, if there is none. Never waits.
+    /// Becomes the owner, if there is none. Never waits.
     #[inline]
-    pub(crate) fn try_begin(&self) -> Option<(ListOwner<'_, L, T>, L)> {
-        let word = self.begin().ok()?;
-        Some((self.owner(), self.left(word)))
+    pub(crate) fn try_begin(&self) -> Option<ListOwner<'_, L, T>> {
+        self.begin().ok()
     }
 
-    /// Sets OWNED and takes what waits, if there is no owner: what the word was; else, what it is.
+    /// Becomes the owner, if there is none; else, what the word is.
     #[inline(always)]
-    fn begin(&self) -> Result<*mut L::Node, *mut L::Node> {
-        self.update(|word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED)))
+    fn begin(&self) -> Result<ListOwner<'_, L, T>, *mut L::Node> {
+        let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| owned(word));
+        Ok(self.owner(self.update(begin)?))
     }
 
     /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
@@ -263,16 +255,16 @@ impl<L: NodeList, T> OwnedList<L, T> {
     /// owner, which has to write it. A claim ends it: this thread would wait for a thread of the
     /// control path.
     #[inline]
-    pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, L)> {
+    pub(crate) fn begin_within(&self, pauses: u32) -> Option<ListOwner<'_, L, T>> {
         for gap in gaps(pauses) {
             let word = self.word(Ordering::Relaxed);
             if has(word, CLAIMED) {
                 return None;
             }
             if !has(word, OWNED)
-                && let Some(begun) = self.try_begin()
+                && let Some(owner) = self.try_begin()
             {
-                return Some(begun);
+                return Some(owner);
             }
             (0..gap).for_each(|_| pause_briefly());
         }
@@ -291,7 +283,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
         prefetch_for_write(&raw const self.shared.list.word);
         loop {
             let word = match self.begin() {
-                Ok(word) => return Entry::Acquired(self.owner(), self.left(word)),
+                Ok(owner) => return Entry::Acquired(owner),
                 Err(word) => word,
             };
             match self.push_chain(word, nodes, limit(nodes), false) {
@@ -336,34 +328,36 @@ impl<L: NodeList, T> OwnedList<L, T> {
         pushed
     }
 
-    /// Becomes the owner with all that waits, or makes the owner go round once more. For events
-    /// that are not on the list: a timer, a driver with capacity again, a worker's turn.
-    pub(crate) fn begin_or_miss(&self) -> Option<(ListOwner<'_, L, T>, L)> {
+    /// Becomes the owner, or makes the owner go round once more. For events that are not on the
+    /// list: a timer, a driver with capacity again, a worker's turn.
+    pub(crate) fn begin_or_miss(&self) -> Option<ListOwner<'_, L, T>> {
         // Written also where MISSED is set already: the owner that sees it must see what happened
         // before this call.
         let missed = |word: *mut L::Node| word.map_addr(|a| a | MISSED);
-        let owned = |word| has(word, OWNED | CLAIMED);
+        let busy = |word| has(word, OWNED | CLAIMED);
         let step = |word| {
-            Some(if owned(word) {
+            Some(if busy(word) {
                 missed(word)
             } else {
-                flags(OWNED)
+                owned(word)
             })
         };
         let (Ok(word) | Err(word)) = self.update(step);
-        (!owned(word)).then(|| (self.owner(), self.left(word)))
+        (!busy(word)).then(|| self.owner(word))
     }
 
-    /// Becomes the owner, with all that waits, if a thread of the control path has claimed the list
-    /// and does not come, and at least `overdue` nodes wait. The claim stays. (A missed event is
-    /// forgotten: the claimer tells the worker.) Never waits.
+    /// Becomes the owner, if a thread of the control path has claimed the list and does not come,
+    /// and at least `overdue` nodes wait. The claim stays. (A missed event is forgotten: the
+    /// claimer tells the worker.) Never waits.
     #[cold]
-    pub(crate) fn begin_overdue(&self, overdue: usize) -> Option<(ListOwner<'_, L, T>, L)> {
+    pub(crate) fn begin_overdue(&self, overdue: usize) -> Option<ListOwner<'_, L, T>> {
         let claimed = |word| has(word, CLAIMED) && !has(word, OWNED);
-        let begin =
-            |word| (claimed(word) && count(word) >= overdue).then(|| flags(OWNED | CLAIMED));
+        let begin = |word: *mut L::Node| {
+            (claimed(word) && count(word) >= overdue)
+                .then(|| owned(word).map_addr(|a| a | CLAIMED))
+        };
         let word = self.update(begin).ok()?;
-        Some((self.owner(), self.left(word)))
+        Some(self.owner(word))
     }
 
     /// Claims the list, as a thread of the control path that stands still then.
@@ -373,8 +367,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
         assert!(self.update(claimed).is_ok());
     }
 
-    /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that
-    /// owners leave, yielding the CPU, and then claims the list: from then on senders push for
+    /// Becomes the owner. Tries some times in the gaps that owners leave, yielding the CPU, and then claims the list: from then on senders push for
     /// this thread, which waits for the present owner (two claimers: also for what owns the list
     /// between them). That is short, so the claimer spins before it yields, and sleeps where
     /// yielding does not help. For the control path only, and never by the list's owner.
@@ -384,10 +377,10 @@ impl<L: NodeList, T> OwnedList<L, T> {
             let step = |word: *mut L::Node| match has(word, OWNED) {
                 true if tries < PLAIN => None,
                 true => Some(word.map_addr(|a| a | CLAIMED)),
-                false => Some(word.map_addr(|a| a & !FLAGS | OWNED)),
+                false => Some(owned(word)),
             };
             match self.update(step) {
-                Ok(word) if !has(word, OWNED) => return self.owner(),
+                Ok(word) if !has(word, OWNED) => return self.owner(word),
                 _ => tries = tries.saturating_add(1),
             }
             let spins = tries.saturating_sub(PLAIN);
@@ -452,6 +445,8 @@ impl<L: NodeList, T> fmt::Debug for OwnedList<L, T> {
 /// may only be sent.
 pub(crate) struct ListOwner<'a, L: NodeList, T> {
     list: &'a OwnedList<L, T>,
+    /// Something waited when the ownership began.
+    some_left: bool,
     /// By itself neither `Send` nor `Sync`.
     _exclusive: PhantomData<*mut T>,
 }
@@ -474,6 +469,23 @@ impl<'a, L: NodeList, T> ListOwner<'a, L, T> {
         let word = self.list.update(|word| fits(word).then(|| flags(OWNED)));
         let word = word.ok()?;
         Some((self.list.taken(word), has(word, MISSED)))
+    }
+
+    /// True if something waited when the ownership began, which goes first.
+    #[inline(always)]
+    pub(crate) fn has_left(&self) -> bool {
+        self.some_left
+    }
+
+    /// Takes what waited when the ownership began, and what came since, oldest first; nothing if
+    /// nothing waited then.
+    #[inline]
+    pub(crate) fn take_left(&mut self) -> L {
+        if std::mem::take(&mut self.some_left) {
+            self.take_all()
+        } else {
+            L::default()
+        }
     }
 
     /// Takes all that waits, oldest first.

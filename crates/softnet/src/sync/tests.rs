@@ -50,7 +50,8 @@ fn a_run_list_loses_and_reorders_nothing() {
     let send = |value| {
         let mut own = Values::one(value);
         match list.enter(&mut own, |_| usize::MAX) {
-            Entry::Acquired(mut guard, left) => {
+            Entry::Acquired(mut guard) => {
+                let left = guard.take_left();
                 guard.extend(left.0);
                 guard.extend(own.0);
                 while let Err(again) = guard.end() {
@@ -69,8 +70,8 @@ fn a_run_list_loses_and_reorders_nothing() {
             scope.spawn(move || (0..ROUNDS).for_each(|n| send(sender * ROUNDS + n)));
         }
     });
-    let (sent, left) = list.try_begin().expect("idle");
-    assert!(left.is_empty());
+    let sent = list.try_begin().expect("idle");
+    assert!(!sent.has_left());
     assert_eq!(sent.len(), SENDERS * ROUNDS);
     for sender in 0..SENDERS {
         let own = sent.iter().filter(|&&v| v / ROUNDS == sender);
@@ -81,11 +82,14 @@ fn a_run_list_loses_and_reorders_nothing() {
 #[test]
 fn a_sender_that_looks_becomes_the_owner_as_soon_as_there_is_none() {
     let list = OwnedList::<Values, ()>::new((), 0);
-    let (owner, _) = list.try_begin().expect("idle");
+    let owner = list.try_begin().expect("idle");
     assert!(list.begin_within(10).is_none());
     assert_eq!(list.push(&mut Values::one(1), 100), Some(0));
     std::thread::scope(|scope| {
-        let looks = || list.begin_within(u32::MAX).map(|(_owner, left)| left);
+        let looks = || {
+            list.begin_within(u32::MAX)
+                .map(|mut owner| owner.take_left())
+        };
         let sender = scope.spawn(looks);
         std::thread::sleep(std::time::Duration::from_millis(5));
         let _ = owner.leave();
@@ -111,7 +115,7 @@ fn a_sender_looks_often_enough_and_no_longer_than_it_may() {
 #[test]
 fn a_claim_ends_the_look_for_the_ownership() {
     let list = OwnedList::<Values, ()>::new((), 0);
-    let (_owner, _) = list.try_begin().expect("idle");
+    let _owner = list.try_begin().expect("idle");
     list.claim();
     assert!(list.begin_within(u32::MAX).is_none());
 }
@@ -126,8 +130,9 @@ fn a_limit_above_the_count_still_holds() {
     let mut one = Values::one(0);
     assert_eq!(list.push(&mut one, 70_000), None);
     assert_eq!(one, Values::one(0), "refused, so still ours");
-    let (_guard, left) = list.try_begin().expect("idle");
-    assert_eq!(left.0.len(), 65_535);
+    let mut guard = list.try_begin().expect("idle");
+    assert_eq!(guard.take_left().0.len(), 65_535);
+    drop(guard);
     let adoption = AdoptionList::<Node>::new();
     let push = |mut values: Values| {
         let chain = values.take_nodes().expect("some");
@@ -159,7 +164,7 @@ fn what_waits_goes_with_the_list() {
 fn the_control_path_is_next() {
     let list = OwnedList::<Values, ()>::new((), 0);
     let (served, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (mut guard, _) = list.try_begin().expect("idle");
+    let mut guard = list.try_begin().expect("idle");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let guard = list.begin_slow();

@@ -136,7 +136,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// As [`control`](TxQueue::control), if nobody owns the queue. Waits for nobody.
     pub(super) fn try_control(&self, now: Time) -> Option<Control<'_, R, Q>> {
-        let (owner, mut backlog) = self.list.try_begin()?;
+        let mut owner = self.list.try_begin()?;
+        let mut backlog = owner.take_left();
         let mut control = Control::of(self, owner);
         let (limit, mut budget) = (self.quota.limit(), self.budget(0, now));
         control.enqueue(&mut backlog, &mut PacketList::new(), limit, &mut budget);
@@ -158,7 +159,8 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// is notified instead. Waits for nobody: an owner notifies the worker when it is done.
     pub(super) fn take_stranded(&self, now: Time) -> PacketList {
         let mut stranded = PacketList::new();
-        if let Some((owner, mut backlog)) = self.list.begin_or_miss() {
+        if let Some(mut owner) = self.list.begin_or_miss() {
+            let mut backlog = owner.take_left();
             let mut control = Control::of(self, owner);
             // The queue may have come back into use since the caller looked.
             if control.rings.is_empty() {
