@@ -17,8 +17,8 @@
 //! words there is a moment between push and claim at which a preempted sender leaves packets that
 //! nobody serves; here there is none. An owner whose budget is used up may
 //! [`leave`](ListOwner::leave) nodes behind; it must then tell the queue's worker, and any sender
-//! that comes before the worker becomes the owner and gets the nodes with it. A claimer forgets
-//! missed events: it must tell the worker when it gives the list up.
+//! that comes before the worker becomes the owner and [finds](ListOwner::take_left) the nodes. A
+//! claimer forgets missed events: it must tell the worker when it gives the list up.
 //!
 //! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the
 //! owner, and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. A
@@ -35,8 +35,8 @@
 //! pushes. It becomes the owner by the same compare-and-swap, so no invariant depends on what it
 //! saw.
 //!
-//! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
-//! one that finds an owner pays one.
+//! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex,
+//! and a third where the last owner left something; one that finds an owner pays one.
 
 use std::cell::Cell;
 use std::fmt;
