@@ -341,8 +341,8 @@ impl Run<'_> {
 /// Jumps, and repetitions of one action, in one list.
 const MAX_JUMPS: usize = ActionList::MAX;
 
-/// The way of a packet behind a filter's actions (`tcf_action_exec`). It is two words, which stay in
-/// registers: where the packet goes itself, if that is elsewhere, is in `in_flight`.
+/// The way of a packet behind a filter's actions (`tcf_action_exec`). It is two words, which stay
+/// in registers: where the packet goes itself, if that is elsewhere, is in `in_flight`.
 #[inline]
 pub(crate) fn exec(
     actions: &ActionList,

@@ -180,8 +180,8 @@ impl Chain {
     }
 }
 
-/// The filter of a priority of `u32` that decides, and the way behind it; `None`: the next priority
-/// is tried.
+/// The filter of a priority of `u32` that decides, and the way behind it; `None`: the next
+/// priority is tried.
 #[inline(never)]
 fn walk<'a>(
     priority: &'a Priority,
