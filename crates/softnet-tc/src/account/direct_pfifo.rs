@@ -160,14 +160,25 @@ impl Children {
         })
     }
 
-    /// Asks for the cache lines that the next packet of a child needs, if that is a `pfifo`: it
-    /// will soon be its turn.
+    /// Asks for the cache lines that [`push_pfifo`](Children::push_pfifo) needs, if a child is a
+    /// `pfifo`: it will soon get a packet.
     #[inline]
-    pub(crate) fn prefetch(&self, slot: usize) {
+    pub(crate) fn prefetch_push(&self, slot: usize) {
         if let Some(child) = self.slots.get(slot)
             && let AnyQdisc::Pfifo(fifo) = &child.qdisc
         {
-            fifo.prefetch();
+            fifo.prefetch_push();
+        }
+    }
+
+    /// As [`prefetch_push`](Children::prefetch_push), for the packet that leaves next: it will soon
+    /// be the child's turn.
+    #[inline]
+    pub(crate) fn prefetch_pop(&self, slot: usize) {
+        if let Some(child) = self.slots.get(slot)
+            && let AnyQdisc::Pfifo(fifo) = &child.qdisc
+        {
+            fifo.prefetch_pop();
         }
     }
 }

@@ -219,11 +219,17 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         self.queue.pop_run(out, &mut self.stats, more)
     }
 
-    /// Asks for the cache lines that a dequeue needs: that of the counts, and the oldest packet's
-    /// header line. The queue itself is read.
+    /// Asks for the cache line of the counts: a packet will soon be pushed.
     #[inline]
-    pub fn prefetch(&self) {
+    pub fn prefetch_push(&self) {
         sync::prefetch(&raw const self.stats.memory);
+    }
+
+    /// Asks for the cache lines of the counts and of the oldest packet, which will soon be popped.
+    /// To find the latter, the queue itself is read.
+    #[inline]
+    pub fn prefetch_pop(&self) {
+        self.prefetch_push();
         if let Some(first) = self.queue.front() {
             first.prefetch();
         }
@@ -305,7 +311,7 @@ mod tests {
     fn a_run_ends_before_what_is_not_allowed() {
         let pool = pool(8);
         let mut queue = Pfifo::new(8);
-        queue.prefetch();
+        queue.prefetch_pop();
         for (mark, len) in [(0, 100), (1, 200), (2, 300), (3, 60)] {
             assert!(queue.push(frame(&pool, 1, 2, len, mark)).is_ok());
         }
@@ -313,7 +319,7 @@ mod tests {
         let (taken, next) = queue.pop_run(&mut out, |_, _| false);
         assert_eq!((taken, next), (QdiscStats::default(), Some(100)));
         let within = |most: u64| move |taken: &QdiscStats, next: u64| taken.backlog + next <= most;
-        queue.prefetch();
+        queue.prefetch_pop();
         let (taken, next) = queue.pop_run(&mut out, within(599));
         assert_eq!((taken.qlen, taken.backlog, next), (2, 300, Some(300)));
         let stats = *queue.stats();
