@@ -26,7 +26,7 @@ use super::class::{ClassKind, ClassSpec, Classes};
 use super::held::Held;
 use super::kind::{Kind, QdiscSpec};
 use super::option::{Form, Unset, options, parameters};
-use super::sorts::by_class;
+use super::sorts::{by_class, prefetch_next};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnStats, Run};
 use crate::filter::Filters;
@@ -339,6 +339,7 @@ impl Qdisc for Qfq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(mut packet) = packets.pop_front() {
+            prefetch_next(packets, self.handle, &self.classes);
             let slot = by_class(&mut packet, self.handle, &self.filters, &self.classes, cx);
             let one = match slot {
                 Ok(slot) => self.put(slot, packet, cx),
