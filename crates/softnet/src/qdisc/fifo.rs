@@ -67,9 +67,9 @@ impl Fifo {
         taken
     }
 
-    /// As [`pop_while`](Fifo::pop_while), where what is next decides: packets as long as `more` says
-    /// so of what was taken and of the wire bytes of the next one, from the first one on. Returns
-    /// also the wire bytes of the packet that is the oldest then.
+    /// As [`pop_while`](Fifo::pop_while), where what is next decides: packets, as long as `more`
+    /// says so of what was taken and of the wire bytes of the next one, from the first one on.
+    /// Returns also the wire bytes of the packet that is the oldest then.
     #[inline]
     pub fn pop_run(
         &mut self,
