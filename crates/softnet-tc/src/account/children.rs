@@ -267,12 +267,6 @@ impl Children {
     /// Sends the packet that a look at a child has shown. Returns what left.
     #[inline]
     pub(crate) fn send_one(&mut self, slot: usize, out: &mut PacketList, cx: &mut Cx) -> WireSum {
-        if let Some(sent) = self.pop_pfifo(slot, 1, || 0, out) {
-            return WireSum {
-                packets: sent.size.packets,
-                bytes: sent.size.bytes,
-            };
-        }
         let mut one = PacketList::new();
         self.dequeue(slot, 1, &mut one, cx);
         let sum = WireSum::from(&one);

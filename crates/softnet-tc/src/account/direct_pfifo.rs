@@ -2,7 +2,7 @@
 //! before and after: what changes is known beforehand. Most classes of `htb` have such a child.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Qdisc, QdiscStats, WireSize};
+use softnet::qdisc::{Qdisc, QdiscStats, WireSize, WireSum};
 
 use super::children::Children;
 use crate::qdisc::AnyQdisc;
@@ -17,6 +17,15 @@ pub(crate) struct Sent {
     pub(crate) emptied: bool,
     /// Flows with packets afterwards, or one.
     pub(crate) flows: u16,
+}
+
+/// What left a child in its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Nothing, if the first packet was not allowed.
+    pub(crate) sent: WireSum,
+    /// Wire bytes of the packet that is next. `None`: nothing is queued any more.
+    pub(crate) next: Option<u64>,
 }
 
 impl Children {
@@ -36,7 +45,8 @@ impl Children {
     ///
     /// # Errors
     /// Returns the first packet, as there.
-    #[inline]
+    // So that a call without other packets has no loop.
+    #[inline(always)]
     pub(crate) fn push_pfifo_run(
         &mut self,
         slot: usize,
@@ -116,5 +126,59 @@ impl Children {
             emptied: fifo.stats().qlen == 0,
             flows: 1,
         })
+    }
+
+    /// Takes packets of a child that is a `pfifo`, each as long as `more` says so of what was taken
+    /// before and of its wire bytes: a turn of a round robin, which is counted once. `None`: it is
+    /// another kind, or empty.
+    #[inline]
+    pub(crate) fn pop_pfifo_turn(
+        &mut self,
+        slot: usize,
+        more: impl Fn(WireSum, u64) -> bool,
+        out: &mut PacketList,
+    ) -> Option<Run> {
+        let child = &mut *self.slots[slot];
+        let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
+            return None;
+        };
+        let sum = |taken: &QdiscStats| WireSum {
+            packets: taken.queued,
+            bytes: taken.backlog,
+        };
+        let (taken, next) = fifo.pop_run(out, |taken, bytes| more(sum(taken), bytes));
+        if taken.qlen > 0 {
+            self.last = slot as u32;
+            self.stats.count_taken(&taken);
+            child.counters.count_taken(&taken, fifo.stats());
+        } else if next.is_none() {
+            return None;
+        }
+        Some(Run {
+            sent: sum(&taken),
+            next,
+        })
+    }
+
+    /// Asks for the cache lines that [`push_pfifo`](Children::push_pfifo) needs, if a child is a
+    /// `pfifo`: it will soon get a packet.
+    #[inline]
+    pub(crate) fn prefetch_push(&self, slot: usize) {
+        if let Some(child) = self.slots.get(slot)
+            && let AnyQdisc::Pfifo(fifo) = &child.qdisc
+        {
+            fifo.prefetch_push();
+        }
+    }
+
+    /// As [`prefetch_push`](Children::prefetch_push), for the packet that leaves next: it will soon
+    /// be the child's turn.
+    #[inline]
+    pub(crate) fn prefetch_pop(&self, slot: usize) {
+        if let Some(child) = self.slots.get(slot)
+            && let AnyQdisc::Pfifo(fifo) = &child.qdisc
+        {
+            fifo.prefetch_pop();
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::handle::Handle;
 use crate::qdisc::class::{ClassKind, ClassSpec, Classes};
 use crate::qdisc::kind::{Kind, QdiscSpec};
 use crate::qdisc::option::{Form, Unset, options, parameters};
-use crate::qdisc::sorts::{Sorts, by_class, named};
+use crate::qdisc::sorts::{Sorts, by_class, named, prefetch_next};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use crate::rate::Instance;
 
@@ -154,6 +154,11 @@ impl Sorts for Drr {
 
     fn is_filtered(&self) -> bool {
         !self.filters.is_empty()
+    }
+
+    #[inline]
+    fn look_ahead(&self, packets: &PacketList) {
+        prefetch_next(packets, self.handle, &self.classes);
     }
 
     #[inline]
