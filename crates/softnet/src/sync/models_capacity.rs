@@ -30,7 +30,7 @@ impl Queue {
     /// An owner that sends so many packets.
     fn send(&self, packets: usize) {
         loop {
-            let Some(mut owner) = self.list.try_begin() else {
+            let Some((mut owner, _)) = self.list.try_begin() else {
                 thread::yield_now();
                 continue;
             };

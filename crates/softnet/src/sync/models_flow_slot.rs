@@ -54,7 +54,7 @@ impl Flow {
 fn packets_leave(is_empty: IsEmpty) {
     loom::model(move || {
         let flow = Flow::new();
-        let owner = flow.queues[0].list.try_begin().expect("idle");
+        let (owner, _) = flow.queues[0].list.try_begin().expect("idle");
         let threads = [0, 1].map(|wanted| {
             let flow = flow.clone();
             thread::spawn(move || flow.send(wanted, usize::from(wanted), is_empty))

@@ -137,8 +137,7 @@ fn a_sender_finds_the_bell_set(publishes: Publishes) {
             queue.notifier.take(|_| rung = true);
             rung && match publishes {
                 Publishes::ByPush => {
-                    let mut owner = list.begin_or_miss().expect("there is no other owner");
-                    let left = owner.take_left();
+                    let (owner, left) = list.begin_or_miss().expect("there is no other owner");
                     // Who pushed meanwhile sets the bell.
                     let _ = owner.leave();
                     !left.is_empty()

@@ -46,6 +46,22 @@ pub(super) struct Without {
     event: bool,
     /// The worker, turned away, makes the runner go round again.
     missed: bool,
+    /// A sender that becomes the owner takes what was left before it sends its own.
+    left: bool,
+    /// It does so also where the control path has claimed the list meanwhile.
+    claimed: bool,
+}
+
+/// What a sender that has become the owner finds.
+fn left_before(guard: &mut ListOwner<'_, Values, State>, left: Left, without: Without) -> Values {
+    if without.left {
+        Values::default()
+    } else if without.claimed {
+        let taken = guard.take(usize::MAX);
+        taken.map_or_else(Values::default, |(left, _)| left)
+    } else {
+        guard.take_left(left)
+    }
 }
 
 impl Queue {
@@ -74,14 +90,14 @@ impl Queue {
     }
 
     fn transmit_list(&self, mut own: Values, without: Without) {
-        if let Some(mut guard) = self.list.begin_within(self.looks) {
-            let mut left = guard.take_left();
+        if let Some((mut guard, left)) = self.list.begin_within(self.looks) {
+            let mut left = left_before(&mut guard, left, without);
             left.0.append(&mut own.0);
             return self.serve(guard, left, without);
         }
         match self.list.enter(&mut own, |_| 100) {
-            Entry::Acquired(mut guard) => {
-                let mut left = guard.take_left();
+            Entry::Acquired(mut guard, left) => {
+                let mut left = left_before(&mut guard, left, without);
                 left.0.append(&mut own.0);
                 self.serve(guard, left, without);
             }
@@ -150,12 +166,10 @@ impl Queue {
     fn work(&self, without: Without) {
         while self.notifier.take(|_| ()) {
             if without.missed {
-                if let Some(mut guard) = self.list.try_begin() {
-                    let left = guard.take_left();
+                if let Some((guard, left)) = self.list.try_begin() {
                     self.serve(guard, left, without);
                 }
-            } else if let Some(mut guard) = self.list.begin_or_miss() {
-                let left = guard.take_left();
+            } else if let Some((guard, left)) = self.list.begin_or_miss() {
                 self.serve(guard, left, without);
             }
         }
@@ -163,8 +177,8 @@ impl Queue {
 
     /// Packets sent, once nobody is active any more; those that wait are stuck.
     pub(super) fn sent(&self) -> Vec<usize> {
-        let guard = self.list.try_begin().expect("idle");
-        assert!(!guard.has_left() && guard.waiting.is_empty(), "stuck");
+        let (guard, left) = self.list.try_begin().expect("idle");
+        assert!(left.is_empty() && guard.waiting.is_empty(), "stuck");
         guard.sent.clone()
     }
 }
@@ -173,6 +187,8 @@ pub(super) const WHOLE: Without = Without {
     look: false,
     event: false,
     missed: false,
+    left: false,
+    claimed: false,
 };
 
 const NO_LOOK: Without = Without {
@@ -209,6 +225,62 @@ fn a_run_leaves_nothing_behind() {
 #[test]
 fn a_run_of_lists_that_look_leaves_nothing_behind() {
     two_senders(1, WHOLE);
+}
+
+/// INV-TX-3: an owner has left a sender's first packet; the second goes behind it, beside the
+/// worker or a thread that claims the list.
+fn what_was_left_goes_first(claims: bool, without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(false);
+        let (owner, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
+        queue.transmit(1, without);
+        assert!(owner.leave());
+        queue.notify();
+        let other = queue.clone();
+        let thread = thread::spawn(move || {
+            if claims {
+                let _ = other.list.begin_slow().leave();
+                other.notify();
+            } else {
+                other.work(without);
+            }
+        });
+        queue.transmit(2, without);
+        thread.join().unwrap();
+        queue.work(without);
+        assert_eq!(queue.sent(), [1, 2], "out of order");
+    });
+}
+
+#[test]
+fn a_sender_sends_what_was_left_first() {
+    what_was_left_goes_first(false, WHOLE);
+    what_was_left_goes_first(true, WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn without_the_look_for_what_was_left_a_packet_is_overtaken() {
+    what_was_left_goes_first(
+        false,
+        Without {
+            left: true,
+            ..WHOLE
+        },
+    );
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn without_what_was_left_beside_a_claim_a_packet_is_overtaken() {
+    what_was_left_goes_first(
+        true,
+        Without {
+            claimed: true,
+            ..WHOLE
+        },
+    );
 }
 
 /// INV-TX-1 to INV-TX-3 for lists of several packets: pushed, or refused by a list without an owner
@@ -269,8 +341,8 @@ fn leave_to_worker(without: Without) {
         let queue = Queue::new(false);
         let other = queue.clone();
         // Has the run, sends nothing of what is pushed meanwhile, and leaves.
-        let guard = queue.list.try_begin().expect("idle");
-        assert!(!guard.has_left());
+        let (guard, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
         let thread = thread::spawn(move || other.transmit(1, without));
         if guard.leave() && !without.event {
             queue.notify();
@@ -315,8 +387,8 @@ fn stop_and_wake(without: Without) {
         // Where the driver had capacity before the first packet, the second found it full, and
         // nobody says that it has capacity again.
         queue.capacity.store(true, Ordering::SeqCst);
-        let guard = queue.list.try_begin().expect("idle");
-        assert!(!guard.has_left());
+        let (guard, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
         let told = guard.stopped && queue.woken.take();
         assert!(
             !told,
@@ -381,7 +453,7 @@ fn without_the_event_a_deactivation_strands_a_packet() {
 fn the_limit_of_a_run_is_exact() {
     loom::model(|| {
         let queue = Queue::new(false);
-        let guard = queue.list.try_begin().expect("idle");
+        let (guard, _) = queue.list.try_begin().expect("idle");
         let push = |queue: &Queue, value| {
             let mut own = Values::one(value);
             let pushed = queue.list.push(&mut own, 1).is_some();
@@ -427,7 +499,7 @@ fn a_claimer_stands_still(turn: bool) {
         let queue = Queue::new(false);
         let looked = Arc::new(AtomicBool::new(false));
         let (other, over) = (queue.clone(), looked.clone());
-        let first = queue.list.try_begin().expect("idle");
+        let (first, _) = queue.list.try_begin().expect("idle");
         let claimer = thread::spawn(move || {
             let mut guard = other.list.begin_slow();
             // The look below is about the time before this.
@@ -441,8 +513,7 @@ fn a_claimer_stands_still(turn: bool) {
         });
         queue.serve(first, Values::default(), WHOLE);
         queue.transmit(1, WHOLE);
-        if turn && let Some(mut guard) = queue.list.begin_overdue(1) {
-            let left = guard.take_left();
+        if turn && let Some((guard, left)) = queue.list.begin_overdue(1) {
             queue.serve(guard, left, WHOLE);
         }
         let served = queue.list.is_empty() || queue.list.is_owned();

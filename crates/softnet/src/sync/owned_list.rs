@@ -17,11 +17,13 @@
 //! words there is a moment between push and claim at which a preempted sender leaves packets that
 //! nobody serves; here there is none. An owner whose budget is used up may
 //! [`leave`](ListOwner::leave) nodes behind; it must then tell the queue's worker, and any sender
-//! that comes before the worker becomes the owner and [finds](ListOwner::take_left) the nodes. A
-//! claimer forgets missed events: it must tell the worker when it gives the list up.
+//! that comes before the worker becomes the owner and gets the nodes with it, or
+//! [finds](ListOwner::take_left) them. A claimer forgets missed events: it must tell the worker when
+//! it gives the list up.
 //!
 //! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the
-//! owner, and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. A
+//! owner, and an owner cannot [`take`](ListOwner::take) (but once what was left before it). So a
+//! claimer waits for one owner. A
 //! claimer that has lost its CPU before it is the owner stops nobody for long: who finds too much
 //! waiting [takes its turn](OwnedList::begin_overdue), once, and leaves the claim. So a claimer
 //! that waits for another owner has been off its CPU while that much came.
@@ -130,12 +132,25 @@ pub(crate) fn is_owner_here() -> bool {
     OWNED_HERE.get() != 0
 }
 
+/// Whether nodes waited when an ownership began.
+#[derive(Debug)]
+#[must_use = "what was left goes first"]
+pub(crate) struct Left(bool);
+
+impl Left {
+    /// True if some did.
+    #[inline(always)]
+    pub(crate) fn some(&self) -> bool {
+        self.0
+    }
+}
+
 /// Result of [`OwnedList::enter`].
 #[derive(Debug)]
 pub(crate) enum Entry<'a, L: NodeList, T> {
-    /// The caller owns the list, and still has its nodes. What others [left](ListOwner::take_left) goes
-    /// first.
-    Acquired(ListOwner<'a, L, T>),
+    /// The caller owns the list, and still has its nodes. What others [left](ListOwner::take_left)
+    /// goes first.
+    Acquired(ListOwner<'a, L, T>, Left),
     /// They wait for the owner, behind so many others.
     Queued(usize),
     /// Too many wait. The caller still has its nodes.
@@ -224,47 +239,67 @@ impl<L: NodeList, T> OwnedList<L, T> {
         list
     }
 
-    /// For the thread that has just set OWNED in `word`.
+    /// As [`taken`](OwnedList::taken), where usually there is none.
     #[inline(always)]
-    fn owner(&self, word: *mut L::Node) -> ListOwner<'_, L, T> {
+    fn left(&self, word: *mut L::Node) -> L {
+        if nodes(word).is_none() {
+            return L::default();
+        }
+        self.some_left(word)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn some_left(&self, word: *mut L::Node) -> L {
+        self.taken(word)
+    }
+
+    /// For the thread that has just set OWNED.
+    #[inline(always)]
+    fn owner(&self) -> ListOwner<'_, L, T> {
         if L::IS_OF_PACKETS {
             OWNED_HERE.with(|lists| lists.set(lists.get().wrapping_add(1)));
         }
         ListOwner {
             list: self,
-            some_left: nodes(word).is_some(),
             _exclusive: PhantomData,
         }
     }
 
-    /// Becomes the owner, if there is none. Never waits.
+    /// Becomes the owner, with all that waits, if there is none. Never waits.
     #[inline]
-    pub(crate) fn try_begin(&self) -> Option<ListOwner<'_, L, T>> {
-        self.begin().ok()
+    pub(crate) fn try_begin(&self) -> Option<(ListOwner<'_, L, T>, L)> {
+        let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
+        let word = self.update(begin).ok()?;
+        Some((self.owner(), self.left(word)))
     }
 
-    /// Becomes the owner, if there is none; else, what the word is.
+    /// Becomes the owner, if there is none; else, what the word is. What waits stays on the list:
+    /// mostly there is nothing, and a caller that has nodes of its own may look at these first. (An
+    /// empty list that goes with the owner is copied in pieces other than those in which it was
+    /// written, for which the processor waits.)
     #[inline(always)]
-    fn begin(&self) -> Result<ListOwner<'_, L, T>, *mut L::Node> {
+    fn begin(&self) -> Result<(ListOwner<'_, L, T>, Left), *mut L::Node> {
         let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| owned(word));
-        Ok(self.owner(self.update(begin)?))
+        let word = self.update(begin)?;
+        Ok((self.owner(), Left(nodes(word).is_some())))
     }
 
-    /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
+    /// Becomes the owner as soon as there is none, within so many pauses.
     /// Each [time between two looks](gaps) is twice the last: a look takes the word's line from the
     /// owner, which has to write it. A claim ends it: this thread would wait for a thread of the
     /// control path.
     #[inline]
-    pub(crate) fn begin_within(&self, pauses: u32) -> Option<ListOwner<'_, L, T>> {
+    pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, Left)> {
         for gap in gaps(pauses) {
             let word = self.word(Ordering::Relaxed);
             if has(word, CLAIMED) {
                 return None;
             }
             if !has(word, OWNED)
-                && let Some(owner) = self.try_begin()
+                && let Ok(begun) = self.begin()
             {
-                return Some(owner);
+                return Some(begun);
             }
             (0..gap).for_each(|_| pause_briefly());
         }
@@ -283,7 +318,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
         prefetch_for_write(&raw const self.shared.list.word);
         loop {
             let word = match self.begin() {
-                Ok(owner) => return Entry::Acquired(owner),
+                Ok((owner, left)) => return Entry::Acquired(owner, left),
                 Err(word) => word,
             };
             match self.push_chain(word, nodes, limit(nodes), false) {
@@ -328,9 +363,9 @@ impl<L: NodeList, T> OwnedList<L, T> {
         pushed
     }
 
-    /// Becomes the owner, or makes the owner go round once more. For events that are not on the
-    /// list: a timer, a driver with capacity again, a worker's turn.
-    pub(crate) fn begin_or_miss(&self) -> Option<ListOwner<'_, L, T>> {
+    /// Becomes the owner with all that waits, or makes the owner go round once more. For events
+    /// that are not on the list: a timer, a driver with capacity again, a worker's turn.
+    pub(crate) fn begin_or_miss(&self) -> Option<(ListOwner<'_, L, T>, L)> {
         // Written also where MISSED is set already: the owner that sees it must see what happened
         // before this call.
         let missed = |word: *mut L::Node| word.map_addr(|a| a | MISSED);
@@ -339,25 +374,23 @@ impl<L: NodeList, T> OwnedList<L, T> {
             Some(if busy(word) {
                 missed(word)
             } else {
-                owned(word)
+                flags(OWNED)
             })
         };
         let (Ok(word) | Err(word)) = self.update(step);
-        (!busy(word)).then(|| self.owner(word))
+        (!busy(word)).then(|| (self.owner(), self.left(word)))
     }
 
-    /// Becomes the owner, if a thread of the control path has claimed the list and does not come,
-    /// and at least `overdue` nodes wait. The claim stays. (A missed event is forgotten: the
-    /// claimer tells the worker.) Never waits.
+    /// Becomes the owner, with all that waits, if a thread of the control path has claimed the list
+    /// and does not come, and at least `overdue` nodes wait. The claim stays. (A missed event is
+    /// forgotten: the claimer tells the worker.) Never waits.
     #[cold]
-    pub(crate) fn begin_overdue(&self, overdue: usize) -> Option<ListOwner<'_, L, T>> {
+    pub(crate) fn begin_overdue(&self, overdue: usize) -> Option<(ListOwner<'_, L, T>, L)> {
         let claimed = |word| has(word, CLAIMED) && !has(word, OWNED);
-        let begin = |word: *mut L::Node| {
-            (claimed(word) && count(word) >= overdue)
-                .then(|| owned(word).map_addr(|a| a | CLAIMED))
-        };
+        let begin =
+            |word| (claimed(word) && count(word) >= overdue).then(|| flags(OWNED | CLAIMED));
         let word = self.update(begin).ok()?;
-        Some(self.owner(word))
+        Some((self.owner(), self.left(word)))
     }
 
     /// Claims the list, as a thread of the control path that stands still then.
@@ -367,7 +400,8 @@ impl<L: NodeList, T> OwnedList<L, T> {
         assert!(self.update(claimed).is_ok());
     }
 
-    /// Becomes the owner. Tries some times in the gaps that owners leave, yielding the CPU, and then claims the list: from then on senders push for
+    /// Becomes the owner, and leaves what waits on the list. Tries some times in the gaps that
+    /// owners leave, yielding the CPU, and then claims the list: from then on senders push for
     /// this thread, which waits for the present owner (two claimers: also for what owns the list
     /// between them). That is short, so the claimer spins before it yields, and sleeps where
     /// yielding does not help. For the control path only, and never by the list's owner.
@@ -380,7 +414,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
                 false => Some(owned(word)),
             };
             match self.update(step) {
-                Ok(word) if !has(word, OWNED) => return self.owner(word),
+                Ok(word) if !has(word, OWNED) => return self.owner(),
                 _ => tries = tries.saturating_add(1),
             }
             let spins = tries.saturating_sub(PLAIN);
@@ -445,8 +479,6 @@ impl<L: NodeList, T> fmt::Debug for OwnedList<L, T> {
 /// may only be sent.
 pub(crate) struct ListOwner<'a, L: NodeList, T> {
     list: &'a OwnedList<L, T>,
-    /// Something waited when the ownership began.
-    some_left: bool,
     /// By itself neither `Send` nor `Sync`.
     _exclusive: PhantomData<*mut T>,
 }
@@ -471,17 +503,11 @@ impl<'a, L: NodeList, T> ListOwner<'a, L, T> {
         Some((self.list.taken(word), has(word, MISSED)))
     }
 
-    /// True if something waited when the ownership began, which goes first.
-    #[inline(always)]
-    pub(crate) fn has_left(&self) -> bool {
-        self.some_left
-    }
-
     /// Takes what waited when the ownership began, and what came since, oldest first; nothing if
-    /// nothing waited then.
+    /// nothing waited then. Also if the list has been claimed since: what waited goes first.
     #[inline]
-    pub(crate) fn take_left(&mut self) -> L {
-        if std::mem::take(&mut self.some_left) {
+    pub(crate) fn take_left(&mut self, left: Left) -> L {
+        if left.some() {
             self.take_all()
         } else {
             L::default()

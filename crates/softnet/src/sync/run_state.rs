@@ -47,12 +47,12 @@ impl<T> RunState<T> {
 
     /// Becomes the owner, if there is none.
     pub fn try_begin(&self) -> Option<RunGuard<'_, T>> {
-        self.0.try_begin().map(RunGuard)
+        self.0.try_begin().map(|(owner, _)| RunGuard(owner))
     }
 
     /// Becomes the owner, or makes the owner go round once more.
     pub fn begin_or_miss(&self) -> Option<RunGuard<'_, T>> {
-        self.0.begin_or_miss().map(RunGuard)
+        self.0.begin_or_miss().map(|(owner, _)| RunGuard(owner))
     }
 
     /// Becomes the owner, yielding the CPU while another thread is, and sleeping where that does

@@ -50,8 +50,8 @@ fn a_run_list_loses_and_reorders_nothing() {
     let send = |value| {
         let mut own = Values::one(value);
         match list.enter(&mut own, |_| usize::MAX) {
-            Entry::Acquired(mut guard) => {
-                let left = guard.take_left();
+            Entry::Acquired(mut guard, left) => {
+                let left = guard.take_left(left);
                 guard.extend(left.0);
                 guard.extend(own.0);
                 while let Err(again) = guard.end() {
@@ -70,8 +70,8 @@ fn a_run_list_loses_and_reorders_nothing() {
             scope.spawn(move || (0..ROUNDS).for_each(|n| send(sender * ROUNDS + n)));
         }
     });
-    let sent = list.try_begin().expect("idle");
-    assert!(!sent.has_left());
+    let (sent, left) = list.try_begin().expect("idle");
+    assert!(left.is_empty());
     assert_eq!(sent.len(), SENDERS * ROUNDS);
     for sender in 0..SENDERS {
         let own = sent.iter().filter(|&&v| v / ROUNDS == sender);
@@ -82,13 +82,13 @@ fn a_run_list_loses_and_reorders_nothing() {
 #[test]
 fn a_sender_that_looks_becomes_the_owner_as_soon_as_there_is_none() {
     let list = OwnedList::<Values, ()>::new((), 0);
-    let owner = list.try_begin().expect("idle");
+    let (owner, _) = list.try_begin().expect("idle");
     assert!(list.begin_within(10).is_none());
     assert_eq!(list.push(&mut Values::one(1), 100), Some(0));
     std::thread::scope(|scope| {
         let looks = || {
             list.begin_within(u32::MAX)
-                .map(|mut owner| owner.take_left())
+                .map(|(mut owner, left)| owner.take_left(left))
         };
         let sender = scope.spawn(looks);
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -115,7 +115,7 @@ fn a_sender_looks_often_enough_and_no_longer_than_it_may() {
 #[test]
 fn a_claim_ends_the_look_for_the_ownership() {
     let list = OwnedList::<Values, ()>::new((), 0);
-    let _owner = list.try_begin().expect("idle");
+    let (_owner, _) = list.try_begin().expect("idle");
     list.claim();
     assert!(list.begin_within(u32::MAX).is_none());
 }
@@ -130,9 +130,8 @@ fn a_limit_above_the_count_still_holds() {
     let mut one = Values::one(0);
     assert_eq!(list.push(&mut one, 70_000), None);
     assert_eq!(one, Values::one(0), "refused, so still ours");
-    let mut guard = list.try_begin().expect("idle");
-    assert_eq!(guard.take_left().0.len(), 65_535);
-    drop(guard);
+    let (_guard, left) = list.try_begin().expect("idle");
+    assert_eq!(left.0.len(), 65_535);
     let adoption = AdoptionList::<Node>::new();
     let push = |mut values: Values| {
         let chain = values.take_nodes().expect("some");
@@ -164,7 +163,7 @@ fn what_waits_goes_with_the_list() {
 fn the_control_path_is_next() {
     let list = OwnedList::<Values, ()>::new((), 0);
     let (served, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let mut guard = list.try_begin().expect("idle");
+    let (mut guard, _) = list.try_begin().expect("idle");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let guard = list.begin_slow();
@@ -186,4 +185,33 @@ fn the_control_path_is_next() {
         over.store(true, Ordering::Release);
     });
     assert!(list.try_begin().is_some());
+}
+
+/// Flags that are set between the beginning and the taking stay, and what was left is taken once.
+#[test]
+fn what_was_left_is_taken_once_and_flags_stay() {
+    let list = OwnedList::<Values, ()>::new((), 0);
+    let push = |value| list.push(&mut Values::one(value), 100);
+    assert_eq!(push(1), Some(0));
+    let (mut owner, left) = list.begin_within(1).expect("idle");
+    assert!(left.some() && list.len() == 1);
+    assert!(list.begin_or_miss().is_none());
+    assert_eq!(push(2), Some(1));
+    assert_eq!(owner.take_left(left), Values(vec![1, 2]));
+    let mut owner = owner.end().expect_err("an event was missed");
+    assert_eq!(owner.take(100), Some((Values::default(), true)));
+    assert_eq!(push(3), Some(0));
+    assert!(owner.leave());
+    let (mut owner, left) = list.begin_within(1).expect("idle");
+    list.claim();
+    assert_eq!(owner.take_left(left), Values::one(3));
+    assert_eq!(push(4), Some(0));
+    assert!(owner.take(100).is_none() && owner.leave(), "claimed");
+    assert!(list.try_begin().is_none());
+    let (owner, left) = list.begin_overdue(1).expect("one waits");
+    assert_eq!(left, Values::one(4));
+    assert!(
+        !owner.leave() && list.try_begin().is_none(),
+        "claimed still"
+    );
 }

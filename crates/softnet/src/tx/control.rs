@@ -136,8 +136,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
 
     /// As [`control`](TxQueue::control), if nobody owns the queue. Waits for nobody.
     pub(super) fn try_control(&self, now: Time) -> Option<Control<'_, R, Q>> {
-        let mut owner = self.list.try_begin()?;
-        let mut backlog = owner.take_left();
+        let (owner, mut backlog) = self.list.try_begin()?;
         let mut control = Control::of(self, owner);
         let (limit, mut budget) = (self.quota.limit(), self.budget(0, now));
         control.enqueue(&mut backlog, &mut PacketList::new(), limit, &mut budget);
@@ -159,8 +158,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// is notified instead. Waits for nobody: an owner notifies the worker when it is done.
     pub(super) fn take_stranded(&self, now: Time) -> PacketList {
         let mut stranded = PacketList::new();
-        if let Some(mut owner) = self.list.begin_or_miss() {
-            let mut backlog = owner.take_left();
+        if let Some((owner, mut backlog)) = self.list.begin_or_miss() {
             let mut control = Control::of(self, owner);
             // The queue may have come back into use since the caller looked.
             if control.rings.is_empty() {

@@ -32,7 +32,7 @@ use crate::probes;
 use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::{DropCounters, DropReason};
 use crate::sync::{
-    Capacity, Down, Entry, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
+    Capacity, Down, Entry, Left, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
 };
 use crate::time::{Clock, Time};
 
@@ -205,7 +205,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(always)]
     fn enter(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         match self.list.enter(packets, |packets| self.max_burst(packets)) {
-            Entry::Acquired(owner) => self.own(owner, packets, now),
+            Entry::Acquired(owner, left) => self.own(owner, left, packets, now),
             Entry::Queued(before) => self.queued(before, now),
             Entry::Full => self.retry(packets, now),
         }
@@ -217,19 +217,40 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // A driver that sends would wait for itself, or make others wait.
         let pauses = if is_owner_here() { 1 } else { pauses };
         match self.list.begin_within(pauses) {
-            Some(owner) => self.own(owner, packets, now),
+            Some((owner, left)) => self.own(owner, left, packets, now),
             None => self.enter(packets, now),
         }
     }
 
     /// Serves the queue as its owner.
     #[inline(always)]
-    fn own(&self, owner: Owner<'_, R, Q>, packets: &mut PacketList, now: Time) -> XmitResult {
+    fn own(
+        &self,
+        owner: Owner<'_, R, Q>,
+        left: Left,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> XmitResult {
         if owner.sampler.is_next() {
-            return self.own_timed(owner, packets, now);
+            return self.own_timed(owner, left, packets, now);
         }
         let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve(owner, packets, budget, Some(now));
+        let (verdict, _) = self.serve(owner, left, packets, budget, Some(now));
+        verdict.into()
+    }
+
+    /// As [`own`](TxQueue::own), with what others pushed.
+    #[cold]
+    fn own_others(
+        &self,
+        owner: Owner<'_, R, Q>,
+        backlog: PacketList,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> XmitResult {
+        probes::queue_run(self);
+        let budget = self.budget(RUN_QUOTA, now);
+        let (verdict, _) = self.serve_on(owner, backlog, packets, budget, Some(now), false);
         verdict.into()
     }
 
@@ -238,13 +259,14 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     fn own_timed(
         &self,
         owner: Owner<'_, R, Q>,
+        left: Left,
         packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
         let clock = self.cold.clock.get();
         let start = clock.map(Clock::now);
         let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve(owner, packets, budget, Some(now));
+        let (verdict, _) = self.serve(owner, left, packets, budget, Some(now));
         if let (Some(clock), Some(start)) = (clock, start) {
             let nanos = clock.now().nanos().saturating_sub(start.nanos());
             self.status.sample_call(nanos);
@@ -260,11 +282,11 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             self.yield_to_owner();
         }
         match self.list.enter(packets, |packets| self.max_burst(packets)) {
-            Entry::Acquired(owner) => self.own(owner, packets, now),
+            Entry::Acquired(owner, left) => self.own(owner, left, packets, now),
             Entry::Queued(before) => self.queued(before, now),
             // Nobody owns the queue, and the claimer stands still.
             Entry::Full => match self.list.begin_overdue(1) {
-                Some(owner) => self.own(owner, packets, now),
+                Some((owner, backlog)) => self.own_others(owner, backlog, packets, now),
                 None => self.refuse(packets),
             },
         }
@@ -312,9 +334,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[cold]
     fn crowded(&self, now: Time) -> XmitResult {
         if self.policy.served_by == ServedBy::Senders
-            && let Some(owner) = self.overdue()
+            && let Some((owner, backlog)) = self.overdue()
         {
-            return self.own(owner, &mut PacketList::new(), now);
+            return self.own_others(owner, backlog, &mut PacketList::new(), now);
         }
         if !self.policy.yields {
             return XmitResult::Congestion;
@@ -344,9 +366,10 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// The worker's [timer](WorkerTimer) is armed while the queue is owned; `arm` is the time of an
     /// owner that is a sender.
     #[inline(always)]
-    pub(super) fn serve(
+    fn serve(
         &self,
         owner: Owner<'_, R, Q>,
+        left: Left,
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
@@ -360,7 +383,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // Dropped before the call.
         let mut owner = owner;
         // The common case, without a call: no other thread is there, and nothing is queued.
-        let passed = !owner.has_left() && owner.pass(&self.status, call.own, &mut budget);
+        let passed = !left.some() && owner.pass(&self.status, call.own, &mut budget);
         call.end();
         if passed {
             match self.end(owner) {
@@ -368,14 +391,16 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 Err(again) => owner = again,
             }
         }
-        self.serve_on(owner, own, budget, arm, passed)
+        let backlog = owner.take_left(left);
+        self.serve_on(owner, backlog, own, budget, arm, passed)
     }
 
     /// The rest of [`serve`](TxQueue::serve). `again`: others pushed something meanwhile.
     #[inline(never)]
     fn serve_on(
         &self,
-        mut owner: Owner<'_, R, Q>,
+        owner: Owner<'_, R, Q>,
+        backlog: PacketList,
         own: &mut PacketList,
         budget: Budget,
         arm: Option<Time>,
@@ -383,7 +408,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     ) -> (Verdict, Time) {
         let mut call = Call {
             queue: self,
-            backlog: owner.take_left(),
+            backlog,
             own,
         };
         let served = self.serve_call(owner, &mut call.backlog, call.own, budget, arm, again);
@@ -561,16 +586,18 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     pub fn run_from_worker(&self, quota: usize, now: Time) -> Option<Time> {
         // If another thread is the owner, it goes round once more, and then arms or notifies as it
         // finds things.
-        let owner = self.list.begin_or_miss().or_else(|| self.overdue())?;
+        let (owner, backlog) = self.list.begin_or_miss().or_else(|| self.overdue())?;
         let budget = self.budget(quota, now);
-        let (_, timer) = self.serve(owner, &mut PacketList::new(), budget, None);
+        probes::queue_run(self);
+        let own = &mut PacketList::new();
+        let (_, timer) = self.serve_on(owner, backlog, own, budget, None, false);
         (timer != Time::MAX).then_some(timer)
     }
 
     /// The ownership where half of the burst limit waits behind a claim of a thread that has lost
     /// its CPU.
     #[cold]
-    pub(super) fn overdue(&self) -> Option<Owner<'_, R, Q>> {
+    pub(super) fn overdue(&self) -> Option<(Owner<'_, R, Q>, PacketList)> {
         self.list.begin_overdue((self.policy.max_burst / 2).max(1))
     }
 
