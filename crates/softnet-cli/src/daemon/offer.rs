@@ -72,3 +72,43 @@ fn cannot_offer(place: &MetricsPlace, error: &io::Error) -> Failure {
     let what = format!("cannot offer metrics at {place}");
     Failure::because(Exit::Config, what, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_daemon_s_before_or_another_program_s() {
+        let path = std::env::temp_dir().join(format!("softnet-offer-{}", std::process::id()));
+        // Of a run that was killed, and had the number of this process.
+        let _ = fs::remove_file(&path);
+        let place = MetricsPlace::Unix(path.clone());
+        let other = UnixListener::bind(&path).expect("the name is free");
+        let why = format!(
+            "cannot offer metrics at {}: Address already in use",
+            path.display()
+        );
+        let refused = |offer: Result<Server, Failure>| {
+            let refused = offer.expect_err("it is another program's");
+            assert!(refused.to_string().starts_with(&why), "{refused}");
+            assert_eq!(refused.exit, Exit::Config);
+        };
+        refused(Offer::new(&place, false).and_then(|offer| offer.settle(true)));
+        let offer = || Offer::new(&place, true).expect("it may be the daemon's before");
+        refused(offer().settle(false));
+        // It gives its socket.
+        let mut given = offer();
+        given.take(other.try_clone().expect("a descriptor").into());
+        drop(given.settle(false).expect("it listens"));
+        // It dies, and gives none.
+        let waits = offer();
+        drop(other);
+        let server = waits.settle(true).expect("nobody else has the place");
+        UnixStream::connect(&path).expect("it listens");
+        drop(server);
+        fs::remove_file(&path).expect("it is ours");
+    }
+}

@@ -103,8 +103,8 @@ impl Privileged for Home {
 /// It is not in the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} is not in the configuration file, and the privileged helper opens no other{}",
-    remedy(.0)
+    "{0} is not in the configuration file, and the privileged helper opens no other{more}",
+    more = remedy(.0)
 )]
 struct NotConfigured(Subject);
 
