@@ -96,13 +96,13 @@ impl MetricsPlace {
 
     /// True if a socket is as [`socket`](MetricsPlace::socket) makes them.
     fn is_for(&self, socket: &OwnedFd) -> io::Result<bool> {
-        let protocol = match self {
-            MetricsPlace::Tcp(_) => Some(ipproto::TCP),
-            MetricsPlace::Unix(_) => None,
+        let has_protocol = match self {
+            MetricsPlace::Tcp(_) => socket_protocol(socket)? == Some(ipproto::TCP),
+            MetricsPlace::Unix(_) => true,
         };
-        Ok(socket_domain(socket)? == self.family()
-            && socket_type(socket)? == SocketType::STREAM
-            && socket_protocol(socket)? == protocol)
+        Ok(has_protocol
+            && socket_domain(socket)? == self.family()
+            && socket_type(socket)? == SocketType::STREAM)
     }
 }
 
