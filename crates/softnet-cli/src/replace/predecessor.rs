@@ -30,6 +30,7 @@ pub(crate) enum Before {
     Nobody,
     /// It died when it was asked.
     Dead,
+    /// It waits to be replaced.
     Runs(Predecessor),
 }
 
