@@ -1,12 +1,15 @@
 //! Ports whose devices are not there: noticed, and opened again as soon as the system lets us.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use softnet_engine::PortEvent;
 
-use crate::failure::chain;
+use super::LOOK_SUCCESSOR;
+use crate::failure::{Exit, Failure, chain};
 use crate::log::{Level, log, log_at};
 use crate::reload::reason;
+use crate::replace::DYING_LOOKS;
 use crate::setup::Engine;
 
 /// Why a port's device is not there, by the number of its link.
@@ -19,6 +22,30 @@ pub(super) enum Gone {
     Now,
     /// It could not be opened again, for the reason last reported.
     Because(String),
+}
+
+/// Opens all devices that a daemon which has just died may still be closing.
+pub(super) fn open_all(engine: &Engine, missing: &mut Missing) -> Result<(), Failure> {
+    for _ in 0..DYING_LOOKS {
+        missing.retain(|&index, gone| !reopen(engine, index, gone));
+        if missing.is_empty() {
+            break;
+        }
+        thread::sleep(LOOK_SUCCESSOR);
+    }
+    match missing.first_key_value() {
+        None => Ok(()),
+        Some((&index, gone)) => {
+            let link = engine.link(index);
+            let name = link.map_or_else(|_| String::new(), |link| link.settings.name.clone());
+            let why = match gone {
+                Gone::Because(why) => why.as_str(),
+                Gone::Now => "its device is gone",
+            };
+            let text = format!("port {name:?}: cannot be opened: {why}");
+            Err(Failure::new(Exit::Config, text))
+        }
+    }
 }
 
 /// Notices devices that are gone, and opens them again; tells of links that change.

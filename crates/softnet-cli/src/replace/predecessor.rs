@@ -23,6 +23,17 @@ pub(crate) const DYING_LOOKS: usize = 1000;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// The daemon before this one.
+#[derive(Debug)]
+pub(crate) enum Before {
+    /// There is none.
+    Nobody,
+    /// It died when it was asked.
+    Dead,
+    /// It waits to be replaced.
+    Runs(Predecessor),
+}
+
 /// A daemon that is to be replaced.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
@@ -40,6 +51,8 @@ pub(crate) struct Taken {
     pub devices: Vec<(String, HandOff)>,
     pub control: Sockets,
     pub metrics: Option<OwnedFd>,
+    /// It died before it had given everything.
+    pub has_died: bool,
 }
 
 fn lost(error: &io::Error) -> Failure {
@@ -48,21 +61,23 @@ fn lost(error: &io::Error) -> Failure {
 }
 
 impl Predecessor {
-    /// Asks the daemon that listens there. `None`: none does.
-    pub(crate) fn ask(path: &Path) -> Result<Option<Predecessor>, Failure> {
+    /// Asks the daemon that listens there.
+    pub(crate) fn ask(path: &Path) -> Result<Before, Failure> {
         let daemon = match Daemon::connect(&Reach::default().at(Some(path.to_owned()))) {
             Ok(daemon) => daemon,
-            Err(_) if nobody_listens(path, LOOKS) => return Ok(None),
+            Err(_) if nobody_listens(path, LOOKS) => return Ok(Before::Nobody),
             Err(failure) => return Err(failure),
         };
         let state = match daemon.ask(Operation::Replace, "") {
             Ok(state) => state,
             // It dies, and is waited for.
-            Err(_) if daemon.is_closed() && nobody_listens(path, DYING_LOOKS) => return Ok(None),
+            Err(_) if daemon.is_closed() && nobody_listens(path, DYING_LOOKS) => {
+                return Ok(Before::Dead);
+            }
             Err(failure) => return Err(failure),
         };
         let channel = channel(daemon.into_socket()).map_err(|error| lost(&error))?;
-        Ok(Some(Predecessor { channel, state }))
+        Ok(Before::Runs(Predecessor { channel, state }))
     }
 
     /// Has it stop, and takes what it has. If it dies meanwhile, that is what came until then.
@@ -81,6 +96,7 @@ impl Predecessor {
             let received = receive(&self.channel, || {});
             let Some((message, files)) = received.map_err(|error| lost(&error))? else {
                 log("the daemon before this one has died; started with what it left");
+                taken.has_died = true;
                 return Ok(taken);
             };
             let mut files = files.into_iter();

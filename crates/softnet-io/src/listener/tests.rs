@@ -1,6 +1,7 @@
-//! Sockets that another process made, and files of sockets.
+//! Sockets that another process made, files of sockets, and places for metrics.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -77,4 +78,53 @@ fn who_ends_late_leaves_the_file_of_the_next() {
     drop(next);
     assert!(!path.exists(), "it goes with its server");
     fs::remove_dir_all(&base).expect("it is ours");
+}
+
+#[test]
+fn places_are_addresses_or_paths() {
+    for text in [
+        "127.0.0.1:9090",
+        "[::1]:0",
+        "/run/softnet/metrics.sock",
+        "./m",
+    ] {
+        let place = MetricsPlace::parse(text).expect(text);
+        assert_eq!(place.text().as_deref(), Some(text));
+    }
+    for text in ["", "9090", "localhost:9090", "127.0.0.1"] {
+        assert!(MetricsPlace::parse(text).is_err(), "{text}");
+    }
+}
+
+/// A place is waited for with the same socket: once this process has given up its rights, it has
+/// no other.
+#[test]
+fn a_place_that_is_taken_is_free_later() {
+    let path = std::env::temp_dir().join(format!("softnet-place-{}", std::process::id()));
+    // Of a run that was killed, and had the number of this process.
+    let _ = fs::remove_file(&path);
+    let unix = UnixListener::bind(&path).expect("a socket");
+    let tcp = TcpListener::bind("127.77.0.1:0").expect("a port");
+    let address = tcp.local_addr().expect("it has one");
+    let taken: [(MetricsPlace, OwnedFd); 2] = [
+        (MetricsPlace::Unix(path.clone()), unix.into()),
+        (MetricsPlace::Tcp(address), tcp.into()),
+    ];
+    for (place, other) in taken {
+        let socket = place.socket().expect("a socket");
+        for _ in 0..2 {
+            let refused = place.listen(socket.as_fd()).map_err(|error| error.kind());
+            assert_eq!(refused, Err(io::ErrorKind::AddrInUse), "{place:?}");
+        }
+        drop(other);
+        // A program that another test starts has our sockets for a moment, until it is that
+        // program.
+        let again = || {
+            std::thread::sleep(Duration::from_millis(1));
+            place.listen(socket.as_fd()).ok()
+        };
+        let listens = (0..10_000).find_map(|_| again());
+        listens.expect("the other is dead");
+    }
+    fs::remove_file(&path).expect("it is ours");
 }
