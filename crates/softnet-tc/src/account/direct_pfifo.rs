@@ -20,6 +20,34 @@ pub(crate) struct Sent {
 }
 
 impl Children {
+    /// True if a child is a `pfifo`.
+    #[inline]
+    pub(crate) fn is_pfifo(&self, slot: usize) -> bool {
+        let child = self.slots.get(slot);
+        child.is_some_and(|child| matches!(child.qdisc, AnyQdisc::Pfifo(_)))
+    }
+
+    /// Asks for what a packet needs that will be enqueued in a child soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: usize) {
+        if let Some(child) = self.slots.get(slot) {
+            child.prefetch();
+        }
+    }
+
+    /// Asks for what the next packet of a child needs, which will leave soon.
+    #[inline]
+    pub(crate) fn prefetch_next(&self, slot: usize) {
+        let Some(child) = self.slots.get(slot) else {
+            return;
+        };
+        child.prefetch();
+        if let AnyQdisc::Pfifo(fifo) = &child.qdisc {
+            fifo.prefetch();
+            child.counters.prefetch();
+        }
+    }
+
     /// Enqueues a packet in a child that is a `pfifo`. What changes is known beforehand, and need
     /// not be compared. True: it is the only one.
     ///

@@ -184,6 +184,14 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         self.queue.pop_while(out, &mut self.stats, more)
     }
 
+    /// Asks for the header of the oldest packet, which will leave soon.
+    #[inline]
+    pub fn prefetch(&self) {
+        if let Some(packet) = self.queue.front() {
+            packet.prefetch();
+        }
+    }
+
     /// Queues a packet.
     ///
     /// # Errors
