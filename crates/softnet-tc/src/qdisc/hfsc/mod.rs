@@ -20,6 +20,7 @@
 
 mod class;
 mod curve;
+mod enqueue;
 mod highest;
 mod race;
 mod scheduler;
@@ -27,9 +28,8 @@ mod serve;
 mod sharing;
 mod spec;
 
-use softnet::mem::{Packet, PacketList};
+use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
-use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::class::{ClassKind, Classes};
@@ -38,7 +38,7 @@ use super::kind::{Kind, QdiscSpec};
 use super::option::{Form, QdiscOption, Unset, options};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
-use crate::filter::{Filters, Lost};
+use crate::filter::Filters;
 use crate::handle::Handle;
 use crate::qdisc::class::ClassSpec;
 use class::Class;
@@ -47,8 +47,6 @@ use scheduler::Scheduler;
 pub use curve::ServiceCurve;
 pub use spec::{HfscClassSpec, HfscSpec};
 
-/// Filters that are asked one after the other at most.
-const HOPS: usize = 9;
 /// The words of a class's statistics.
 const WORK: usize = 0;
 const REAL_TIME_WORK: usize = 1;
@@ -216,42 +214,6 @@ impl Hfsc {
         ours.then(|| self.classes.find(class.minor())).flatten()
     }
 
-    /// Asks for what a packet needs that will be looked at soon, if its priority names its leaf.
-    #[inline]
-    fn prefetch(&self, packet: &Packet) {
-        if let Some(slot) = self.find(Handle::from_raw(packet.priority())) {
-            self.classes.prefetch(slot);
-            self.scheduler.prefetch(slot);
-        }
-    }
-
-    /// The leaf that a packet goes to.
-    ///
-    /// # Errors
-    /// If there is none, or a filter takes it out.
-    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
-        let named = self.find(Handle::from_raw(packet.priority()));
-        if let Some(leaf) = named.filter(|&slot| self.is_leaf(slot)) {
-            return Ok(leaf);
-        }
-        let (mut filters, mut above) = (&self.filters, self.root);
-        for _ in 0..HOPS {
-            let Some(class) = filters.classify(packet, cx).class()? else {
-                break;
-            };
-            let level = |slot: usize| self.scheduler.class(slot).level;
-            let below = self.find(class).filter(|&slot| level(slot) < level(above));
-            match below {
-                Some(slot) if self.is_leaf(slot) => return Ok(slot),
-                Some(slot) => (filters, above) = (self.classes.filters(slot), slot),
-                None => break,
-            }
-        }
-        let default = self.classes.find(self.default);
-        let leaf = default.filter(|&slot| self.is_leaf(slot));
-        leaf.ok_or(Lost::Dropped(DropReason::NoClass))
-    }
-
     fn is_empty(&self, slot: usize) -> bool {
         self.classes.get(slot).is_none_or(Child::is_empty)
     }
@@ -335,54 +297,11 @@ impl Hfsc {
             Peek::Idle | Peek::Unknown => self.held.hold(slot, later),
         }
     }
-
-    fn put(&mut self, slot: usize, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        let verdict = self.classes.enqueue(slot, packets, cx);
-        self.update(slot, cx);
-        verdict
-    }
 }
 
 impl Qdisc for Hfsc {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        let mut verdict = Verdict::Queued;
-        // Consecutive packets of one class stay one list.
-        let mut run = PacketList::new();
-        let mut current = self.root;
-        while let Some(mut packet) = packets.pop_front() {
-            if let Some(next) = packets.front() {
-                self.prefetch(next);
-            }
-            let slot = match self.classify(&mut packet, cx) {
-                Ok(slot) => slot,
-                Err(lost) => {
-                    let lost = lost.settle(packet, &mut self.classes.stats, cx);
-                    verdict = verdict.max(lost);
-                    continue;
-                }
-            };
-            if slot != current && !run.is_empty() {
-                verdict = verdict.max(self.put(current, &mut run, cx));
-            }
-            current = slot;
-            if !run.is_empty() {
-                run.push_back(packet);
-                continue;
-            }
-            let len = packet.wire_len();
-            match self.classes.push_pfifo(slot, packet) {
-                Ok(true) if slot != self.root => {
-                    self.held.release(slot);
-                    self.activate(slot, len, cx.now);
-                }
-                Ok(_) => {}
-                Err(packet) => run.push_back(packet),
-            }
-        }
-        if !run.is_empty() {
-            verdict = verdict.max(self.put(current, &mut run, cx));
-        }
-        verdict
+        self.sort(packets, cx)
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
