@@ -29,6 +29,34 @@ pub(crate) struct Run {
 }
 
 impl Children {
+    /// True if a child is a `pfifo`.
+    #[inline]
+    pub(crate) fn is_pfifo(&self, slot: usize) -> bool {
+        let child = self.slots.get(slot);
+        child.is_some_and(|child| matches!(child.qdisc, AnyQdisc::Pfifo(_)))
+    }
+
+    /// Asks for what a packet needs that will be enqueued in a child soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: usize) {
+        if let Some(child) = self.slots.get(slot) {
+            child.prefetch();
+        }
+    }
+
+    /// Asks for what the next packet of a child needs, which will leave soon.
+    #[inline]
+    pub(crate) fn prefetch_next(&self, slot: usize) {
+        let Some(child) = self.slots.get(slot) else {
+            return;
+        };
+        child.prefetch();
+        if let AnyQdisc::Pfifo(fifo) = &child.qdisc {
+            fifo.prefetch();
+            child.counters.prefetch();
+        }
+    }
+
     /// Enqueues a packet in a child that is a `pfifo`. What changes is known beforehand, and need
     /// not be compared. True: it is the only one.
     ///
@@ -158,27 +186,5 @@ impl Children {
             sent: sum(&taken),
             next,
         })
-    }
-
-    /// Asks for the cache lines that [`push_pfifo`](Children::push_pfifo) needs, if a child is a
-    /// `pfifo`: it will soon get a packet.
-    #[inline]
-    pub(crate) fn prefetch_push(&self, slot: usize) {
-        if let Some(child) = self.slots.get(slot)
-            && let AnyQdisc::Pfifo(fifo) = &child.qdisc
-        {
-            fifo.prefetch_push();
-        }
-    }
-
-    /// As [`prefetch_push`](Children::prefetch_push), for the packet that leaves next: it will soon
-    /// be the child's turn.
-    #[inline]
-    pub(crate) fn prefetch_pop(&self, slot: usize) {
-        if let Some(child) = self.slots.get(slot)
-            && let AnyQdisc::Pfifo(fifo) = &child.qdisc
-        {
-            fifo.prefetch_pop();
-        }
     }
 }

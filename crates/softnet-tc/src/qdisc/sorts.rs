@@ -128,7 +128,7 @@ pub(super) fn by_class(
 pub(super) fn prefetch_next(packets: &PacketList, handle: Handle, classes: &Children) {
     let class = packets.front().and_then(|next| named(next, handle));
     if let Some(slot) = class.and_then(|class| classes.find(class.minor())) {
-        classes.prefetch_push(slot);
+        classes.prefetch(slot);
     }
 }
 

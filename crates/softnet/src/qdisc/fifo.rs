@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use crate::mem::{Packet, PacketList};
 use crate::stats::DropReason;
-use crate::sync;
 use crate::time::Time;
 
 /// Packets ahead of the dequeued one of which headers are prefetched.
@@ -219,17 +218,9 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         self.queue.pop_run(out, &mut self.stats, more)
     }
 
-    /// Asks for the cache line of the counts: a packet will soon be pushed.
+    /// Asks for the header of the oldest packet, which will leave soon.
     #[inline]
-    pub fn prefetch_push(&self) {
-        sync::prefetch(&raw const self.stats.memory);
-    }
-
-    /// Asks for the cache lines of the counts and of the oldest packet, which will soon be popped.
-    /// To find the latter, the queue itself is read.
-    #[inline]
-    pub fn prefetch_pop(&self) {
-        self.prefetch_push();
+    pub fn prefetch(&self) {
         if let Some(first) = self.queue.front() {
             first.prefetch();
         }

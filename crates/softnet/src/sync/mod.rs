@@ -40,8 +40,8 @@ pub(crate) use owned_list::gaps;
 pub(crate) use owned_list::{Entry, Left, ListOwner, OwnedList, is_owner_here};
 pub use page_store::{PageStore, Pages};
 pub use per_cpu::PerCpu;
-pub use prefetch::prefetch_value;
-pub(crate) use prefetch::{prefetch, prefetch_for_write};
+pub use prefetch::prefetch;
+pub(crate) use prefetch::prefetch_for_write;
 pub use run_state::{RunGuard, RunState};
 pub(crate) use worker::{Down, Tell, WorkerTimer};
 

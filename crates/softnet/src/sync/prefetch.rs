@@ -2,7 +2,7 @@
 
 /// Asks for the line at `at`. Any address will do.
 #[inline(always)]
-pub(crate) fn prefetch<T>(at: *const T) {
+pub fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing and cannot fault, whatever the address.
     unsafe {
@@ -11,14 +11,6 @@ pub(crate) fn prefetch<T>(at: *const T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
-}
-
-/// Asks for the first cache line of a value that will be used soon: who looks values up in more
-/// memory than the near caches hold asks for several before it uses the first. Of what is in a
-/// near cache it costs an instruction.
-#[inline(always)]
-pub fn prefetch_value<T>(value: &T) {
-    prefetch(std::ptr::from_ref(value));
 }
 
 /// Asks for the line at `at`, which others have and which will be written to: it is fetched once,

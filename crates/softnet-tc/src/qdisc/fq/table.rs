@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use softnet::mem::PacketList;
-use softnet::sync::prefetch_value;
+use softnet::sync::prefetch;
 use softnet::time::Time;
 
 use crate::qdisc::drr::{Flows, Linked, UNLISTED};
@@ -239,13 +239,13 @@ impl FlowTable {
         let mut len = 0;
         for (key, address) in keys.zip(&mut addresses) {
             *address = self.address(keyed(key, self.seed));
-            prefetch_value(self.first(*address));
+            prefetch(std::ptr::from_ref(self.first(*address)));
             len += 1;
         }
         for &address in &addresses[..len] {
             let first = self.first(address).checked_sub(1);
             if let Some(flow) = first.and_then(|index| self.get(index)) {
-                prefetch_value(flow);
+                prefetch(std::ptr::from_ref(flow));
             }
         }
     }
@@ -262,7 +262,7 @@ impl FlowTable {
             packet.prefetch();
         }
         if let Some(flow) = behind(next) {
-            prefetch_value(flow);
+            prefetch(std::ptr::from_ref(flow));
         }
     }
 

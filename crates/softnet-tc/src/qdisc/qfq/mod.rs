@@ -300,7 +300,7 @@ impl Qfq {
                 continue;
             };
             if let Some(slot) = self.scheduler.second() {
-                self.classes.prefetch_pop(slot);
+                self.classes.prefetch_next(slot);
             }
             let budget = self.scheduler.budget();
             let deficit = self.scheduler.deficit(slot);

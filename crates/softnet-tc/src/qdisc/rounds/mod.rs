@@ -188,7 +188,7 @@ impl Rounds {
             }
             let slot = self.first as usize;
             let Turn { after, credit, .. } = self.turns[slot];
-            classes.prefetch_pop(after as usize);
+            classes.prefetch_next(after as usize);
             let most = *left;
             let more =
                 |taken: WireSum, next: u64| taken.packets < most && taken.bytes + next <= credit;
