@@ -11,7 +11,7 @@ use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum}
 use softnet::time::Time;
 use softnet::tx::select_queue;
 
-use super::kind::{AnyQdisc, Kind, QdiscSpec};
+use super::kind::{AnyQdisc, Kind, parts};
 use super::sorts::Sorts;
 use super::spec::QdiscEnv;
 use crate::account::{Child, Children};
@@ -71,26 +71,7 @@ impl Kind for Multiq {
         bands.max(1)
     }
 
-    fn default_child(_: &u16, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn flows(&self) -> u64 {
-        self.bands.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.bands)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.bands)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
+    parts!(bands, filters);
 }
 
 impl Multiq {

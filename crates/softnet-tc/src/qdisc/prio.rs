@@ -9,7 +9,7 @@ use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::time::Time;
 
-use super::kind::{AnyQdisc, Kind, QdiscSpec};
+use super::kind::{AnyQdisc, Kind, QdiscSpec, parts};
 use super::option::{Form, QdiscOption, options, parameters};
 use super::sorts::{Sorts, band, named};
 use super::spec::{QdiscEnv, SpecError};
@@ -112,26 +112,7 @@ impl Kind for Prio {
         spec.bands
     }
 
-    fn default_child(_: &PrioSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn flows(&self) -> u64 {
-        self.bands.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.bands)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.bands)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
+    parts!(bands, filters);
 }
 
 impl Sorts for Prio {

@@ -33,7 +33,7 @@ use softnet::time::Time;
 
 use super::class::{ClassKind, Classes};
 use super::held::Held;
-use super::kind::{Kind, QdiscSpec};
+use super::kind::{Kind, QdiscSpec, parts};
 use super::option::{Form, QdiscOption, Unset, options};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
@@ -98,26 +98,7 @@ impl Kind for Hfsc {
         self.default = spec.default;
     }
 
-    fn default_child(_: &HfscSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.classes)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.classes)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
-
-    fn flows(&self) -> u64 {
-        self.classes.flows()
-    }
+    parts!(classes, filters);
 
     fn child_changed(&mut self, slot: usize, cx: &mut Cx) {
         self.update(slot, cx);

@@ -12,7 +12,7 @@ use super::{QUANTUM, Rounds};
 use crate::account::{Child, Children};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
-use crate::qdisc::kind::{AnyQdisc, Kind, LinkDefaults, QdiscSpec};
+use crate::qdisc::kind::{AnyQdisc, Kind, LinkDefaults, QdiscSpec, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::sorts::{Sorts, band, named};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
@@ -185,26 +185,7 @@ impl Kind for Ets {
         spec.bands
     }
 
-    fn default_child(_: &EtsSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn flows(&self) -> u64 {
-        self.bands.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.bands)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.bands)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
+    parts!(bands, filters);
 
     fn child_changed(&mut self, slot: usize, _: &mut Cx) {
         self.queued(slot);
