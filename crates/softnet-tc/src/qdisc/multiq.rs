@@ -7,11 +7,11 @@
 //! is counted, which the kernel's shows as 0 bytes.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::time::Time;
 use softnet::tx::select_queue;
 
-use super::kind::{AnyQdisc, Kind, parts};
+use super::kind::{Kind, parts};
 use super::sorts::Sorts;
 use super::spec::QdiscEnv;
 use crate::account::{Child, Children};
@@ -50,20 +50,7 @@ impl Kind for Multiq {
 
     /// Packets in bands that are no more are classified again (the kernel drops them).
     fn change(&mut self, &bands: &u16, cx: &mut Cx) {
-        let bands = bands.max(1);
-        let mut removed = PacketList::new();
-        // The last first, so that a band's slot is its number when there are more again.
-        for band in (bands..self.bands.len() as u16).rev() {
-            let mut held = PacketList::new();
-            self.bands.remove(band + 1, &mut held);
-            held.append(&mut removed);
-            removed = held;
-        }
-        while self.bands.len() < usize::from(bands) {
-            let band = Pfifo::new(self.band_limit);
-            let minor = self.bands.len() as u16 + 1;
-            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
-        }
+        let mut removed = self.bands.resize(bands.max(1), self.band_limit);
         self.enqueue(&mut removed, cx);
     }
 

@@ -6,10 +6,10 @@
 //! While a band holds its packets back (a `tbf`), the bands after it are served.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::time::Time;
 
-use super::kind::{AnyQdisc, Kind, QdiscSpec, parts};
+use super::kind::{Kind, QdiscSpec, parts};
 use super::option::{Form, QdiscOption, options, parameters};
 use super::sorts::{Sorts, band, named};
 use super::spec::{QdiscEnv, SpecError};
@@ -91,20 +91,8 @@ impl Kind for Prio {
     /// and counted (the kernel drops all of it).
     fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
-        let mut removed = PacketList::new();
-        // The last first, so that a band's slot is its number when there are more again.
-        for band in (spec.bands..self.bands.len() as u16).rev() {
-            let mut held = PacketList::new();
-            self.bands.remove(band + 1, &mut held);
-            // Higher bands leave first, and so stay in front.
-            held.append(&mut removed);
-            removed = held;
-        }
-        while self.bands.len() < usize::from(spec.bands) {
-            let band = Pfifo::new(self.band_limit);
-            let minor = self.bands.len() as u16 + 1;
-            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
-        }
+        // Higher bands leave first, and so stay in front.
+        let mut removed = self.bands.resize(spec.bands, self.band_limit);
         self.enqueue(&mut removed, cx);
     }
 

@@ -5,14 +5,14 @@
 //! after it are served.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::time::Time;
 
 use super::{QUANTUM, Rounds};
 use crate::account::{Child, Children};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
-use crate::qdisc::kind::{AnyQdisc, Kind, LinkDefaults, QdiscSpec, parts};
+use crate::qdisc::kind::{Kind, LinkDefaults, QdiscSpec, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::sorts::{Sorts, band, named};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
@@ -163,20 +163,9 @@ impl Kind for Ets {
     /// Packets in bands that are no more are classified again; those that do not fit are dropped
     /// and counted (the kernel drops all of it).
     fn change(&mut self, spec: &EtsSpec, cx: &mut Cx) {
-        let mut removed = PacketList::new();
-        // The last first, so that a band's slot is its number when there are more again.
-        for band in (spec.bands..self.bands.len() as u16).rev() {
-            let mut held = PacketList::new();
-            self.bands.remove(band + 1, &mut held);
-            self.rounds.leave(band.into(), &self.bands);
-            held.append(&mut removed);
-            removed = held;
-        }
-        while self.bands.len() < usize::from(spec.bands) {
-            let band = Pfifo::new(self.band_limit);
-            let minor = self.bands.len() as u16 + 1;
-            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
-        }
+        let gone = (usize::from(spec.bands)..self.bands.len()).rev();
+        let mut removed = self.bands.resize(spec.bands, self.band_limit);
+        gone.for_each(|band| self.rounds.leave(band, &self.bands));
         self.set(spec);
         self.enqueue(&mut removed, cx);
     }
