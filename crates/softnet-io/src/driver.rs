@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Weak;
 
-use softnet::tx::TxRing;
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+use softnet::tx::{Sent, TxRing, Xmit};
 use softnet_engine::rx::RxQueue;
 use softnet_engine::{Opened, Settings, Virtual};
 
@@ -17,6 +19,14 @@ use crate::rights::Subject;
 pub const ETHERNET_MTUS: (u32, u32) = (68, 65_521);
 /// Smallest and largest MTU of a link without a medium (`dummy`, `ifb`): all that there are.
 pub const ALL_MTUS: (u32, u32) = (0, i32::MAX as u32);
+
+/// Drops everything: nobody receives.
+pub(crate) fn down(packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+    let down = packets.take();
+    down.iter()
+        .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
+    Xmit::Complete
+}
 
 /// A driver: a value is one device with its parameters.
 pub trait Driver: Clone + Debug + PartialEq + Send {
