@@ -39,14 +39,14 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
 
     /// Kind of link that it stands for, as `ip link` names it; `None` for one that `ip` knows no
     /// kind for.
-    const KIND: Option<&'static str>;
+    const KIND: Option<&'static str> = None;
     /// Opening a device makes one that programs of the host see and may use.
-    const IS_OF_HOST: bool;
+    const IS_OF_HOST: bool = false;
     /// A link has no queue of its own until it is given a qdisc (`IFF_NO_QUEUE`: `noqueue` is its
     /// default).
-    const NO_QUEUE: bool;
+    const NO_QUEUE: bool = false;
     /// Smallest and largest MTU.
-    const MTUS: (u32, u32);
+    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     /// Things that the device opens of others, which are not opened unless the configuration has
     /// them.
@@ -85,11 +85,14 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
         self.open(settings, queues, buffers)
     }
 
-    /// Has an open device follow the settings of its link, as far as it has such settings.
+    /// Has an open device follow the settings of its link, as far as it has such settings. Most
+    /// have none that this side could change.
     ///
     /// # Errors
     /// If it cannot follow; it has the settings that it had before then.
-    fn change(&self, before: &Settings, after: &Settings) -> Result<(), Self::Error>;
+    fn change(&self, _before: &Settings, _after: &Settings) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// The two devices cannot be there at once: interfaces of a name in one namespace, sockets of a
     /// path.
@@ -125,5 +128,7 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
     fn rename_parent(&mut self, _name: &str) {}
 
     /// The device behind a link that `ip link add NAME type KIND` makes.
-    fn of_kind(kind: &str, name: &str) -> Option<Self>;
+    fn of_kind(_kind: &str, _name: &str) -> Option<Self> {
+        None
+    }
 }

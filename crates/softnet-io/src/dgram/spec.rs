@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use softnet_engine::{Opened, Settings};
 
 use super::{Dgram, DgramRx, DgramTx};
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::vhost_user::SocketSpec;
 use crate::{Buffers, ListenError};
@@ -45,11 +45,6 @@ impl Driver for DgramSpec {
     type Rx = DgramRx;
     type Tx = DgramTx;
     type Error = DgramError;
-
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn open(
         &self,
@@ -91,15 +86,7 @@ impl Driver for DgramSpec {
         })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), DgramError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &DgramSpec) -> bool {
         self.socket.path == other.socket.path
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<DgramSpec> {
-        None
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use softnet_engine::{Opened, Settings};
 
 use super::{Stream, StreamRx, StreamTx, Uplink};
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
 use crate::vhost_user::SocketSpec;
@@ -48,11 +48,6 @@ impl Driver for StreamSpec {
     type Rx = StreamRx;
     type Tx = StreamTx;
     type Error = StreamError;
-
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn subjects(&self) -> Vec<Subject> {
         match self.socket.server || self.uplink.is_some() {
@@ -106,16 +101,8 @@ impl Driver for StreamSpec {
         })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), StreamError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &StreamSpec) -> bool {
         let started = self.uplink.is_some() || other.uplink.is_some();
         !started && self.socket.path == other.socket.path
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<StreamSpec> {
-        None
     }
 }

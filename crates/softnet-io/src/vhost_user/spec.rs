@@ -8,7 +8,7 @@ use softnet_engine::{Opened, Settings};
 use super::memory::MemoryLimits;
 use super::{VhostUser, VhostUserError, VhostUserRx, VhostUserTx};
 use crate::Buffers;
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
 
@@ -68,11 +68,6 @@ impl Driver for VhostUserSpec {
     type Tx = VhostUserTx;
     type Error = VhostUserError;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
-
     fn subjects(&self) -> Vec<Subject> {
         match self.socket.server {
             true => Vec::new(),
@@ -107,15 +102,7 @@ impl Driver for VhostUserSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), VhostUserError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &VhostUserSpec) -> bool {
         self.socket.path == other.socket.path
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<VhostUserSpec> {
-        None
     }
 }
