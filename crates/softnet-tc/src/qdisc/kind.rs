@@ -144,6 +144,20 @@ macro_rules! parts {
 }
 pub(crate) use parts;
 
+/// Functions of [`Qdisc`] that say what the children do.
+macro_rules! of_children {
+    ($children:ident) => {
+        fn wants_enqueue_time(&self) -> bool {
+            self.$children.wants_enqueue_time()
+        }
+
+        fn stats(&self) -> &softnet::qdisc::QdiscStats {
+            &self.$children.stats
+        }
+    };
+}
+pub(crate) use of_children;
+
 /// A kind of qdisc as a request or a file names it.
 #[derive(Clone, Copy, Debug)]
 pub struct QdiscKind {

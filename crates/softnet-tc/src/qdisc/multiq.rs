@@ -7,11 +7,11 @@
 //! is counted, which the kernel's shows as 0 bytes.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 use softnet::tx::select_queue;
 
-use super::kind::{Kind, parts};
+use super::kind::{Kind, of_children, parts};
 use super::sorts::Sorts;
 use super::spec::QdiscEnv;
 use crate::account::{Child, Children};
@@ -176,11 +176,5 @@ impl Qdisc for Multiq {
         self.bands.drain(out);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.bands.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.bands.stats
-    }
+    of_children!(bands);
 }

@@ -6,10 +6,10 @@
 //! While a band holds its packets back (a `tbf`), the bands after it are served.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
-use super::kind::{Kind, QdiscSpec, parts};
+use super::kind::{Kind, QdiscSpec, of_children, parts};
 use super::option::{Form, QdiscOption, options, parameters};
 use super::sorts::{Sorts, band, named};
 use super::spec::{QdiscEnv, SpecError};
@@ -185,11 +185,5 @@ impl Qdisc for Prio {
         self.bands.drain(out);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.bands.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.bands.stats
-    }
+    of_children!(bands);
 }

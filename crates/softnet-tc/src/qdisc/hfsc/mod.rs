@@ -27,13 +27,13 @@ mod sharing;
 mod spec;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::class::{ClassKind, Classes};
 use super::held::Held;
-use super::kind::{Kind, QdiscSpec, parts};
+use super::kind::{Kind, QdiscSpec, of_children, parts};
 use super::option::{Form, QdiscOption, Unset, options};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
@@ -447,13 +447,7 @@ impl Qdisc for Hfsc {
         }
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

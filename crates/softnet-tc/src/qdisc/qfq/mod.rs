@@ -19,12 +19,12 @@ mod groups;
 mod scheduler;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict};
 use softnet::time::Time;
 
 use super::class::{ClassKind, ClassSpec, Classes};
 use super::held::Held;
-use super::kind::{Kind, parts};
+use super::kind::{Kind, of_children, parts};
 use super::option::{Form, Unset, options, parameters};
 use super::sorts::by_class;
 use super::spec::{QdiscEnv, SpecError};
@@ -315,13 +315,7 @@ impl Qdisc for Qfq {
         self.scheduler.clear();
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

@@ -5,14 +5,14 @@
 //! after it are served.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
 use super::{QUANTUM, Rounds};
 use crate::account::{Child, Children};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
-use crate::qdisc::kind::{Kind, LinkDefaults, QdiscSpec, parts};
+use crate::qdisc::kind::{Kind, LinkDefaults, QdiscSpec, of_children, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::sorts::{Sorts, band, named};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
@@ -294,11 +294,5 @@ impl Qdisc for Ets {
         self.rounds.clear(&self.bands);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.bands.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.bands.stats
-    }
+    of_children!(bands);
 }
