@@ -52,15 +52,7 @@ impl Driver for DgramSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<DgramRx, DgramTx>, DgramError> {
-        if queues != 1 {
-            return Err(DgramError::BadQueues(queues));
-        }
-        let Dgram { rx, tx, features } = Dgram::open(self, settings.mtu, buffers)?;
-        Ok(Opened {
-            rx: vec![rx],
-            tx: vec![tx],
-            features,
-        })
+        self.resume(settings, queues, buffers, HandOff::default())
     }
 
     fn continued(&self, opened: &Opened<DgramRx, DgramTx>) -> Option<Weak<dyn Continued>> {

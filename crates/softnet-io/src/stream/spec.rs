@@ -62,15 +62,7 @@ impl Driver for StreamSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<StreamRx, StreamTx>, StreamError> {
-        if queues != 1 {
-            return Err(StreamError::BadQueues(queues));
-        }
-        let Stream { rx, tx, features } = Stream::open(self, settings.mtu, buffers)?;
-        Ok(Opened {
-            rx: vec![rx],
-            tx: vec![tx],
-            features,
-        })
+        self.resume(settings, queues, buffers, HandOff::default())
     }
 
     fn continued(&self, opened: &Opened<StreamRx, StreamTx>) -> Option<Weak<dyn Continued>> {

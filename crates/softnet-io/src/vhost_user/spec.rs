@@ -106,8 +106,7 @@ impl Driver for VhostUserSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<VhostUserRx, VhostUserTx>, VhostUserError> {
-        let VhostUser { rx, tx, features } = VhostUser::open(self, queues, settings.mtu, buffers)?;
-        Ok(Opened { rx, tx, features })
+        self.resume(settings, queues, buffers, HandOff::default())
     }
 
     fn continued(&self, opened: &Opened<VhostUserRx, VhostUserTx>) -> Option<Weak<dyn Continued>> {
