@@ -39,7 +39,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
@@ -531,14 +531,6 @@ impl Qdisc for Fq {
         }
         self.publish();
         self.next()
-    }
-
-    fn peek(&self, _: Time) -> Peek {
-        if self.stats.qlen == 0 {
-            Peek::Idle
-        } else {
-            Peek::Unknown
-        }
     }
 
     /// Flow by flow: those that take turns, then the throttled ones by their times. What comes

@@ -29,12 +29,12 @@ mod sharing;
 mod spec;
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict};
 use softnet::time::Time;
 
 use super::class::{ClassKind, Classes};
 use super::held::Held;
-use super::kind::{Kind, QdiscSpec};
+use super::kind::{Kind, QdiscSpec, of_children, parts};
 use super::option::{Form, QdiscOption, Unset, options};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
@@ -97,26 +97,7 @@ impl Kind for Hfsc {
         self.default = spec.default;
     }
 
-    fn default_child(_: &HfscSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.classes)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.classes)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
-
-    fn flows(&self) -> u64 {
-        self.classes.flows()
-    }
+    parts!(classes, filters);
 
     fn child_changed(&mut self, slot: usize, cx: &mut Cx) {
         self.update(slot, cx);
@@ -325,13 +306,7 @@ impl Qdisc for Hfsc {
         }
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

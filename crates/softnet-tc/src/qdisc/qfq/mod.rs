@@ -19,12 +19,12 @@ mod groups;
 mod scheduler;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
 use super::class::{ClassKind, ClassSpec, Classes};
 use super::held::Held;
-use super::kind::{Kind, QdiscSpec};
+use super::kind::{Kind, of_children, parts};
 use super::option::{Form, Unset, options, parameters};
 use super::sorts::{by_class, prefetch_next};
 use super::spec::{QdiscEnv, SpecError};
@@ -80,26 +80,7 @@ impl Kind for Qfq {
         }
     }
 
-    fn default_child((): &(), env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.classes)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.classes)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
-
-    fn flows(&self) -> u64 {
-        self.classes.flows()
-    }
+    parts!(classes, filters);
 
     fn child_changed(&mut self, slot: usize, _: &mut Cx) {
         self.update(slot);
@@ -373,13 +354,7 @@ impl Qdisc for Qfq {
         self.scheduler.clear();
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }
 
 #[cfg(all(test, not(any(loom, miri))))]
