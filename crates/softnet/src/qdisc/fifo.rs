@@ -302,7 +302,7 @@ mod tests {
     fn a_run_ends_before_what_is_not_allowed() {
         let pool = pool(8);
         let mut queue = Pfifo::new(8);
-        queue.prefetch_pop();
+        queue.prefetch();
         for (mark, len) in [(0, 100), (1, 200), (2, 300), (3, 60)] {
             assert!(queue.push(frame(&pool, 1, 2, len, mark)).is_ok());
         }
@@ -310,7 +310,7 @@ mod tests {
         let (taken, next) = queue.pop_run(&mut out, |_, _| false);
         assert_eq!((taken, next), (QdiscStats::default(), Some(100)));
         let within = |most: u64| move |taken: &QdiscStats, next: u64| taken.backlog + next <= most;
-        queue.prefetch_pop();
+        queue.prefetch();
         let (taken, next) = queue.pop_run(&mut out, within(599));
         assert_eq!((taken.qlen, taken.backlog, next), (2, 300, Some(300)));
         let stats = *queue.stats();

@@ -55,7 +55,7 @@ impl Scheduler {
 
     /// Takes the leaf that was chosen for link sharing out of the race until it is charged or
     /// [steps back](Scheduler::step_back): who is first then is known before its packet is. Returns
-    /// that one, which will be served next unless something changes.
+    /// that one, which is likely next below the same class.
     #[inline]
     pub(super) fn step_aside(&mut self, leaf: usize) -> Option<usize> {
         let class = &self.classes[leaf];
