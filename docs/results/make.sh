@@ -87,6 +87,7 @@ plan() {
         tenths=$(echo "$line" | awk '{ printf "%d", $4 * 10 }')
         if [ -n "$minutes" ] && [ $((planned + tenths)) -gt $((minutes * 10)) ]; then
             echo "$line: left out, more than $minutes minutes together" >&2
+            out=1
             continue
         fi
         echo "$line"
@@ -150,4 +151,5 @@ if [ -n "$longer" ]; then
         pages "$@"
     fi
 fi
-rm -rf "$made"
+# What was left out may be measured by the same command with more minutes.
+[ -n "${out-}" ] || rm -rf "$made"

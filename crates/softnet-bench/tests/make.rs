@@ -96,12 +96,12 @@ fn what_is_undecided_is_measured_longer_and_a_stopped_run_goes_on() {
     let (made, said) = tree.make("one");
     assert!(!made && said.contains("the same command goes on"), "{said}");
     // Of 15, two were measured and 13 failed twice.
-    assert_eq!(tree.rounds(), (14, 28));
+    assert_eq!(tree.rounds(), (7, 28));
     assert!(!tree.read("docs/results/one.json").contains("--longer"));
     std::fs::remove_file(tree.0.join("broken")).expect("it is there");
     let (made, said) = tree.make("--minutes 3 one");
     assert!(made, "{said}");
-    assert_eq!(tree.rounds(), (14, 41));
+    assert_eq!(tree.rounds(), (7, 41));
     let page = tree.read("docs/results/one.json");
     let parts = page.matches("/one.longer.").count();
     assert!(page.starts_with("merge --longer docs/results/one.json "));
@@ -109,8 +109,8 @@ fn what_is_undecided_is_measured_longer_and_a_stopped_run_goes_on() {
 
     // Nothing is undecided any more, then all is.
     assert!(tree.make("longer one").0);
-    assert_eq!(tree.rounds(), (14, 41));
+    assert_eq!(tree.rounds(), (7, 41));
     std::fs::write(tree.0.join("docs/results/one.json"), "").expect("a file");
     assert!(tree.make("longer one").0);
-    assert_eq!(tree.rounds(), (14, 56));
+    assert_eq!(tree.rounds(), (7, 56));
 }
