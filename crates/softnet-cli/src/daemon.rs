@@ -10,6 +10,7 @@ mod operations;
 mod sockets;
 
 use std::io::{self, IsTerminal};
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use crate::metrics::render;
 use crate::notify::Notify;
 use crate::privileges::{self, Separation};
 use crate::reload::{Loaded, reason};
-use crate::replace::{Before, DYING_LOOKS, Parts, Predecessor, Successor};
+use crate::replace::{Before, DYING, Parts, Predecessor, Successor, try_again};
 use crate::report;
 use crate::saver::Saver;
 use crate::setup::{self, Engine};
@@ -147,15 +148,9 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     let is_gone = is_dying || predecessor.is_none();
     let metrics = offer.map(|offer| offer.settle(is_gone)).transpose()?;
     let config = &loaded.config;
-    let mut listening = listen(&config.control, &path, sockets);
-    for _ in 0..DYING_LOOKS {
-        if !is_dying || listening.is_ok() {
-            break;
-        }
-        std::thread::sleep(LOOK_SUCCESSOR);
-        listening = listen(&config.control, &path, Sockets::default());
-    }
-    let server = listening?;
+    // What came is taken by the first try.
+    let attempt = || listen(&config.control, &path, mem::take(&mut sockets));
+    let server = try_again(DYING, attempt, |tried| is_dying && tried.is_err())?;
     let mut missing = Missing::new();
     for (index, why) in loaded.start(&engine, how.strict && !is_dying)? {
         let why = reason(why);

@@ -1,15 +1,13 @@
 //! Ports whose devices are not there: noticed, and opened again as soon as the system lets us.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use softnet_engine::PortEvent;
 
-use super::LOOK_SUCCESSOR;
 use crate::failure::{Exit, Failure, chain};
 use crate::log::{Level, log, log_at};
 use crate::reload::reason;
-use crate::replace::DYING_LOOKS;
+use crate::replace::{DYING, try_again};
 use crate::setup::Engine;
 
 /// Why a port's device is not there, by the number of its link.
@@ -26,13 +24,11 @@ pub(super) enum Gone {
 
 /// Opens all devices that a daemon which has just died may still be closing.
 pub(super) fn open_all(engine: &Engine, missing: &mut Missing) -> Result<(), Failure> {
-    for _ in 0..DYING_LOOKS {
+    let reopen_all = || {
         missing.retain(|&index, gone| !reopen(engine, index, gone));
-        if missing.is_empty() {
-            break;
-        }
-        thread::sleep(LOOK_SUCCESSOR);
-    }
+        missing.is_empty()
+    };
+    try_again(DYING, reopen_all, |are_open| !are_open);
     match missing.first_key_value() {
         None => Ok(()),
         Some((&index, gone)) => {

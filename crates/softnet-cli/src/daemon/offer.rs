@@ -3,14 +3,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::thread;
 
 use softnet_io::MetricsPlace;
 
-use super::LOOK_SUCCESSOR;
 use crate::failure::{Exit, Failure};
 use crate::metrics::Server;
-use crate::replace::DYING_LOOKS;
+use crate::replace::{DYING, try_again};
 
 /// A socket for metrics.
 #[derive(Debug)]
@@ -48,14 +46,11 @@ impl Offer {
         if listens {
             return Ok(server);
         }
-        let mut tried = server.listen();
-        for _ in 0..DYING_LOOKS {
-            if !is_gone || !tried.as_ref().is_err_and(is_in_use) {
-                break;
-            }
-            thread::sleep(LOOK_SUCCESSOR);
-            tried = server.listen();
-        }
+        let tried = try_again(
+            DYING,
+            || server.listen(),
+            |tried| is_gone && tried.as_ref().is_err_and(is_in_use),
+        );
         match tried {
             Ok(()) => Ok(server),
             Err(error) => Err(cannot_offer(server.place(), &error)),

@@ -30,7 +30,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 use softnet_io::rights::Channel;
 
-pub(crate) use predecessor::{Before, DYING_LOOKS, Predecessor};
+pub(crate) use predecessor::{Before, DYING, Predecessor, try_again};
 pub(crate) use successor::{Parts, Successor, named};
 
 /// Time that one waits for the other.

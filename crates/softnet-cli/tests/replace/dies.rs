@@ -149,10 +149,10 @@ fn place(scratch: &Scratch, port: Option<u16>) -> (String, String) {
 #[test]
 fn what_a_daemon_has_not_given_when_it_dies_is_opened_anew() {
     let rounds: [(&str, Option<u16>, &[&str]); 6] = [
-        ("\"State\"", Some(9101), &[]),
+        ("\"State\"", Some(29101), &[]),
         ("{\"Device\"", None, &[]),
-        ("\"Control\"", Some(9102), &["--no-helper"]),
-        ("\"Metrics\"", Some(9103), &[]),
+        ("\"Control\"", Some(29102), &["--no-helper"]),
+        ("\"Metrics\"", Some(29103), &[]),
         ("\"Metrics\"", None, &["--strict"]),
         ("\"End\"", None, &[]),
     ];
@@ -175,10 +175,16 @@ fn what_a_daemon_has_not_given_when_it_dies_is_opened_anew() {
 /// The kernel may close what the daemon had long after it has noticed the end of its connection.
 #[test]
 fn what_a_dead_daemon_still_has_is_waited_for() {
-    for (last, port) in [("{\"Device\"", 9104), ("\"Metrics\"", 9105)] {
+    // The dead one's helper would remove the file of a port's socket, which would be free then.
+    let rounds: [(&str, u16, &[&str]); 2] = [
+        ("{\"Device\"", 29104, &["--strict", "--no-helper"]),
+        ("\"Metrics\"", 29105, &["--strict"]),
+    ];
+    for (last, port, options) in rounds {
+        println!("{last}, {port}, {options:?}");
         let scratch = Scratch::new("diesslowly");
         let (place, line) = place(&scratch, Some(port));
-        let mut killed = Killed::start(scratch, &line, &["--strict"], last, |_| ());
+        let mut killed = Killed::start(scratch, &line, options, last, |_| ());
         killed.notice();
         // It tries in vain meanwhile, unless the machine is too busy.
         thread::sleep(Duration::from_millis(300));

@@ -6,19 +6,24 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Mode, OFlags, Uid, chownat, fstat, open};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_reuseaddr, socket_domain, socket_protocol, socket_type};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, ipproto, listen,
-    socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, ipproto,
+    listen, socket_with,
 };
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use super::unix;
+use super::file::Lock;
+use super::operations::is_not_told;
+use super::{ListenError, unix};
 use crate::NetnsSpec;
+use crate::peer::file_of;
 use crate::rights::{self, AskError, Ledger, Performed, Privileged, Subject};
 
 /// Clients that wait to be accepted.
@@ -131,16 +136,30 @@ impl Privileged for ListenForMetrics {
             MetricsPlace::Tcp(address) => {
                 // Connections of a server before this one may still be ending.
                 set_socket_reuseaddr(socket, true)?;
-                bind(socket, address)?;
+                bind_once(socket, address)?;
+                listen(socket, BACKLOG)?;
             }
             MetricsPlace::Unix(path) => {
                 let address = SocketAddrUnix::new(path.as_path())?;
+                // Of two servers that start at once, one could remove the other's file before that
+                // one listens.
+                let _lock = Lock::take(path);
                 remove_dead(path, &address)?;
                 bind(socket, &address)?;
+                give_to_maker(path, socket)?;
+                listen(socket, BACKLOG)?;
             }
         }
-        listen(socket, BACKLOG)?;
         Ok(((), Vec::new()))
+    }
+}
+
+/// Binds a socket to an address, unless it is bound there by an earlier try: between the two steps
+/// of that, another server began to listen there.
+fn bind_once(socket: &OwnedFd, address: &SocketAddr) -> io::Result<()> {
+    match bind(socket, address) {
+        Err(Errno::INVAL) if SocketAddr::try_from(getsockname(socket)?) == Ok(*address) => Ok(()),
+        bound => Ok(bound?),
     }
 }
 
@@ -150,9 +169,40 @@ fn remove_dead(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     if found.is_ok_and(|found| found.file_type().is_socket()) {
         // It does not block: one that is too busy to accept lives, too.
         let probe = unix(SocketType::STREAM)?;
-        if connect(&probe, address) == Err(Errno::CONNREFUSED) {
-            fs::remove_file(path)?;
+        match connect(&probe, address) {
+            Err(Errno::CONNREFUSED) => fs::remove_file(path)?,
+            // Another user's. The kernel asks for the right to write before it looks for who
+            // listens, so that a dead one is not known from one that lives.
+            Err(Errno::ACCESS) => fs::remove_file(path).map_err(|_| {
+                let text = "a socket of another user is there, which this user may not remove";
+                io::Error::new(io::ErrorKind::AddrInUse, text)
+            })?,
+            _ => {}
         }
     }
     Ok(())
+}
+
+/// Gives the file of a socket to the user who made the socket. That is another than this process's
+/// if this is the helper of a daemon of another user.
+fn give_to_maker(path: &Path, socket: &OwnedFd) -> io::Result<()> {
+    let (maker, own) = (fstat(socket)?.st_uid, geteuid().as_raw());
+    if maker == own {
+        return Ok(());
+    }
+    let file = match file_of(socket) {
+        Err(error) if is_not_told(&error) => {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            open(path, flags, Mode::empty())?
+        }
+        told => told?,
+    };
+    let file = fs::File::from(file);
+    let found = file.metadata()?;
+    // Whoever may write in the directory may have put something else there by now.
+    if !found.file_type().is_socket() || found.uid() != own {
+        return Err(io::Error::other(ListenError::Replaced(path.to_owned())));
+    }
+    let maker = Some(Uid::from_raw(maker));
+    Ok(chownat(&file, "", maker, None, AtFlags::EMPTY_PATH)?)
 }
