@@ -145,6 +145,30 @@ mod tests {
         assert!(all > judged && all <= 120.0, "{all}");
     }
 
+    /// As `docs/results/make.sh` says before it starts.
+    #[test]
+    fn what_is_undecided_takes_more_rounds_of_some_turns() {
+        let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results");
+        let (mut some, mut all) = (false, 0.0);
+        for experiment in EXPERIMENTS {
+            let name = experiment.name;
+            let result = format!("{results}/{name}.json");
+            let plan = |more: &[&str]| {
+                let always = ["softnet-bench", name, "--plan", "--judged"];
+                let options = Options::parse_from(always.iter().chain(more));
+                let planned = (experiment.run)(&options).expect("a plan");
+                (planned["plan"][1].as_f64().unwrap_or(0.0), options)
+            };
+            let (first, _) = plan(&["--rounds", "7"]);
+            let (longer, options) = plan(&["--rounds", "15", "--longer", &result]);
+            assert!(longer <= first * 15.0 / 7.0 + 0.1, "{name}: {longer}");
+            let undecided = options.longer.is_some_and(|longer| longer.has(&[], true));
+            assert!(undecided || longer == 0.0, "{name}: {longer}");
+            (some, all) = (some || undecided, all + longer);
+        }
+        assert_eq!(all > 0.0, some);
+    }
+
     #[test]
     fn all_selects_every_experiment() {
         assert_eq!(choose("all").map(|c| c.len()).ok(), Some(EXPERIMENTS.len()));

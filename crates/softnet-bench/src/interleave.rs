@@ -2,10 +2,11 @@
 //! machine's speed nor what ran before favours one of them.
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BenchError;
-use crate::judge;
+use crate::judge::{self, Longer};
 use crate::options::Options;
 use crate::random::Random;
 use crate::report::{AGAIN, Collector, OURS, Param};
@@ -48,6 +49,8 @@ pub(crate) struct Rounds {
     pub(crate) count: usize,
     /// The experiment, if only what its goals need is to be measured.
     pub(crate) judged: Option<String>,
+    /// The cells to which that is restricted, if it is.
+    pub(crate) longer: Option<Arc<Longer>>,
     /// Nothing is measured, only counted.
     pub(crate) plan: bool,
     /// The machine's speed is watched.
@@ -86,7 +89,8 @@ impl Rounds {
     pub(crate) fn want(&self, variant: &str) -> bool {
         let needed =
             |experiment: &String| judge::needs(experiment, variant, &self.params, self.several);
-        self.judged.as_ref().is_none_or(needed)
+        let chosen = |longer: &Arc<Longer>| longer.has(&self.params, self.several);
+        self.judged.as_ref().is_none_or(needed) && self.longer.as_ref().is_none_or(chosen)
     }
 }
 

@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 use crate::error::BenchError;
 use crate::{cpu, process, speed};
 
+/// The revision that the programs were built of, if `docs/results/make.sh` did.
+pub(crate) const REVISION: Option<&str> = option_env!("SOFTNET_REVISION");
+
 /// Keeps this process and those that it starts on the first of the CPUs that it may use.
 ///
 /// # Errors
@@ -66,7 +69,7 @@ pub(crate) fn describe() -> Value {
         "timer_slack_us": slack.map_or(0, |ns| ns / 1000),
         "peers": peers(),
     });
-    if let Some(revision) = option_env!("SOFTNET_REVISION") {
+    if let Some(revision) = REVISION {
         machine["revision"] = json!(revision);
     }
     if let Some(daemon) = daemon() {

@@ -82,7 +82,13 @@ fn run(options: &Options) -> Result<(), BenchError> {
     match (&*options.experiment, &options.files[..]) {
         ("report", [file]) => return print(&judge::judge(file, options.plot.as_deref())?),
         ("scoreboard", files) => return print(&judge::scoreboard(files)?),
-        ("merge", files) => return print(&report::lines(&merge::read(files)?)),
+        ("merge", files) => {
+            let mut merged = merge::read(files)?;
+            if let Some(longer) = &options.longer {
+                merged = longer.replace(&merged).map_err(merge::apart)?;
+            }
+            return print(&report::lines(&merged));
+        }
         _ => {}
     }
     let chosen = experiments::choose(&options.experiment)?;

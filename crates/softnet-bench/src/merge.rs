@@ -20,7 +20,40 @@ const SAME: [&str; 3] = ["revision", "daemon", "cpu"];
 /// If a file is no result, or they are of different experiments, programs or machines.
 pub(crate) fn read(files: &[PathBuf]) -> Result<Value, BenchError> {
     let parts: Result<Vec<Value>, _> = files.iter().map(|file| read_one(file)).collect();
-    merge(&parts?).map_err(|why| BenchError::Usage(format!("these do not belong together: {why}")))
+    merge(&parts?).map_err(apart)
+}
+
+/// Why results do not make one.
+pub(crate) fn apart(why: String) -> BenchError {
+    BenchError::Usage(format!("these do not belong together: {why}"))
+}
+
+/// Checks that two are of one experiment, and of the same programs on one machine.
+///
+/// # Errors
+/// What differs.
+pub(crate) fn belong(part: &Value, merged: &Value) -> Result<(), String> {
+    let same = |name: &str| part["machine"][name] == merged["machine"][name];
+    if part["experiment"] != merged["experiment"] || part["seconds"] != merged["seconds"] {
+        return Err("they are of different experiments".to_owned());
+    }
+    match SAME.into_iter().find(|name| !same(name)) {
+        Some(name) => Err(format!("they differ in {name}")),
+        None => Ok(()),
+    }
+}
+
+/// Adds what was seen of the machine meanwhile.
+pub(crate) fn add_conditions(merged: &mut Value, part: &Value) {
+    let mut seen = Seen::parse(&merged["speed"]);
+    seen.add(&Seen::parse(&part["speed"]));
+    merged["speed"] = seen.to_json();
+    for name in MOST {
+        let most = [&*merged, part].map(|of| of["machine"][name].as_f64());
+        if let Some(most) = most.into_iter().flatten().reduce(f64::max) {
+            merged["machine"][name] = json!(most);
+        }
+    }
 }
 
 /// Reads what an experiment printed.
@@ -51,30 +84,19 @@ struct Row {
 fn merge(parts: &[Value]) -> Result<Value, String> {
     let mut merged = parts.first().cloned().ok_or("there is none")?;
     let mut rows: Vec<Row> = Vec::new();
-    let (mut round, mut seen) = (0, Seen::default());
+    // Each part adds its own.
+    merged["speed"] = Value::Null;
+    let mut round = 0;
     for part in parts {
-        let same = |name: &str| part["machine"][name] == merged["machine"][name];
-        if part["experiment"] != merged["experiment"] || part["seconds"] != merged["seconds"] {
-            return Err("they are of different experiments".to_owned());
-        }
-        if let Some(name) = SAME.into_iter().find(|name| !same(name)) {
-            return Err(format!("they differ in {name}"));
-        }
+        belong(part, &merged)?;
         for row in part["rows"].as_array().into_iter().flatten() {
             add(&mut rows, row, round);
         }
         round += part["rounds"].as_u64().unwrap_or(1) as usize;
-        seen.add(&Seen::parse(&part["speed"]));
-        for name in MOST {
-            let most = [&merged, part].map(|of| of["machine"][name].as_f64());
-            if let Some(most) = most.into_iter().flatten().reduce(f64::max) {
-                merged["machine"][name] = json!(most);
-            }
-        }
+        add_conditions(&mut merged, part);
     }
     merged["rows"] = rows.into_iter().map(|row| row.into_json(round)).collect();
     merged["rounds"] = json!(round);
-    merged["speed"] = seen.to_json();
     Ok(merged)
 }
 

@@ -1,10 +1,13 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BenchError;
 use crate::interleave::Rounds;
+use crate::judge::Longer;
+use crate::machine::REVISION;
 use crate::report::{Param, text};
 
 /// Runs of less than this many seconds are to see that all works: they leave out what repeats.
@@ -51,6 +54,10 @@ pub(crate) struct Options {
     /// Measure what goals are about, and nothing else.
     #[arg(long)]
     pub(crate) judged: bool,
+    /// Measure the cells that are undecided in this result, and those that goals compare them with,
+    /// in windows as long as its own; with `merge`: FILEs' figures take the place of its own there.
+    #[arg(long, value_name = "RESULT", value_parser = Longer::read)]
+    pub(crate) longer: Option<Arc<Longer>>,
     /// Measure one of the rounds, on a machine that is quiet, or has not become so in a minute.
     #[arg(long)]
     pub(crate) once: bool,
@@ -68,6 +75,9 @@ pub(crate) struct Options {
 impl Options {
     /// Checks that clap cannot make.
     pub(crate) fn check(&self) -> Result<(), BenchError> {
+        if let Some(longer) = &self.longer {
+            longer.check(&self.experiment, REVISION)?;
+        }
         let problem = if !self.seconds.is_finite() || self.seconds <= 0.0 {
             "--seconds must be a positive number"
         } else if self.seconds > 3600.0 {
@@ -173,6 +183,7 @@ impl Options {
         Rounds {
             count: if self.once { 1 } else { self.rounds },
             judged: self.judged.then(|| self.experiment.clone()),
+            longer: self.longer.clone(),
             plan: self.plan,
             watch: self.seconds >= SHORT,
             short: self.seconds < SHORT,
@@ -193,7 +204,9 @@ impl Options {
 
     /// Time for one figure with so many threads in one round.
     pub(crate) fn window(&self, threads: usize) -> Duration {
-        let window = Duration::from_secs_f64(self.seconds / self.rounds as f64);
+        let longer = self.longer.as_ref();
+        let rounds = longer.map_or(self.rounds, |longer| longer.rounds());
+        let window = Duration::from_secs_f64(self.seconds / rounds as f64);
         if self.seconds < SHORT {
             // All threads are to have had the CPU.
             let least = Duration::from_millis(20).max(Duration::from_millis(2) * threads as u32);
@@ -246,6 +259,22 @@ mod tests {
         assert_eq!(only("qdisc=pfifo"), Some(false));
         assert_eq!(only("qdisc=fq,threads=2"), Some(false));
         assert_eq!(only("load=50%"), Some(false));
+    }
+
+    #[test]
+    fn longer_rounds_have_the_windows_of_the_result() {
+        let result = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/results/tx-adopt.json"
+        );
+        let options = |more: &[&str]| {
+            let always = ["softnet-bench", "tx-adopt"];
+            Options::parse_from(always.iter().chain(more))
+        };
+        let first = options(&["--rounds", "7"]);
+        let longer = options(&["--rounds", "15", "--longer", result]);
+        assert_eq!(longer.window(1), first.window(1));
+        assert_eq!(longer.rounds().count, 15);
     }
 
     #[test]

@@ -5,10 +5,12 @@
 
 mod counts;
 mod missing;
+mod offer;
 mod operations;
 mod sockets;
 
 use std::io::{self, IsTerminal};
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -19,17 +21,18 @@ use softnet_io::{Allowed, HandOff, LOOPBACK_MTU, PortDevices, Scheduling, Virtua
 use softnet_rtnl::server::{Sockets, Waker};
 use softnet_rtnl::{First, Rtnl};
 
-use self::missing::{Gone, Missing, look_after};
+use self::missing::{Gone, Missing, look_after, open_all};
+use self::offer::Offer;
 use self::operations::{audit, captures, operations, reload};
-use self::sockets::{cannot_listen, control_socket, is_in_use, listen};
+use self::sockets::{cannot_listen, control_socket, listen};
 use crate::counters;
 use crate::failure::{Exit, Failure, chain};
 use crate::log::{Level, log, log_at};
-use crate::metrics::{self, render};
+use crate::metrics::render;
 use crate::notify::Notify;
 use crate::privileges::{self, Separation};
 use crate::reload::{Loaded, reason};
-use crate::replace::{DYING_LOOKS, Parts, Predecessor, Successor};
+use crate::replace::{Before, DYING, Parts, Predecessor, Successor, try_again};
 use crate::report;
 use crate::saver::Saver;
 use crate::setup::{self, Engine};
@@ -79,9 +82,15 @@ pub(crate) struct Start {
 pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Failure> {
     let (mut store, mut stored) = Store::open();
     let path = control_socket(&loaded.config.control)?;
-    let mut predecessor = match how.replace {
+    let before = match how.replace {
         true => Predecessor::ask(&path)?,
-        false => None,
+        false => Before::Nobody,
+    };
+    // One that has died may still be closing what it has not given.
+    let (mut predecessor, mut is_dying) = match before {
+        Before::Nobody => (None, false),
+        Before::Dead => (None, true),
+        Before::Runs(before) => (Some(before), false),
     };
     match &predecessor {
         // It is refused before anything stops; what counts is the state at the end.
@@ -98,20 +107,9 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     let stop = Stop::on_signals().map_err(cannot("cannot catch signals"))?;
     let hangup = signals::on_hangup().map_err(cannot("cannot catch signals"))?;
     let (scheduling, said) = choose_scheduling(config.scheduling);
-    let metrics = config.metrics.as_ref().map(|place| {
-        let what = format!(
-            "cannot offer metrics at {}",
-            place.text().unwrap_or_default()
-        );
-        match metrics::Server::bind(place) {
-            // The daemon before this one listens there.
-            Err(error) if predecessor.is_some() && is_in_use(&error) => Ok(None),
-            server => server
-                .map(Some)
-                .map_err(|error| Failure::because(Exit::Config, what, &error)),
-        }
-    });
-    let mut metrics = metrics.transpose()?;
+    let offer = config.metrics.as_ref();
+    let offer = offer.map(|place| Offer::new(place, how.replace));
+    let mut offer = offer.transpose()?;
     let classes = config.metrics_classes;
     // Ends after everything that it looks after.
     let helper = privileges::give_up(loaded.path(), scheduling, &how.separation)?;
@@ -126,17 +124,20 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     rights::forgo_rest();
     let mut sockets = Sockets::default();
     if let Some(before) = &predecessor {
-        let mut taken = before.take()?;
-        let state = taken.state.take();
-        let saved = loaded.saved(BEFORE, state.as_ref().unwrap_or(&before.state))?;
+        let taken = before.take()?;
+        is_dying = taken.has_died;
+        let saved = match &taken.state {
+            Some(state) => loaded.saved(BEFORE, state)?,
+            None => loaded.left(BEFORE, &before.state)?,
+        };
         if saved.config.control.monitor == loaded.config.control.monitor {
             sockets.monitor = taken.control.monitor;
         }
         sockets.listener = taken.control.listener;
-        if let (Some(place), Some(None)) = (&loaded.config.metrics, &metrics) {
-            let socket = taken.metrics.take();
-            let socket = socket.filter(|_| saved.config.metrics.as_ref() == Some(place));
-            metrics = Some(socket.map(|socket| metrics::Server::take(place, socket)));
+        if let (Some(offer), Some(socket)) = (&mut offer, taken.metrics)
+            && saved.config.metrics == loaded.config.metrics
+        {
+            offer.take(socket);
         }
         let lines = loaded.become_saved(saved, BEFORE);
         lines.iter().for_each(log);
@@ -144,24 +145,14 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
     } else {
         give(&engine, &loaded, stored);
     }
-    if let Some(None) = metrics {
-        let text = "cannot offer metrics: another program does so there";
-        return Err(Failure::new(Exit::Config, text));
-    }
+    let is_gone = is_dying || predecessor.is_none();
+    let metrics = offer.map(|offer| offer.settle(is_gone)).transpose()?;
     let config = &loaded.config;
-    // One that has died before it gave its socket may still be closing it.
-    let is_dying = predecessor.is_some() && sockets.listener.is_none();
-    let mut listening = listen(&config.control, &path, sockets);
-    for _ in 0..DYING_LOOKS {
-        if !is_dying || listening.is_ok() {
-            break;
-        }
-        std::thread::sleep(LOOK_SUCCESSOR);
-        listening = listen(&config.control, &path, Sockets::default());
-    }
-    let server = listening?;
+    // What came is taken by the first try.
+    let attempt = || listen(&config.control, &path, mem::take(&mut sockets));
+    let server = try_again(DYING, attempt, |tried| is_dying && tried.is_err())?;
     let mut missing = Missing::new();
-    for (index, why) in loaded.start(&engine, how.strict)? {
+    for (index, why) in loaded.start(&engine, how.strict && !is_dying)? {
         let why = reason(why);
         if let Ok(link) = engine.link(index) {
             let name = &link.settings.name;
@@ -169,6 +160,9 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
             log_at(Level::Warning, what);
         }
         missing.insert(index, Gone::Because(why));
+    }
+    if how.strict && is_dying {
+        open_all(&engine, &mut missing)?;
     }
     add_loopback(&engine)?;
     let summary = loaded.config.summary();
@@ -191,7 +185,7 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         None => rtnl,
     };
     let mut metrics_socket = None;
-    if let Some(metrics) = metrics.flatten() {
+    if let Some(metrics) = metrics {
         metrics_socket = metrics.socket().ok();
         let engine = Arc::downgrade(&engine);
         let text = move |format| {

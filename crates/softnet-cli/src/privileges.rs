@@ -117,7 +117,7 @@ pub(crate) fn give_up(
 }
 
 /// The helper: serves the daemon, which is at the other end of the standard input. It opens of
-/// others what the daemon's configuration file has.
+/// others what the daemon's configuration file has, and has metrics be offered where that says.
 pub(crate) fn serve(enter: bool, config: Option<&Path>) -> Result<(), Failure> {
     let cannot = |error: io::Error| Failure::because(Exit::Failure, "privileged helper", &error);
     // It ends with the daemon, not before it.
@@ -219,7 +219,9 @@ impl Known {
         };
         let ports = config.links.ports.iter();
         let devices = ports.flat_map(|port| port.options.device.subjects());
-        let subjects = devices.chain(config.state.map(Subject::File));
+        let files = config.state.map(Subject::File).into_iter();
+        let own = files.chain(config.metrics.map(Subject::Metrics));
+        let subjects = devices.chain(own);
         *self = Known {
             subjects: subjects.collect(),
             allow: config.allow,

@@ -103,14 +103,30 @@ impl Loaded {
             return Ok(Vec::new());
         };
         let path = path.clone();
-        let saved = state::read(&path, &self.config.hash, self.config.workers);
-        // Tenants' limits may be in it: not to be lost unnoticed.
-        let saved = saved.map_err(|error| {
-            let text = format!("{}; mend or remove it", chain(&error));
-            Failure::new(Exit::Config, text)
-        })?;
+        let saved = self.written(&path)?;
         let saved = saved.map(|saved| self.become_saved(saved, &path.display().to_string()));
         Ok(saved.unwrap_or_default())
+    }
+
+    /// The state in a file, if there is one.
+    fn written(&self, path: &Path) -> Result<Option<Saved>, Failure> {
+        // Tenants' limits may be in it: not to be lost unnoticed.
+        state::read(path, &self.config.hash, self.config.workers).map_err(|error| {
+            let text = format!("{}; mend or remove it", chain(&error));
+            Failure::new(Exit::Config, text)
+        })
+    }
+
+    /// The state of a daemon that has died after it was asked for it: what it has written since, as
+    /// no client has an answer before that, or else what it said.
+    pub(crate) fn left(&self, from: &str, asked: &str) -> Result<Saved, Failure> {
+        let asked = self.saved(from, asked)?;
+        match &self.config.state {
+            Some(path) if asked.config.state.as_ref() == Some(path) => {
+                Ok(self.written(path)?.unwrap_or(asked))
+            }
+            _ => Ok(asked),
+        }
     }
 
     /// Has a state be what is started. Returned are lines about it for the log.

@@ -3,109 +3,19 @@
 mod common;
 
 use std::fs;
-use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Running, Scratch, softnet, text, wait_for};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with,
-};
-
-/// A socket as daemons have them for clients.
-fn control_socket() -> OwnedFd {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket")
-}
-
-/// Which of these can be read; waits for one.
-fn readable(files: &[&OwnedFd]) -> Vec<bool> {
-    let wait = Timespec {
-        tv_sec: 30,
-        tv_nsec: 0,
-    };
-    let mut files: Vec<_> = files
-        .iter()
-        .map(|file| PollFd::new(file, PollFlags::IN))
-        .collect();
-    let ready = poll(&mut files, Some(&wait)).expect("they are open");
-    assert_ne!(ready, 0, "nothing came");
-    let files = files.iter();
-    files.map(|file| !file.revents().is_empty()).collect()
-}
-
-/// Takes a message with its files.
-fn receive(from: &OwnedFd) -> (Vec<u8>, Vec<OwnedFd>) {
-    let mut bytes = vec![0; 256 * 1024];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(250))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        from,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    );
-    let length = received.expect("it is open").bytes;
-    let mut files = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(some) = part {
-            files.extend(some);
-        }
-    }
-    assert_ne!(length, 0, "it goes on");
-    bytes.truncate(length);
-    (bytes, files)
-}
-
-fn send(to: &OwnedFd, bytes: &[u8], files: &[OwnedFd]) {
-    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(250))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(files.is_empty() || control.push(SendAncillaryMessage::ScmRights(&files)));
-    let bytes = [IoSlice::new(bytes)];
-    sendmsg(to, &bytes, &mut control, SendFlags::NOSIGNAL).expect("it is open");
-}
-
-/// Passes on what a successor that connects here and the daemon at `path` say to each other, until
-/// one says `last`, which the other does not hear. Returns the connections of both.
-fn pass_on(listener: &OwnedFd, path: &Path, last: &[u8]) -> (OwnedFd, OwnedFd) {
-    readable(&[listener]);
-    let successor = accept_with(listener, SocketFlags::CLOEXEC).expect("it connects");
-    let daemon = control_socket();
-    let address = SocketAddrUnix::new(path).expect("a path");
-    connect(&daemon, &address).expect("it runs");
-    loop {
-        let ready = readable(&[&successor, &daemon]);
-        if ready[0] {
-            let (bytes, files) = receive(&successor);
-            if bytes == last {
-                return (successor, daemon);
-            }
-            send(&daemon, &bytes, &files);
-        }
-        if ready[1] {
-            let (bytes, files) = receive(&daemon);
-            if bytes == last {
-                return (successor, daemon);
-            }
-            send(&successor, &bytes, &files);
-        }
-    }
-}
+use common::{Running, Scratch, between, pass_on, receive, send, softnet, text, wait_for};
 
 /// A device belongs to one of the two: the daemon opens its own only when the successor that it
 /// has refused is gone.
 #[test]
 fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
     let scratch = Scratch::new("refusedends");
-    let (between, listener, socket) =
-        (scratch.path("between"), control_socket(), scratch.path("s"));
+    let (place, socket) = (scratch.path("between"), scratch.path("s"));
     let port = |name: &str| {
         let path = scratch.path(name);
         format!("[[port]]\nname = {name:?}\ndriver = \"stream\"\nsocket = {path:?}\n")
@@ -144,11 +54,9 @@ fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
         q.read_exact(&mut got).is_ok()
     });
     while q.read_exact(&mut got).is_ok() {}
-    let address = SocketAddrUnix::new(between.as_path()).expect("a path");
-    bind(&listener, &address).expect("the name is free");
-    listen(&listener, 1).expect("a socket");
-    let next = start(&["--replace"], &between);
-    let (successor, running) = pass_on(&listener, &socket, b"\"End\"");
+    let listener = between(&place);
+    let next = start(&["--replace"], &place);
+    let (successor, running, _) = pass_on(&listener, &socket, "\"End\"");
     // To the daemon the successor fails; it has all devices, and waits for the end.
     send(&running, b"\"Yours\"", &[]);
     let (said, _) = receive(&running);
@@ -203,13 +111,11 @@ fn a_successor_that_is_refused_writes_no_state() {
     let before = saved();
     // The successor's own state is another.
     scratch.file("config.toml", &(engine + &port("a") + &port("b")));
-    let (between, listener) = (scratch.path("between"), control_socket());
-    let address = SocketAddrUnix::new(between.as_path()).expect("a path");
-    bind(&listener, &address).expect("the name is free");
-    listen(&listener, 1).expect("a socket");
-    let next = start(&["--replace"], &between);
+    let place = scratch.path("between");
+    let listener = between(&place);
+    let next = start(&["--replace"], &place);
     // It is refused, as by a daemon that has waited for too long.
-    let (successor, running) = pass_on(&listener, &socket, b"\"Running\"");
+    let (successor, running, _) = pass_on(&listener, &socket, "\"Running\"");
     send(&successor, br#"{"Refused":"too late"}"#, &[]);
     drop((successor, running));
     let output = next.finish();

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Weak;
 
-use softnet::tx::TxRing;
+use softnet::mem::PacketList;
+use softnet::stats::DropReason;
+use softnet::tx::{Sent, TxRing, Xmit};
 use softnet_engine::rx::RxQueue;
 use softnet_engine::{Opened, Settings, Virtual};
 
@@ -18,6 +20,14 @@ pub const ETHERNET_MTUS: (u32, u32) = (68, 65_521);
 /// Smallest and largest MTU of a link without a medium (`dummy`, `ifb`): all that there are.
 pub const ALL_MTUS: (u32, u32) = (0, i32::MAX as u32);
 
+/// Drops everything: nobody receives.
+pub(crate) fn down(packets: &mut PacketList, sent: &mut Sent) -> Xmit {
+    let down = packets.take();
+    down.iter()
+        .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
+    Xmit::Complete
+}
+
 /// A driver: a value is one device with its parameters.
 pub trait Driver: Clone + Debug + PartialEq + Send {
     /// Receive queues.
@@ -29,14 +39,14 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
 
     /// Kind of link that it stands for, as `ip link` names it; `None` for one that `ip` knows no
     /// kind for.
-    const KIND: Option<&'static str>;
+    const KIND: Option<&'static str> = None;
     /// Opening a device makes one that programs of the host see and may use.
-    const IS_OF_HOST: bool;
+    const IS_OF_HOST: bool = false;
     /// A link has no queue of its own until it is given a qdisc (`IFF_NO_QUEUE`: `noqueue` is its
     /// default).
-    const NO_QUEUE: bool;
+    const NO_QUEUE: bool = false;
     /// Smallest and largest MTU.
-    const MTUS: (u32, u32);
+    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     /// Things that the device opens of others, which are not opened unless the configuration has
     /// them.
@@ -75,11 +85,14 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
         self.open(settings, queues, buffers)
     }
 
-    /// Has an open device follow the settings of its link, as far as it has such settings.
+    /// Has an open device follow the settings of its link, as far as it has such settings. Most
+    /// have none that this side could change.
     ///
     /// # Errors
     /// If it cannot follow; it has the settings that it had before then.
-    fn change(&self, before: &Settings, after: &Settings) -> Result<(), Self::Error>;
+    fn change(&self, _before: &Settings, _after: &Settings) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// The two devices cannot be there at once: interfaces of a name in one namespace, sockets of a
     /// path.
@@ -115,5 +128,7 @@ pub trait Driver: Clone + Debug + PartialEq + Send {
     fn rename_parent(&mut self, _name: &str) {}
 
     /// The device behind a link that `ip link add NAME type KIND` makes.
-    fn of_kind(kind: &str, name: &str) -> Option<Self>;
+    fn of_kind(_kind: &str, _name: &str) -> Option<Self> {
+        None
+    }
 }

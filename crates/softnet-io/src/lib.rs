@@ -77,7 +77,9 @@ pub use inherited::inherited_files;
 pub use interface::InterfaceError;
 pub use interface_address::{BadAddress, InterfaceAddress};
 pub use link::{LinkError, Links};
-pub use listener::{Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
+pub use listener::{
+    Descriptors, Listen, ListenError, Listener, MetricsPlace, SocketKind, group_id,
+};
 pub use netns::{Netns, NetnsError, NetnsSpec};
 pub use null::{Null, NullError, NullRx, NullSpec, NullTx};
 pub use pcap::{Pcap, PcapSpec};

@@ -2,6 +2,7 @@
 //! live one.
 
 mod file;
+mod metrics;
 mod operations;
 #[cfg(all(test, not(miri)))]
 mod tests;
@@ -18,6 +19,8 @@ use crate::accounts;
 use crate::rights::{self, AskError};
 
 pub(crate) use file::{remove_own, remove_own_locked};
+pub(crate) use metrics::ListenForMetrics;
+pub use metrics::MetricsPlace;
 pub(crate) use operations::{Adopt, Bind, Connect, Datagram, Forget};
 
 /// Where a server listens.

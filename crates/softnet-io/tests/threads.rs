@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use libc::{EPERM, c_long};
+use rustix::net::{SendFlags, send};
 use softnet_io::rights::{Threads, filter_thread};
 
 /// Runs `f` on a thread with the list of a kind.
@@ -39,6 +40,26 @@ const FORBIDDEN: &[Call] = &[
     ("socket", libc::SYS_socket, [NONE, NONE, NONE, 0]),
     ("connect", libc::SYS_connect, [NONE, 0, 0, 0]),
     ("listen", libc::SYS_listen, [NONE, 0, 0, 0]),
+    (
+        "sendto to connect",
+        libc::SYS_sendto,
+        [NONE, 0, 0, libc::MSG_FASTOPEN as usize],
+    ),
+    (
+        "sendmsg to connect",
+        libc::SYS_sendmsg,
+        [
+            NONE,
+            0,
+            (libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL) as usize,
+            0,
+        ],
+    ),
+    (
+        "sendmmsg to connect",
+        libc::SYS_sendmmsg,
+        [NONE, 0, 0, libc::MSG_FASTOPEN as usize],
+    ),
     ("setns", libc::SYS_setns, [NONE, 0, 0, 0]),
     ("unshare", libc::SYS_unshare, [0, 0, 0, 0]),
     ("mount", libc::SYS_mount, [0, 0, 0, 0]),
@@ -177,6 +198,7 @@ fn a_worker_reads_writes_and_allocates() {
         let mut bytes = [0; 5];
         other.read_exact(&mut bytes).expect("read");
         assert_eq!(&bytes, b"frame");
+        assert_eq!(send(&one, b"x", SendFlags::NOSIGNAL), Ok(1));
         // More than an allocator has at hand.
         let memory = vec![1_u8; 64 << 20];
         assert_eq!(memory.iter().map(|&b| u64::from(b)).sum::<u64>(), 64 << 20);

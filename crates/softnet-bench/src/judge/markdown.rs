@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::goals::{Against, Bound, Goal};
 use super::interval::{Estimate, ROUNDS};
 use super::results::Results;
-use super::tables::{self, cell_name, figure};
+use super::tables::{self, LONGER, cell_name, figure};
 use super::verdict::{Outcome, Verdict};
 use crate::report::{AGAIN, OURS, text};
 use crate::speed::{PASS_BOUND, STEAL_BOUND, WORK_BOUND};
@@ -37,7 +37,7 @@ pub(super) fn render(results: &Results, verdicts: &[Verdict], pictures: &[String
     }
     notes(&mut page, results);
     if !verdicts.is_empty() {
-        judged(&mut page, verdicts);
+        judged(&mut page, verdicts, results.longer);
     }
     if !pictures.is_empty() {
         page.push_str("\n## Pictures\n\n");
@@ -70,6 +70,7 @@ fn heading(results: &Results) -> String {
         machine,
         seconds,
         rounds,
+        longer,
         speed,
         ..
     } = results;
@@ -158,6 +159,14 @@ fn heading(results: &Results) -> String {
          statistics, if there are {ROUNDS} rounds or more, else all that was seen. `{AGAIN}` is \
          `{OURS}` once more: what these two differ by is noise.",
     );
+    if let Some(longer) = longer {
+        let _ = writeln!(
+            page,
+            "- Longer: cells that were undecided then, and those that goals compare them with, were \
+             measured anew in {longer} rounds with the same windows. Only these rounds count there; \
+             figures of them are marked{LONGER}.",
+        );
+    }
     if !machine.contains_key("revision") || machine.get("dirty") == Some(&Value::Bool(true)) {
         page.push_str(
             "\n**Not a result:** the program does not know its revision. `docs/results/make.sh` \
@@ -225,10 +234,11 @@ fn bound(goal: &Goal) -> String {
     }
 }
 
-fn interval(it: Estimate) -> String {
+fn interval(it: Estimate, longer: Option<usize>) -> String {
     let [median, low, high] = [it.median, it.low, it.high].map(figure);
     match it.rounds {
         (some, all) if some < all => format!("{median} ({low}–{high}), {some} of {all} rounds"),
+        (_, all) if longer == Some(all) => format!("{median} ({low}–{high}), {all} rounds"),
         _ => format!("{median} ({low}–{high})"),
     }
 }
@@ -242,7 +252,7 @@ fn place(goal: &Goal) -> String {
     named.join("; ")
 }
 
-fn judged(page: &mut String, verdicts: &[Verdict]) {
+fn judged(page: &mut String, verdicts: &[Verdict], longer: Option<usize>) {
     let _ = write!(
         page,
         "\n## Goals\n\nA cell is *met* if the whole interval meets the goal, *missed* if none of \
@@ -274,7 +284,7 @@ fn judged(page: &mut String, verdicts: &[Verdict]) {
         );
         for cell in &verdict.cells {
             let shown = match &cell.figure {
-                Ok(it) => interval(*it),
+                Ok(it) => interval(*it, longer),
                 Err(why) => format!("no figure ({why})"),
             };
             let outcome = verdict.outcome(cell).name();

@@ -11,6 +11,7 @@ use crate::report::{AGAIN, OURS, Param};
 
 mod goals;
 mod interval;
+mod longer;
 mod markdown;
 mod plot;
 mod results;
@@ -18,6 +19,7 @@ mod scoreboard;
 mod tables;
 mod verdict;
 
+pub(crate) use longer::Longer;
 use results::Results;
 use verdict::Verdict;
 

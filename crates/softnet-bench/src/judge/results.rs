@@ -34,6 +34,8 @@ pub(super) struct Results {
     pub(super) machine: Map<String, Value>,
     pub(super) seconds: f64,
     pub(super) rounds: u64,
+    /// Rounds of the cells that were measured longer, if there are some.
+    pub(super) longer: Option<usize>,
     /// True if only what goals are about was measured.
     pub(super) judged: bool,
     /// The number of CPUs that was asked for.
@@ -63,6 +65,7 @@ impl Results {
             machine: value["machine"].as_object().cloned().unwrap_or_default(),
             seconds: value["seconds"].as_f64().unwrap_or(f64::NAN),
             rounds: value["rounds"].as_u64().unwrap_or(1),
+            longer: value["longer"].as_u64().map(|rounds| rounds as usize),
             judged: value["judged"] == true,
             cpus: value["cpus"].as_u64(),
             speed: Seen::parse(&value["speed"]),
@@ -105,7 +108,7 @@ impl Results {
 }
 
 impl Row {
-    fn parse(value: &Value) -> Option<Row> {
+    pub(super) fn parse(value: &Value) -> Option<Row> {
         let fields = value.as_object()?;
         let mut row = Row {
             variant: fields.get("variant")?.as_str()?.to_owned(),

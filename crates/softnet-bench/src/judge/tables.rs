@@ -98,6 +98,9 @@ pub(super) const FIELDS: &[Field] = &[
     field("cpu_share", "CPU time, of all CPUs", 1.0),
 ];
 
+/// Marks figures that were measured longer.
+pub(super) const LONGER: &str = " †";
+
 /// Rounded for people.
 pub(super) fn figure(value: f64) -> String {
     if !value.is_finite() {
@@ -157,7 +160,10 @@ pub(super) fn table(results: &Results, field: &Field) -> Option<String> {
         }
         for variant in &variants {
             let shown = match results.samples(variant, params, field.name) {
-                Some(samples) => spread(samples, field.unit),
+                Some(samples) => {
+                    let longer = results.longer == Some(samples.len());
+                    spread(samples, field.unit) + if longer { LONGER } else { "" }
+                }
                 None if results.skipped(variant, params).is_some() => "skipped".to_owned(),
                 None => String::new(),
             };

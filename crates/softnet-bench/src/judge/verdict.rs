@@ -84,6 +84,15 @@ impl Verdict {
         }
     }
 
+    /// The cells, by their parameters, whose figures make that of a cell.
+    pub(super) fn compared(&self, cell: &Cell) -> Vec<Params> {
+        let mut cells = vec![cell.params.clone()];
+        if let Against::Same(others) | Against::MoreThan(others, _) = &self.goal.against {
+            cells.push(with(&cell.params, others));
+        }
+        cells
+    }
+
     /// The number of cells with this outcome.
     pub(super) fn count(&self, outcome: Outcome) -> usize {
         let cells = self.cells.iter();

@@ -260,11 +260,16 @@ impl Kind {
     }
 
     fn with(&mut self, now: Time, call: impl FnOnce(&mut AnyQdisc, &mut Cx)) {
-        let cx = self.cx.at(now);
-        match self.locked {
-            true => call(&mut self.qdisc.lock(), cx),
-            false => call(self.qdisc.get_mut(), cx),
-        }
+        // One call for both: they run the same code, and differ by the lock.
+        let mut guard;
+        let qdisc = match self.locked {
+            true => {
+                guard = self.qdisc.lock();
+                &mut *guard
+            }
+            false => self.qdisc.get_mut(),
+        };
+        call(qdisc, self.cx.at(now));
     }
 
     fn packet(&self) -> Option<Packet> {

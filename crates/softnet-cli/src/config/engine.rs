@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use softnet_engine::rx::BACKLOG_LIMIT;
-use softnet_io::Scheduling;
+use softnet_io::{MetricsPlace, Scheduling};
 use softnet_tc::DefaultQdisc;
 use softnet_tc::Unset::{Value, Words};
 
@@ -13,7 +13,6 @@ use super::control::{FILE, GROUP, MODE, PATH, default_mode};
 use super::form::{List, Maybe, Number, Text, Time, Word};
 use super::key::{self, Key, keys, names};
 use super::model::Config;
-use super::place::Place;
 use super::table::Table;
 use super::write::Writer;
 
@@ -92,7 +91,7 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
     /// address and port, or path of a Unix socket, at which Prometheus gets counters over HTTP
     /// ([metrics](operations.md#metrics)); whoever can connect can read them
     "metrics": Words("nowhere"), "\"9090\""
-        => Maybe(Text(Place::parse, Place::text)), |c| Some(&mut c.metrics);
+        => Maybe(Text(MetricsPlace::parse, MetricsPlace::text)), |c| Some(&mut c.metrics);
     /// classes of a port that have metrics of their own, those that sent most; sums over all are
     /// there beside them
     "metrics_classes": Value, "-1"

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use softnet_engine::{EngineConfig, Spec};
-use softnet_io::{DeviceSpec, Scheduling};
+use softnet_io::{DeviceSpec, MetricsPlace, Scheduling};
 
 use super::allow::Allow;
 use super::error;
 use super::expect::Expected;
-use super::place::Place;
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +35,7 @@ pub(crate) struct Config {
     /// Things that ports added at run time may open of others.
     pub allow: Vec<Allow>,
     /// Place where metrics are to be had.
-    pub metrics: Option<Place>,
+    pub metrics: Option<MetricsPlace>,
     /// Classes of a port that have metrics of their own.
     pub metrics_classes: usize,
     /// Bounds that `softnet sim` holds ports' policies against.

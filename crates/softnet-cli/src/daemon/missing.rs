@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use softnet_engine::PortEvent;
 
-use crate::failure::chain;
+use crate::failure::{Exit, Failure, chain};
 use crate::log::{Level, log, log_at};
 use crate::reload::reason;
+use crate::replace::{DYING, try_again};
 use crate::setup::Engine;
 
 /// Why a port's device is not there, by the number of its link.
@@ -19,6 +20,28 @@ pub(super) enum Gone {
     Now,
     /// It could not be opened again, for the reason last reported.
     Because(String),
+}
+
+/// Opens all devices that a daemon which has just died may still be closing.
+pub(super) fn open_all(engine: &Engine, missing: &mut Missing) -> Result<(), Failure> {
+    let reopen_all = || {
+        missing.retain(|&index, gone| !reopen(engine, index, gone));
+        missing.is_empty()
+    };
+    try_again(DYING, reopen_all, |are_open| !are_open);
+    match missing.first_key_value() {
+        None => Ok(()),
+        Some((&index, gone)) => {
+            let link = engine.link(index);
+            let name = link.map_or_else(|_| String::new(), |link| link.settings.name.clone());
+            let why = match gone {
+                Gone::Because(why) => why.as_str(),
+                Gone::Now => "its device is gone",
+            };
+            let text = format!("port {name:?}: cannot be opened: {why}");
+            Err(Failure::new(Exit::Config, text))
+        }
+    }
 }
 
 /// Notices devices that are gone, and opens them again; tells of links that change.

@@ -1,7 +1,6 @@
 //! The control socket and the monitor's: where they are, and listening there.
 
 use std::fs::DirBuilder;
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -66,8 +65,4 @@ pub(super) fn listen(
         clients: server::Config::CLIENTS,
     };
     Server::take(&config, had).map_err(|error| cannot(&error))
-}
-
-pub(super) fn is_in_use(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::AddrInUse
 }

@@ -1,20 +1,18 @@
 //! HTTP for who collects metrics: `GET /metrics`, one request a connection, one connection at a
 //! time.
 
-use std::fs;
 use std::io::{self, Read, Write};
 #[cfg(test)]
 use std::net::SocketAddr;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use softnet_io::MetricsPlace;
+
 use super::Format;
-use crate::config::Place;
 
 /// Bytes of a request's head.
 const HEAD: usize = 8192;
@@ -25,9 +23,11 @@ const READING: Duration = Duration::from_secs(3);
 /// Pause after a connection that could not be accepted, as when files have run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener whose requests are answered once [`start`](Server::start) was called.
+/// A socket of a place for metrics, whose requests are answered once it listens and
+/// [`start`](Server::start) was called.
 #[derive(Debug)]
 pub(crate) struct Server {
+    place: MetricsPlace,
     listener: Listener,
 }
 
@@ -57,35 +57,41 @@ impl Stream for UnixStream {
 }
 
 impl Server {
-    /// Listens. A socket that a dead daemon has left there is replaced.
-    pub(crate) fn bind(place: &Place) -> io::Result<Server> {
-        Ok(Server {
-            listener: match place {
-                Place::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
-                Place::Unix(path) => {
-                    remove_dead(path)?;
-                    Listener::Unix(UnixListener::bind(path)?)
-                }
-            },
-        })
+    /// With a socket that listens nowhere yet, made while this process may make some.
+    pub(crate) fn new(place: &MetricsPlace) -> io::Result<Server> {
+        Ok(Server::take(place.clone(), place.socket()?))
     }
 
-    /// Goes on with the socket of another daemon.
-    pub(crate) fn take(place: &Place, socket: OwnedFd) -> Server {
-        Server {
-            listener: match place {
-                Place::Tcp(_) => Listener::Tcp(socket.into()),
-                Place::Unix(_) => Listener::Unix(socket.into()),
-            },
+    /// Goes on with the socket of another daemon, which listens.
+    pub(crate) fn take(place: MetricsPlace, socket: OwnedFd) -> Server {
+        let listener = match place {
+            MetricsPlace::Tcp(_) => Listener::Tcp(socket.into()),
+            MetricsPlace::Unix(_) => Listener::Unix(socket.into()),
+        };
+        Server { place, listener }
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &MetricsPlace {
+        &self.place
+    }
+
+    /// Listens. A socket that a dead daemon has left there is replaced. Where another server
+    /// listens (`AddrInUse`), it may be tried again.
+    pub(crate) fn listen(&self) -> io::Result<()> {
+        self.place.listen(self.file())
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
         }
     }
 
     /// A copy of the socket, for another daemon.
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
-        match &self.listener {
-            Listener::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-            Listener::Unix(listener) => listener.as_fd().try_clone_to_owned(),
-        }
+        self.file().try_clone_to_owned()
     }
 
     /// The address, if it is one: with its port, also where 0 was asked for.
@@ -119,16 +125,6 @@ impl Server {
             }
         })?;
         Ok(())
-    }
-}
-
-/// Removes a socket at which nobody listens.
-fn remove_dead(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() && UnixStream::connect(path).is_err() => {
-            fs::remove_file(path)
-        }
-        _ => Ok(()),
     }
 }
 
@@ -247,29 +243,18 @@ mod tests {
         assert!(answer("HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
     }
 
-    #[test]
-    fn places_are_addresses_or_paths() {
-        for text in [
-            "127.0.0.1:9090",
-            "[::1]:0",
-            "/run/softnet/metrics.sock",
-            "./m",
-        ] {
-            assert_eq!(
-                Place::parse(text).expect(text).text().as_deref(),
-                Some(text)
-            );
-        }
-        for text in ["", "9090", "localhost:9090", "127.0.0.1"] {
-            assert!(Place::parse(text).is_err(), "{text}");
-        }
+    /// One that listens at a port of the system's choice.
+    fn server() -> Server {
+        let place = MetricsPlace::parse("127.0.0.1:0").expect("an address");
+        let server = Server::new(&place).expect("a socket");
+        server.listen().expect("a port");
+        server
     }
 
     /// Neither silence nor an endless head keeps the next client from its answer.
     #[test]
     fn who_sends_no_request_is_left() {
-        let server = Server::bind(&Place::parse("127.0.0.1:0").expect("an address"));
-        let server = server.expect("a port");
+        let server = server();
         let address = server.address().expect("TCP");
         server.start(metrics).expect("a thread");
         let mut endless = TcpStream::connect(address).expect("it listens");
@@ -288,8 +273,7 @@ mod tests {
     /// A client that reads a little at a time, for ever, does not keep the next from its answer.
     #[test]
     fn who_reads_slowly_is_left() {
-        let server = Server::bind(&Place::parse("127.0.0.1:0").expect("an address"));
-        let server = server.expect("a port");
+        let server = server();
         let address = server.address().expect("TCP");
         let body = "x".repeat(64 << 20);
         let served = std::sync::atomic::AtomicBool::new(false);

@@ -15,7 +15,7 @@
 //! Until `Yours` the one that runs can go on: it has copies of all files, and does so if the
 //! successor says nothing, or is gone: it says `Refused`, and waits for the connection's end, with
 //! which the successor's devices are closed, before it opens its own. If it dies itself, the
-//! successor goes on with what came.
+//! successor goes on with what came, and opens the rest anew once the dead one's is closed.
 
 mod predecessor;
 mod successor;
@@ -30,7 +30,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 use softnet_io::rights::Channel;
 
-pub(crate) use predecessor::{DYING_LOOKS, Predecessor};
+pub(crate) use predecessor::{Before, DYING, Predecessor, try_again};
 pub(crate) use successor::{Parts, Successor, named};
 
 /// Time that one waits for the other.

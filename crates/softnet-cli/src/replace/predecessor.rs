@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
 use softnet_io::HandOff;
@@ -16,12 +17,24 @@ use crate::client::{Daemon, Reach};
 use crate::failure::{Exit, Failure};
 use crate::log::log;
 
-/// Looks at whether a daemon is there that has not accepted a connection.
-const LOOKS: usize = 20;
-/// The same of one that dies: all of its threads must have got a CPU before its socket is closed.
-pub(crate) const DYING_LOOKS: usize = 1000;
-/// Time between two looks.
+/// Time in which a daemon that has not accepted a connection may turn out to be none.
+const LOOKING: Duration = Duration::from_secs(1);
+/// Time in which a daemon that dies is waited for: all of its threads must have got a CPU before
+/// what it has is closed.
+pub(crate) const DYING: Duration = Duration::from_secs(10);
+/// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// The daemon before this one.
+#[derive(Debug)]
+pub(crate) enum Before {
+    /// There is none.
+    Nobody,
+    /// It died when it was asked.
+    Dead,
+    /// It waits to be replaced.
+    Runs(Predecessor),
+}
 
 /// A daemon that is to be replaced.
 #[derive(Debug)]
@@ -40,6 +53,8 @@ pub(crate) struct Taken {
     pub devices: Vec<(String, HandOff)>,
     pub control: Sockets,
     pub metrics: Option<OwnedFd>,
+    /// It died before it had given everything.
+    pub has_died: bool,
 }
 
 fn lost(error: &io::Error) -> Failure {
@@ -48,21 +63,23 @@ fn lost(error: &io::Error) -> Failure {
 }
 
 impl Predecessor {
-    /// Asks the daemon that listens there. `None`: none does.
-    pub(crate) fn ask(path: &Path) -> Result<Option<Predecessor>, Failure> {
+    /// Asks the daemon that listens there.
+    pub(crate) fn ask(path: &Path) -> Result<Before, Failure> {
         let daemon = match Daemon::connect(&Reach::default().at(Some(path.to_owned()))) {
             Ok(daemon) => daemon,
-            Err(_) if nobody_listens(path, LOOKS) => return Ok(None),
+            Err(_) if nobody_listens(path, LOOKING) => return Ok(Before::Nobody),
             Err(failure) => return Err(failure),
         };
         let state = match daemon.ask(Operation::Replace, "") {
             Ok(state) => state,
             // It dies, and is waited for.
-            Err(_) if daemon.is_closed() && nobody_listens(path, DYING_LOOKS) => return Ok(None),
+            Err(_) if daemon.is_closed() && nobody_listens(path, DYING) => {
+                return Ok(Before::Dead);
+            }
             Err(failure) => return Err(failure),
         };
         let channel = channel(daemon.into_socket()).map_err(|error| lost(&error))?;
-        Ok(Some(Predecessor { channel, state }))
+        Ok(Before::Runs(Predecessor { channel, state }))
     }
 
     /// Has it stop, and takes what it has. If it dies meanwhile, that is what came until then.
@@ -81,6 +98,7 @@ impl Predecessor {
             let received = receive(&self.channel, || {});
             let Some((message, files)) = received.map_err(|error| lost(&error))? else {
                 log("the daemon before this one has died; started with what it left");
+                taken.has_died = true;
                 return Ok(taken);
             };
             let mut files = files.into_iter();
@@ -136,21 +154,61 @@ impl Predecessor {
     }
 }
 
-/// True if there is no daemon, at one of so many looks, which are [`PAUSE`] apart.
-fn nobody_listens(path: &Path, looks: usize) -> bool {
-    (0..looks).any(|_| match crate::client::reach(path) {
-        Err(error) => matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-        ),
-        Ok(_) => {
-            std::thread::sleep(PAUSE);
-            false
+/// True if there is no daemon, now or within this time.
+fn nobody_listens(path: &Path, within: Duration) -> bool {
+    let is_nobody_there = || {
+        let refused = crate::client::reach(path).map_err(|error| error.kind());
+        matches!(
+            refused,
+            Err(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        )
+    };
+    try_again(within, is_nobody_there, |is_nobody| !is_nobody)
+}
+
+/// Tries something every 10 ms, as long as `fails` says so of what comes of it, and for this time.
+/// Returns what came last. Blocks.
+pub(crate) fn try_again<T>(
+    within: Duration,
+    mut attempt: impl FnMut() -> T,
+    fails: impl Fn(&T) -> bool,
+) -> T {
+    let end = Instant::now() + within;
+    loop {
+        let tried = attempt();
+        if !fails(&tried) || Instant::now() >= end {
+            return tried;
         }
-    })
+        thread::sleep(PAUSE);
+    }
 }
 
 fn refused(why: &str) -> Failure {
     let text = format!("the daemon that runs goes on: {why}");
     Failure::new(Exit::Failure, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_end_with_success_or_their_time() {
+        let hour = Duration::from_secs(3600);
+        let mut tries = 0;
+        let third = || {
+            tries += 1;
+            tries == 3
+        };
+        assert!(try_again(hour, third, |is_third| !is_third));
+        assert_eq!(tries, 3);
+        // Each takes longer than all may.
+        let mut tries = 0;
+        let slow = || {
+            tries += 1;
+            thread::sleep(Duration::from_millis(2));
+        };
+        try_again(Duration::from_millis(1), slow, |()| true);
+        assert_eq!(tries, 1);
+    }
 }

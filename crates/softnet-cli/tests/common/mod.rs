@@ -7,6 +7,7 @@
     reason = "each test program uses a part of it"
 )]
 
+mod between;
 mod daemon;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process_group};
 pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
 
+pub(crate) use between::{between, pass_on, receive, send};
 pub(crate) use daemon::Daemon;
 
 /// The built program. Each call chooses another control socket, so that daemons do not meet.

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod l4s;
 mod router;
 mod sockets;
 mod vhost_user;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -47,11 +47,16 @@ fn archive(scratch: &Scratch) -> PathBuf {
         fs::copy(library, to).expect("a library");
     }
     fs::write(root.join("inside.toml"), INSIDE).expect("a file");
+    pack(scratch, &root)
+}
+
+/// An archive of this folder, for a guest's root folder.
+pub(crate) fn pack(scratch: &Scratch, root: &Path) -> PathBuf {
     let archive = scratch.path("files");
     let script = "cd \"$1\" && find . | cpio --quiet -o -H newc | gzip -1 >\"$2\"";
     let mut shell = Command::new("bash");
     shell.args(["-o", "pipefail", "-c", script, "-"]);
-    run(shell.arg(&root).arg(&archive));
+    run(shell.arg(root).arg(&archive));
     archive
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use softnet_engine::{Opened, Settings};
 
 use super::{AfPacket, AfPacketError, AfPacketRx, AfPacketTx};
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::interface;
 use crate::rights::{AskError, Subject};
@@ -34,11 +34,6 @@ impl Driver for AfPacketSpec {
     type Rx = AfPacketRx;
     type Tx = AfPacketTx;
     type Error = AskError<AfPacketError>;
-
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn subjects(&self) -> Vec<Subject> {
         vec![interface::subject(self.netns.as_ref(), &self.interface)]
@@ -74,20 +69,11 @@ impl Driver for AfPacketSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    /// A name and a state have no effect on the interface; the rest is refused before.
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfPacketError>> {
-        Ok(())
-    }
-
     fn is_foreign(&self) -> bool {
         true
     }
 
     fn conflicts(&self, other: &AfPacketSpec) -> bool {
         self == other
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<AfPacketSpec> {
-        None
     }
 }

@@ -18,6 +18,7 @@ use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
 
 use super::AfPacketLink;
 use super::sys::{SEND_BATCH, SendBatch};
+use crate::driver::down;
 
 /// Time that the calls of one batch may take, as for a TAP device.
 const LONGEST_BATCH: Duration = Duration::from_micros(200);
@@ -57,10 +58,7 @@ impl TxRing for AfPacketTx {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         if !self.link.is_up() {
             // The kernel would refuse each.
-            let down = packets.take();
-            down.iter()
-                .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
-            return Xmit::Complete;
+            return down(packets, sent);
         }
         // Freed together, after the last one was sent.
         let mut done = PacketList::new();

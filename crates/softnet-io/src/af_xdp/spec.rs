@@ -32,9 +32,6 @@ impl Driver for AfXdpSpec {
     type Tx = AfXdpTx;
     type Error = AskError<AfXdpError>;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
     const MTUS: (u32, u32) = (ETHERNET_MTUS.0, MAX_MTU);
 
     fn subjects(&self) -> Vec<Subject> {
@@ -53,20 +50,11 @@ impl Driver for AfXdpSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    /// A name and a state have no effect on the interface; the rest is refused before.
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), AskError<AfXdpError>> {
-        Ok(())
-    }
-
     fn is_foreign(&self) -> bool {
         true
     }
 
     fn conflicts(&self, other: &AfXdpSpec) -> bool {
         self == other
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<AfXdpSpec> {
-        None
     }
 }

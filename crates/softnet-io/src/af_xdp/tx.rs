@@ -27,6 +27,7 @@ use super::lent::{Area, Lent};
 use super::limit::Limit;
 use super::ring::{Consumer, Producer};
 use super::{AfXdpLink, sys};
+use crate::driver::down;
 
 /// Time that the calls of one batch may take, as for a TAP device.
 const LONGEST_BATCH: Duration = Duration::from_micros(200);
@@ -183,10 +184,7 @@ impl TxRing for AfXdpTx {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         if !self.link.is_up() {
             // The kernel would send none.
-            let down = packets.take();
-            down.iter()
-                .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
-            return Xmit::Complete;
+            return down(packets, sent);
         }
         let mut refused = PacketList::new();
         while self.lent() < RING as usize

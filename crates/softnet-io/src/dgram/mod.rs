@@ -28,7 +28,7 @@ pub use tx::DgramTx;
 
 use crate::hand_off::{Continued, HandOff};
 use crate::listener::datagram_socket;
-use crate::{Buffers, Descriptors, Listen, Listener, SocketKind, group_id};
+use crate::{Buffers, Descriptors, Listener, SocketKind};
 
 /// A port whose other end is a process with a datagram socket.
 #[derive(Debug)]
@@ -134,20 +134,12 @@ impl Dgram {
         handed: HandOff,
     ) -> Result<Dgram, DgramError> {
         let had = handed.files.into_iter().next();
-        let path = spec.socket.path.clone();
         let (file, peer) = if spec.socket.server {
-            let group = spec.socket.group.as_deref().map(group_id).transpose()?;
-            let listen = Listen {
-                path,
-                mode: spec.socket.mode,
-                group,
-            };
-            let bound = match had {
-                Some(socket) => Listener::take(&listen, socket),
-                None => Listener::bind(&listen, SocketKind::Datagram, 0, Descriptors::Refused)?,
-            };
+            let kind = SocketKind::Datagram;
+            let bound = spec.socket.listener(had, kind, 0, Descriptors::Refused)?;
             (File::Bound(bound), address_of(&handed.rest))
         } else {
+            let path = spec.socket.path.clone();
             let address = SocketAddrUnix::new(path.as_path());
             let address = address.map_err(|error| DgramError::BadPath {
                 path,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use softnet_engine::{Opened, Settings};
 
 use super::{Dgram, DgramRx, DgramTx};
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::vhost_user::SocketSpec;
 use crate::{Buffers, ListenError};
@@ -46,26 +46,13 @@ impl Driver for DgramSpec {
     type Tx = DgramTx;
     type Error = DgramError;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
-
     fn open(
         &self,
         settings: &Settings,
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<DgramRx, DgramTx>, DgramError> {
-        if queues != 1 {
-            return Err(DgramError::BadQueues(queues));
-        }
-        let Dgram { rx, tx, features } = Dgram::open(self, settings.mtu, buffers)?;
-        Ok(Opened {
-            rx: vec![rx],
-            tx: vec![tx],
-            features,
-        })
+        self.resume(settings, queues, buffers, HandOff::default())
     }
 
     fn continued(&self, opened: &Opened<DgramRx, DgramTx>) -> Option<Weak<dyn Continued>> {
@@ -91,15 +78,7 @@ impl Driver for DgramSpec {
         })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), DgramError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &DgramSpec) -> bool {
         self.socket.path == other.socket.path
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<DgramSpec> {
-        None
     }
 }

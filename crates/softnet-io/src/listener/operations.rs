@@ -150,7 +150,7 @@ fn note(file: SocketFile, ledger: &Ledger) -> Result<u64, ListenError> {
 }
 
 /// True where the kernel tells only who has `CAP_NET_ADMIN` what a socket is bound to, or nobody.
-fn is_not_told(error: &io::Error) -> bool {
+pub(super) fn is_not_told(error: &io::Error) -> bool {
     let number = error.raw_os_error();
     matches!(number, Some(libc::EPERM | libc::EINVAL | libc::ENOTTY))
 }

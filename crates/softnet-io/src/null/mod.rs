@@ -27,7 +27,6 @@ impl Driver for NullSpec {
     type Error = NullError;
 
     const KIND: Option<&'static str> = Some("dummy");
-    const IS_OF_HOST: bool = false;
     const NO_QUEUE: bool = true;
     const MTUS: (u32, u32) = ALL_MTUS;
 
@@ -39,10 +38,6 @@ impl Driver for NullSpec {
     ) -> Result<Opened<NullRx, NullTx>, NullError> {
         let Null { rx, tx, features } = Null::open(queues, settings.mtu)?;
         Ok(Opened { rx, tx, features })
-    }
-
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), NullError> {
-        Ok(())
     }
 
     fn conflicts(&self, _: &NullSpec) -> bool {

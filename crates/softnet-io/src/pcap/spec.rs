@@ -7,7 +7,7 @@ use softnet_engine::{Opened, Settings};
 
 use super::{FileError, Pcap, PcapRx, PcapTx};
 use crate::Buffers;
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::rights::Subject;
 
 /// The times at which packets of a file are received.
@@ -66,11 +66,6 @@ impl Driver for PcapSpec {
     type Tx = PcapTx;
     type Error = PcapError;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
-
     fn subjects(&self) -> Vec<Subject> {
         let files = [&self.read, &self.write].into_iter().flatten();
         files.cloned().map(Subject::File).collect()
@@ -93,15 +88,7 @@ impl Driver for PcapSpec {
         })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), PcapError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &PcapSpec) -> bool {
         self.write.is_some() && self.write == other.write
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<PcapSpec> {
-        None
     }
 }

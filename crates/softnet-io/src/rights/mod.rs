@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{NetnsError, NetnsSpec};
+use crate::{MetricsPlace, NetnsError, NetnsSpec};
 
 pub use attend::attend;
 pub use channel::{Channel, FILES};
@@ -80,7 +80,7 @@ pub(crate) trait Privileged: Serialize + DeserializeOwned + Into<Request> + Send
     -> Performed<Self::Answer, Self::Error>;
 }
 
-/// Something that only a configuration opens to a port.
+/// Something that only a configuration opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A socket of somebody else.
@@ -89,11 +89,13 @@ pub enum Subject {
     File(PathBuf),
     /// An interface of the system, in a network namespace (ours if `None`).
     Interface(Option<NetnsSpec>, String),
+    /// The place where metrics are to be had: of `[engine]`, not of a port.
+    Metrics(MetricsPlace),
 }
 
 impl Subject {
     /// Kind and name, as a configuration allows it: `socket:/run/x`, `interface:eth0`,
-    /// `interface:NAMESPACE/eth0`. `None`: it is no text.
+    /// `interface:NAMESPACE/eth0`. `None`: it is no text, or not for ports.
     pub fn words(&self) -> Option<String> {
         Some(match self {
             Subject::Socket(path) => format!("socket:{}", path.to_str()?),
@@ -108,6 +110,7 @@ impl Subject {
             Subject::Interface(Some(NetnsSpec::Pid(pid)), name) => {
                 format!("interface:/proc/{pid}/ns/net/{name}")
             }
+            Subject::Metrics(_) => return None,
         })
     }
 }
@@ -120,6 +123,12 @@ impl fmt::Display for Subject {
             Subject::Interface(None, name) => write!(f, "the interface {name}"),
             Subject::Interface(Some(netns), name) => {
                 write!(f, "the interface {name} in the network namespace {netns}")
+            }
+            Subject::Metrics(MetricsPlace::Tcp(address)) => {
+                write!(f, "the address {address} for metrics")
+            }
+            Subject::Metrics(MetricsPlace::Unix(path)) => {
+                write!(f, "the socket {} for metrics", path.display())
             }
         }
     }

@@ -77,6 +77,8 @@ requests! {
     Passt(super::passt::Start),
     /// Waits for the end of passt.
     PasstEnd(super::passt::End),
+    /// Has a socket listen where metrics are to be had.
+    Metrics(crate::listener::ListenForMetrics),
     /// Makes a datagram socket.
     Datagram(crate::listener::Datagram),
     /// Opens a file of packets.

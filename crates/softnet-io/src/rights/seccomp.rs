@@ -28,7 +28,7 @@ pub enum Threads {
     Worker,
 }
 
-/// Calls that every worker may make, whatever the arguments.
+/// Calls that every worker may make, whatever the arguments but for `MSG_FASTOPEN`.
 const WORKER: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -251,6 +251,17 @@ impl Threads {
             SeccompRule::new(vec![condition])
         };
         let dword = SeccompCmpArgLen::Dword;
+        // No connections, which this flag makes by sending.
+        for (call, flags) in [
+            (libc::SYS_sendto, 3),
+            (libc::SYS_sendmsg, 2),
+            (libc::SYS_sendmmsg, 3),
+        ] {
+            // Captures have not all of them.
+            if let Some(allowed) = rules.get_mut(&call) {
+                allowed.push(masked(flags, libc::MSG_FASTOPEN, 0)?);
+            }
+        }
         // No new code.
         for call in [libc::SYS_mmap, libc::SYS_mprotect] {
             rules.insert(call, vec![masked(2, libc::PROT_EXEC, 0)?]);

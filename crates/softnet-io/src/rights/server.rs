@@ -103,11 +103,21 @@ impl Privileged for Home {
 /// It is not in the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} is not in the configuration file, and the privileged helper opens no other: add it there \
-     and reload, or let ports added at run time open it with `allow = [{words:?}]` in [engine]",
-    words = .0.words().unwrap_or_default()
+    "{0} is not in the configuration file, and the privileged helper opens no other{more}",
+    more = remedy(.0)
 )]
 struct NotConfigured(Subject);
+
+/// The rest of the sentence: how ports come to it.
+fn remedy(subject: &Subject) -> String {
+    let Some(words) = subject.words() else {
+        return String::new();
+    };
+    format!(
+        ": add it there and reload, or let ports added at run time open it with `allow = \
+         [{words:?}]` in [engine]"
+    )
+}
 
 /// It was asked for after something else.
 #[derive(Debug, thiserror::Error)]
@@ -288,18 +298,33 @@ struct Refused {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::UdpSocket;
+    use std::thread::JoinHandle;
 
-    #[test]
-    fn devices_have_one_home() {
+    use rustix::net::sockopt::socket_acceptconn;
+
+    use super::*;
+    use crate::MetricsPlace;
+    use crate::listener::ListenForMetrics;
+
+    /// A helper on a thread, which ends when the channel is dropped.
+    fn helper(
+        mut allows: impl FnMut(&Subject) -> bool + Send + 'static,
+    ) -> (Channel, JoinHandle<io::Result<()>>) {
         let (ours, theirs) = Channel::pair().expect("a pair");
         let helper = std::thread::spawn(move || {
             let how = Serve {
                 enter: false,
                 again: || Command::new("false"),
             };
-            serve(theirs.0, how, &mut |_| false)
+            serve(theirs.0, how, &mut allows)
         });
+        (ours, helper)
+    }
+
+    #[test]
+    fn devices_have_one_home() {
+        let (ours, helper) = helper(|_| false);
         let netns = Netns::current().expect("its own");
         let ask = || {
             let (reply, _) = exchange(&ours, None, Home {}, &[netns.as_fd()]).expect("an answer");
@@ -311,6 +336,47 @@ mod tests {
             matches!(&late, Reply::Refused { text, .. } if text.contains("before anything else")),
             "{late:?}"
         );
+        drop(ours);
+        let ended = helper.join().expect("it does not panic");
+        ended.expect("it has served until the end");
+    }
+
+    /// A daemon that was taken over gets no other socket to listen, and no other place.
+    #[test]
+    fn metrics_are_had_where_the_configuration_says() {
+        let place = |text| MetricsPlace::parse(text).expect("a place");
+        // The system chooses the port.
+        let named = place("127.0.0.1:0");
+        let allowed = named.clone();
+        let (ours, helper) =
+            helper(move |subject| matches!(subject, Subject::Metrics(place) if *place == allowed));
+        let ask = |place: &MetricsPlace, files: &[BorrowedFd<'_>]| {
+            let place = place.clone();
+            let (reply, _) =
+                exchange(&ours, None, ListenForMetrics { place }, files).expect("an answer");
+            reply
+        };
+        let refused = |reply: Reply, with: &str| {
+            let has = matches!(&reply, Reply::Refused { text, .. } if text.contains(with));
+            assert!(has, "{reply:?}");
+        };
+        let socket = named.socket().expect("a socket");
+        for other in ["127.0.0.2:0", "127.0.0.1:1", "[::1]:0", "/tmp/metrics"] {
+            let other = place(other);
+            refused(
+                ask(&other, &[socket.as_fd()]),
+                "not in the configuration file",
+            );
+        }
+        refused(ask(&named, &[]), "invalid input");
+        let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        refused(ask(&named, &[datagrams.as_fd()]), "invalid input");
+        let of_another_kind = place("/tmp/metrics").socket().expect("a socket");
+        refused(ask(&named, &[of_another_kind.as_fd()]), "invalid input");
+        assert!(!socket_acceptconn(&socket).expect("it is a socket"));
+        let done = ask(&named, &[socket.as_fd()]);
+        assert!(matches!(done, Reply::Done(_)), "{done:?}");
+        assert!(socket_acceptconn(&socket).expect("it is a socket"));
         drop(ours);
         let ended = helper.join().expect("it does not panic");
         ended.expect("it has served until the end");

@@ -40,7 +40,7 @@ use self::life::{Life, Place};
 use self::port::{Handed, Parts, Port};
 use self::uplink::Starts;
 use crate::listener::connect_unix;
-use crate::{Buffers, Descriptors, Listen, Listener, SocketKind, group_id};
+use crate::{Buffers, Descriptors, SocketKind};
 
 /// A port whose other end is a process with a socket.
 #[derive(Debug)]
@@ -79,22 +79,15 @@ impl Stream {
             let port = Port::new(None, Parts::default())?;
             return Stream::at(Place::Start(Starts::new(mtu)), port, None, mtu, buffers);
         }
-        let path = spec.socket.path.clone();
-        if spec.socket.server {
-            let group = spec.socket.group.as_deref().map(group_id).transpose()?;
-            let listen = Listen {
-                path,
-                mode: spec.socket.mode,
-                group,
-            };
-            let listener = match listener {
-                Some(socket) => Listener::take(&listen, socket),
-                None => Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Refused)?,
-            };
+        let socket = &spec.socket;
+        if socket.server {
+            let listener =
+                socket.listener(listener, SocketKind::Stream, 1, Descriptors::Refused)?;
             let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
             let port = Port::new(Some(listener), parts)?;
             return Stream::at(place, port, connection, mtu, buffers);
         }
+        let path = socket.path.clone();
         let bad_path = |error: Errno| StreamError::BadPath {
             path: path.clone(),
             source: error.into(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use softnet_engine::{Opened, Settings};
 
 use super::{Stream, StreamRx, StreamTx, Uplink};
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
 use crate::vhost_user::SocketSpec;
@@ -49,11 +49,6 @@ impl Driver for StreamSpec {
     type Tx = StreamTx;
     type Error = StreamError;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
-
     fn subjects(&self) -> Vec<Subject> {
         match self.socket.server || self.uplink.is_some() {
             true => Vec::new(),
@@ -67,15 +62,7 @@ impl Driver for StreamSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<StreamRx, StreamTx>, StreamError> {
-        if queues != 1 {
-            return Err(StreamError::BadQueues(queues));
-        }
-        let Stream { rx, tx, features } = Stream::open(self, settings.mtu, buffers)?;
-        Ok(Opened {
-            rx: vec![rx],
-            tx: vec![tx],
-            features,
-        })
+        self.resume(settings, queues, buffers, HandOff::default())
     }
 
     fn continued(&self, opened: &Opened<StreamRx, StreamTx>) -> Option<Weak<dyn Continued>> {
@@ -106,16 +93,8 @@ impl Driver for StreamSpec {
         })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), StreamError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &StreamSpec) -> bool {
         let started = self.uplink.is_some() || other.uplink.is_some();
         !started && self.socket.path == other.socket.path
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<StreamSpec> {
-        None
     }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use softnet::mem::{Packet, PacketList};
-use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
 
 use super::deframe::LENGTH;
 use super::life::Life;
 use super::port::Seen;
+use crate::driver::down;
 
 /// Frames of a call.
 const FRAMES: usize = 32;
@@ -133,14 +133,6 @@ fn send(connection: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
             return sent;
         }
     }
-}
-
-/// Drops everything: nobody receives.
-fn down(packets: &mut PacketList, sent: &mut Sent) -> Xmit {
-    let down = packets.take();
-    down.iter()
-        .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
-    Xmit::Complete
 }
 
 impl TxRing for StreamTx {

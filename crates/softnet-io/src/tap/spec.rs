@@ -11,7 +11,7 @@ use softnet_engine::{Opened, Settings};
 use super::make::{Device, Make, own_file};
 use super::rx::longest_frame;
 use super::{Buffers, OpenError, Tap, TapConfig, TapRx, TapSource, TapTx};
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::inherited::inherited_number;
 use crate::rights::{self, AskError, Change, ChangeError, Subject};
@@ -126,8 +126,6 @@ impl Driver for TapSpec {
 
     const KIND: Option<&'static str> = Some("tun");
     const IS_OF_HOST: bool = true;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn subjects(&self) -> Vec<Subject> {
         match self.file.is_none() && self.attach {

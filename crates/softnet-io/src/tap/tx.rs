@@ -17,6 +17,7 @@ use softnet::tx::{RingWaker, Sent, TxRing, Xmit};
 use softnet::wire::VNET_HDR_LEN;
 
 use super::TapLink;
+use crate::driver::down;
 
 /// Segments of a chained frame that are written without allocating: 64 KiB in buffers of 2 KiB are
 /// 37, merged datagrams up to 65.
@@ -86,10 +87,7 @@ impl TxRing for TapTx {
     fn xmit(&mut self, packets: &mut PacketList, sent: &mut Sent) -> Xmit {
         if !self.link.is_up() {
             // The kernel would refuse each.
-            let down = packets.take();
-            down.iter()
-                .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
-            return Xmit::Complete;
+            return down(packets, sent);
         }
         let mut done = PacketList::new();
         let start = Instant::now();

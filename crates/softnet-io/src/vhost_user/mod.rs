@@ -49,7 +49,7 @@ use softnet_engine::Link;
 
 use self::kept::Handed;
 use self::life::{Life, Place};
-use crate::{Buffers, Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
+use crate::{Buffers, Descriptors, ListenError, SocketKind};
 
 pub use port::Port;
 pub use protocol::{Messages, Protocol, ProtocolError, ReplayError};
@@ -127,16 +127,8 @@ impl VhostUser {
         let VhostUserSpec { socket, guest } = spec;
         let path = socket.path.clone();
         let (listener, place) = if socket.server {
-            let group = socket.group.as_deref().map(group_id).transpose()?;
-            let listen = Listen {
-                path: path.clone(),
-                mode: socket.mode,
-                group,
-            };
-            let listener = match listener {
-                Some(socket) => Listener::take(&listen, socket),
-                None => Listener::bind(&listen, SocketKind::Stream, 1, Descriptors::Passed)?,
-            };
+            let listener =
+                socket.listener(listener, SocketKind::Stream, 1, Descriptors::Passed)?;
             let place = Place::Listen(listener.as_fd().try_clone_to_owned()?);
             (Some(listener), place)
         } else {

@@ -1,5 +1,6 @@
 //! The driver `vhost_user` in an engine.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -7,10 +8,10 @@ use softnet_engine::{Opened, Settings};
 
 use super::memory::MemoryLimits;
 use super::{VhostUser, VhostUserError, VhostUserRx, VhostUserTx};
-use crate::Buffers;
-use crate::driver::{Driver, ETHERNET_MTUS};
+use crate::driver::Driver;
 use crate::hand_off::{Continued, HandOff};
 use crate::rights::Subject;
+use crate::{Buffers, Descriptors, Listen, ListenError, Listener, SocketKind, group_id};
 
 /// Socket to a port's front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,30 @@ pub struct SocketSpec {
     pub mode: u32,
     /// Group of our socket, by name or number; none: the process's own.
     pub group: Option<String>,
+}
+
+impl SocketSpec {
+    /// Our socket: the one that another process had, or a new one. See [`Listener::bind`].
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub(crate) fn listener(
+        &self,
+        had: Option<OwnedFd>,
+        kind: SocketKind,
+        backlog: i32,
+        descriptors: Descriptors,
+    ) -> Result<Listener, ListenError> {
+        let listen = Listen {
+            path: self.path.clone(),
+            mode: self.mode,
+            group: self.group.as_deref().map(group_id).transpose()?,
+        };
+        match had {
+            Some(socket) => Ok(Listener::take(&listen, socket)),
+            None => Listener::bind(&listen, kind, backlog, descriptors),
+        }
+    }
 }
 
 /// Limits of a port's guest.
@@ -68,11 +93,6 @@ impl Driver for VhostUserSpec {
     type Tx = VhostUserTx;
     type Error = VhostUserError;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
-    const NO_QUEUE: bool = false;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
-
     fn subjects(&self) -> Vec<Subject> {
         match self.socket.server {
             true => Vec::new(),
@@ -86,8 +106,7 @@ impl Driver for VhostUserSpec {
         queues: usize,
         buffers: &Buffers,
     ) -> Result<Opened<VhostUserRx, VhostUserTx>, VhostUserError> {
-        let VhostUser { rx, tx, features } = VhostUser::open(self, queues, settings.mtu, buffers)?;
-        Ok(Opened { rx, tx, features })
+        self.resume(settings, queues, buffers, HandOff::default())
     }
 
     fn continued(&self, opened: &Opened<VhostUserRx, VhostUserTx>) -> Option<Weak<dyn Continued>> {
@@ -107,15 +126,7 @@ impl Driver for VhostUserSpec {
         Ok(Opened { rx, tx, features })
     }
 
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), VhostUserError> {
-        Ok(())
-    }
-
     fn conflicts(&self, other: &VhostUserSpec) -> bool {
         self.socket.path == other.socket.path
-    }
-
-    fn of_kind(_: &str, _: &str) -> Option<VhostUserSpec> {
-        None
     }
 }

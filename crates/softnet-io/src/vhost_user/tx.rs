@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use softnet::mem::PacketList;
-use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::tx::{Interest, RingFile, RingWaker, Sent, TxRing, Xmit};
 
 use super::life::Life;
 use super::ring::WORK;
 use super::running::{Running, enabled};
+use crate::driver::down;
 
 /// Times that a guest is found to offer more before others have their turn. An index that goes to
 /// and fro does so for ever.
@@ -55,19 +55,11 @@ impl VhostUserTx {
                 }
                 Err(_) => {
                     self.life.port.fail();
-                    down(packets, sent);
-                    return Xmit::Complete;
+                    return down(packets, sent);
                 }
             }
         }
     }
-}
-
-/// Drops everything: nobody receives.
-fn down(packets: &mut PacketList, sent: &mut Sent) {
-    let down = packets.take();
-    down.iter()
-        .for_each(|packet| sent.drop(DropReason::DeviceDown, packet));
 }
 
 impl TxRing for VhostUserTx {
@@ -75,8 +67,7 @@ impl TxRing for VhostUserTx {
         let port = &self.life.port;
         let route = port.route(self.pair);
         let Some(pair) = port.pairs.get(route) else {
-            down(packets, sent);
-            return Xmit::Complete;
+            return down(packets, sent);
         };
         let Ok(mut ring) = pair.to_guest.try_lock_or_want() else {
             return Xmit::Busy;
@@ -97,10 +88,7 @@ impl TxRing for VhostUserTx {
                 unheard = waited && !running.armed;
                 result
             }
-            None => {
-                down(packets, sent);
-                Xmit::Complete
-            }
+            None => down(packets, sent),
         };
         drop(ring);
         port.wake_senders(route, unheard);

@@ -15,7 +15,7 @@ use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_engine::{Opened, Settings, Virtual};
 
 use crate::Buffers;
-use crate::driver::{ALL_MTUS, Driver, ETHERNET_MTUS};
+use crate::driver::{ALL_MTUS, Driver};
 
 /// MTU of `lo`.
 pub const LOOPBACK_MTU: u32 = 65_536;
@@ -29,10 +29,7 @@ impl Driver for VirtualSpec {
     type Tx = GivingTx;
     type Error = Infallible;
 
-    const KIND: Option<&'static str> = None;
-    const IS_OF_HOST: bool = false;
     const NO_QUEUE: bool = true;
-    const MTUS: (u32, u32) = ETHERNET_MTUS;
 
     fn open(
         &self,
@@ -54,10 +51,6 @@ impl Driver for VirtualSpec {
             tx: (0..queues).map(|_| GivingTx::default()).collect(),
             features,
         })
-    }
-
-    fn change(&self, _: &Settings, _: &Settings) -> Result<(), Infallible> {
-        Ok(())
     }
 
     fn conflicts(&self, other: &VirtualSpec) -> bool {

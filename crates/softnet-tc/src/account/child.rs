@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, WireSize};
+use softnet::sync::prefetch;
 use softnet::time::Time;
 
 use super::counters::{ClassCounters, apply};
@@ -64,6 +65,13 @@ impl Child {
     /// True if the class has no queue: it has classes below it.
     pub(crate) fn is_inner(&self) -> bool {
         self.qdisc.is_noqueue()
+    }
+
+    /// Asks for the lines that most packets need.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(&raw const self.qdisc);
+        prefetch(&raw const self.counters);
     }
 
     /// The stashed packet. A `pfifo` has none, and its stash is in a cache line of its own.

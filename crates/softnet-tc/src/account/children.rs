@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Noqueue, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 
 use super::child::Child;
@@ -125,6 +125,23 @@ impl Children {
         self.minors[usize::from(minor)] = 0;
         self.free.push(slot as u16);
         Some(self.close(slot, out))
+    }
+
+    /// Sets the number of bands, classes 1, 2 and so on that the parent comes with. A new one is a
+    /// `pfifo` with this limit. Returns what those held that are no more, the first band's first.
+    pub(crate) fn resize(&mut self, bands: u16, limit: u32) -> PacketList {
+        let mut removed = PacketList::new();
+        // The last first, so that a band's slot is its number when there are more again.
+        for band in (bands..self.len() as u16).rev() {
+            let mut held = PacketList::new();
+            self.remove(band + 1, &mut held);
+            held.append(&mut removed);
+            removed = held;
+        }
+        for band in self.len() as u16..bands {
+            self.insert(band + 1, Child::new(AnyQdisc::Pfifo(Pfifo::new(limit))));
+        }
+        removed
     }
 
     /// Takes a class's queue away, and what it holds. Returns its qdisc, to be freed.
@@ -267,12 +284,6 @@ impl Children {
     /// Sends the packet that a look at a child has shown. Returns what left.
     #[inline]
     pub(crate) fn send_one(&mut self, slot: usize, out: &mut PacketList, cx: &mut Cx) -> WireSum {
-        if let Some(sent) = self.pop_pfifo(slot, 1, || 0, out) {
-            return WireSum {
-                packets: sent.size.packets,
-                bytes: sent.size.bytes,
-            };
-        }
         let mut one = PacketList::new();
         self.dequeue(slot, 1, &mut one, cx);
         let sum = WireSum::from(&one);

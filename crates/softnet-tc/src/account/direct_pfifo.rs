@@ -2,7 +2,7 @@
 //! before and after: what changes is known beforehand. Most classes of `htb` have such a child.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Qdisc, QdiscStats, WireSize};
+use softnet::qdisc::{Qdisc, QdiscStats, WireSize, WireSum};
 
 use super::children::Children;
 use crate::qdisc::AnyQdisc;
@@ -19,7 +19,44 @@ pub(crate) struct Sent {
     pub(crate) flows: u16,
 }
 
+/// What left a child in its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Nothing, if the first packet was not allowed.
+    pub(crate) sent: WireSum,
+    /// Wire bytes of the packet that is next. `None`: nothing is queued any more.
+    pub(crate) next: Option<u64>,
+}
+
 impl Children {
+    /// True if a child is a `pfifo`.
+    #[inline]
+    pub(crate) fn is_pfifo(&self, slot: usize) -> bool {
+        let child = self.slots.get(slot);
+        child.is_some_and(|child| matches!(child.qdisc, AnyQdisc::Pfifo(_)))
+    }
+
+    /// Asks for what a packet needs that will be enqueued in a child soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: usize) {
+        if let Some(child) = self.slots.get(slot) {
+            child.prefetch();
+        }
+    }
+
+    /// Asks for what the next packet of a child needs, which will leave soon.
+    #[inline]
+    pub(crate) fn prefetch_next(&self, slot: usize) {
+        let Some(child) = self.slots.get(slot) else {
+            return;
+        };
+        child.prefetch();
+        if let AnyQdisc::Pfifo(fifo) = &child.qdisc {
+            fifo.prefetch();
+            child.counters.prefetch();
+        }
+    }
+
     /// Enqueues a packet in a child that is a `pfifo`. What changes is known beforehand, and need
     /// not be compared. True: it is the only one.
     ///
@@ -36,7 +73,8 @@ impl Children {
     ///
     /// # Errors
     /// Returns the first packet, as there.
-    #[inline]
+    // So that a call without other packets has no loop.
+    #[inline(always)]
     pub(crate) fn push_pfifo_run(
         &mut self,
         slot: usize,
@@ -115,6 +153,38 @@ impl Children {
             },
             emptied: fifo.stats().qlen == 0,
             flows: 1,
+        })
+    }
+
+    /// Takes packets of a child that is a `pfifo`, each as long as `more` says so of what was taken
+    /// before and of its wire bytes: a turn of a round robin, which is counted once. `None`: it is
+    /// another kind, or empty.
+    #[inline]
+    pub(crate) fn pop_pfifo_turn(
+        &mut self,
+        slot: usize,
+        more: impl Fn(WireSum, u64) -> bool,
+        out: &mut PacketList,
+    ) -> Option<Run> {
+        let child = &mut *self.slots[slot];
+        let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
+            return None;
+        };
+        let sum = |taken: &QdiscStats| WireSum {
+            packets: taken.queued,
+            bytes: taken.backlog,
+        };
+        let (taken, next) = fifo.pop_run(out, |taken, bytes| more(sum(taken), bytes));
+        if taken.qlen > 0 {
+            self.last = slot as u32;
+            self.stats.count_taken(&taken);
+            child.counters.count_taken(&taken, fifo.stats());
+        } else if next.is_none() {
+            return None;
+        }
+        Some(Run {
+            sent: sum(&taken),
+            next,
         })
     }
 }

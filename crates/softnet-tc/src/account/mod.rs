@@ -17,7 +17,7 @@ pub(crate) use child::Child;
 pub(crate) use children::Children;
 pub use counters::ClassCounters;
 pub(crate) use counters::zip;
-pub(crate) use direct_pfifo::Sent;
+pub(crate) use direct_pfifo::{Run, Sent};
 pub use estimator::{EstimatorError, EstimatorSpec, Rate};
 pub(crate) use estimator::{Estimators, RateEstimator, Sample};
 pub(crate) use link_cost::MAX_HEADER;

@@ -436,8 +436,21 @@ impl ActionList {
     }
 
     /// The same for all clones, as long as one of them is kept.
-    pub(crate) fn id(&self) -> usize {
+    fn id(&self) -> usize {
         self.0.as_ref().map_or(0, |bound| Arc::as_ptr(bound).addr())
+    }
+
+    /// `f`, called once for each list: a filter's is the same one in all instances and copies.
+    pub(crate) fn once_each(
+        mut f: impl FnMut(&ActionList) -> Option<ActionList>,
+    ) -> impl FnMut(&ActionList) -> Option<ActionList> {
+        let mut known = BTreeMap::new();
+        move |list| {
+            let now = known
+                .entry(list.id())
+                .or_insert_with(|| (list.clone(), f(list)));
+            now.1.clone()
+        }
     }
 
     /// True if there is none.

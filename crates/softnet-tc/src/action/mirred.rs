@@ -44,7 +44,7 @@ impl Mirred {
         );
         match target {
             Some(target) if self.redirects && moved => {
-                run.moved = Some(target);
+                run.in_flight.moved = Some(target);
                 return Control::Stolen;
             }
             Some(target) => {

@@ -283,6 +283,8 @@ impl FromIterator<Action> for ActionList {
 pub(crate) struct InFlight {
     /// The size that it counts as, from when it came on (`qdisc_skb_cb(skb)->pkt_len`).
     pub(crate) size: WireSize,
+    /// The place that the action that ends the way sends the packet itself to.
+    pub(crate) moved: Option<Target>,
     /// EtherType of the Ethernet header that `vlan pop_eth` took away.
     bare: Option<[u8; 2]>,
 }
@@ -293,6 +295,7 @@ impl InFlight {
     pub(crate) fn new(packet: &Packet, cx: &Cx) -> InFlight {
         InFlight {
             size: cx.size(packet),
+            moved: None,
             bare: None,
         }
     }
@@ -305,8 +308,6 @@ struct Run<'a> {
     cx: &'a mut Cx,
     action: &'a Action,
     tally: &'a Tally,
-    /// The place that the packet itself goes to.
-    moved: Option<Target>,
     /// True if the drop is counted.
     dropped: bool,
 }
@@ -332,29 +333,16 @@ impl Run<'_> {
         wire::keyed_hash(time ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ place).into()
     }
 
-    fn gates(&self) -> &police::Gates {
-        self.action.gates()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.action.state().is_shared()
-    }
-
     fn link(&self) -> Option<u32> {
         self.action.link()
-    }
-
-    /// Bytes per second on average, as estimated last.
-    fn average(&self) -> u64 {
-        self.action.state().average()
     }
 }
 
 /// Jumps, and repetitions of one action, in one list.
 const MAX_JUMPS: usize = ActionList::MAX;
 
-/// The way of a packet behind a filter's actions (`tcf_action_exec`), and where it goes itself if
-/// that is elsewhere.
+/// The way of a packet behind a filter's actions (`tcf_action_exec`). It is two words, which stay
+/// in registers: where the packet goes itself, if that is elsewhere, is in `in_flight`.
 #[inline]
 pub(crate) fn exec(
     actions: &ActionList,
@@ -362,69 +350,87 @@ pub(crate) fn exec(
     packet: &mut Packet,
     in_flight: &mut InFlight,
     cx: &mut Cx,
-) -> (Control, Option<Target>) {
+) -> Control {
     let actions = actions.as_slice();
     let (mut at, mut jumps) = (0, 0);
     while let (Some(action), Some(tally)) = (actions.get(at), tallies.get(at)) {
-        let (control, moved) = once(action, tally, packet, in_flight, cx);
-        match control {
+        match once(action, tally, packet, in_flight, cx) {
             Control::Pipe => at += 1,
             Control::Jump(to) => {
                 let to = to as usize;
                 jumps += 1;
                 if to == 0 || to > actions.len() || jumps >= MAX_JUMPS {
-                    return (Control::Pass, None);
+                    return Control::Pass;
                 }
                 at = to;
             }
-            other => return (other, moved),
+            other => return other,
         }
     }
-    (Control::Pipe, None)
+    Control::Pipe
 }
 
 /// One action on a packet, which counts it.
+#[inline]
 fn once(
     action: &Action,
     tally: &Tally,
     packet: &mut Packet,
     in_flight: &mut InFlight,
     cx: &mut Cx,
-) -> (Control, Option<Target>) {
+) -> Control {
     for _ in 0..MAX_JUMPS {
         tally.count(in_flight.size, cx.now);
-        let control = action.spec().control;
-        let mut run = Run {
-            packet,
-            in_flight,
-            cx,
-            action,
-            tally,
-            moved: None,
-            dropped: false,
+        let spec = action.spec();
+        let control = match &spec.kind {
+            // It needs the size only, and is not worth a call.
+            ActionKind::Police(police) => {
+                police.run(spec.control, action, tally, in_flight.size, cx)
+            }
+            _ => on_packet(action, tally, packet, in_flight, cx),
         };
-        let control = match &action.spec().kind {
-            ActionKind::Gact(gact) => gact.run(control, &mut run),
-            ActionKind::Police(police) => police.run(control, &mut run),
-            ActionKind::Mirred(mirred) => mirred.run(control, &mut run),
-            ActionKind::Skbedit(skbedit) => skbedit.run(control, &mut run),
-            ActionKind::Vlan(vlan) => vlan.run(control, &mut run),
-            ActionKind::Pedit(pedit) => pedit.run(control, &mut run),
-            ActionKind::Csum(csum) => csum.run(control, &mut run),
-            ActionKind::Skbmod(skbmod) => skbmod.run(control, &mut run),
-            ActionKind::Simple(_) => control,
-        };
-        let (moved, counted) = (run.moved, run.dropped);
-        let counts_drops = matches!(
-            action.spec().kind,
-            ActionKind::Gact(_) | ActionKind::Police(_) | ActionKind::Csum(_)
-        );
-        if control == Control::Drop && counts_drops && !counted {
-            tally.add(Tally::DROPS, 1);
-        }
         if control != Control::Repeat {
-            return (control, moved);
+            return control;
         }
     }
-    (Control::Pass, None)
+    Control::Pass
+}
+
+/// An action that looks at the packet.
+#[inline(never)]
+fn on_packet(
+    action: &Action,
+    tally: &Tally,
+    packet: &mut Packet,
+    in_flight: &mut InFlight,
+    cx: &mut Cx,
+) -> Control {
+    let control = action.spec().control;
+    let mut run = Run {
+        packet,
+        in_flight,
+        cx,
+        action,
+        tally,
+        dropped: false,
+    };
+    let control = match &action.spec().kind {
+        ActionKind::Gact(gact) => gact.run(control, &mut run),
+        ActionKind::Mirred(mirred) => mirred.run(control, &mut run),
+        ActionKind::Skbedit(skbedit) => skbedit.run(control, &mut run),
+        ActionKind::Vlan(vlan) => vlan.run(control, &mut run),
+        ActionKind::Pedit(pedit) => pedit.run(control, &mut run),
+        ActionKind::Csum(csum) => csum.run(control, &mut run),
+        ActionKind::Skbmod(skbmod) => skbmod.run(control, &mut run),
+        // `police` does not come here.
+        ActionKind::Police(_) | ActionKind::Simple(_) => control,
+    };
+    let counts_drops = matches!(
+        action.spec().kind,
+        ActionKind::Gact(_) | ActionKind::Csum(_)
+    );
+    if control == Control::Drop && counts_drops && !run.dropped {
+        tally.add(Tally::DROPS, 1);
+    }
+    control
 }

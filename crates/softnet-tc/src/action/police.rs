@@ -13,10 +13,11 @@
 
 use std::fmt;
 
+use softnet::qdisc::{Cx, WireSize};
 use softnet::time::Time;
 
 use super::words::{Words, WordsError, number};
-use super::{Control, Run, Tally, edit};
+use super::{Action, Control, Tally, edit};
 use crate::account::{LinkCost, LinkLayer};
 use crate::rate::{Gate, RateSpec};
 use crate::units;
@@ -109,31 +110,45 @@ impl Police {
         true
     }
 
-    pub(super) fn run(&self, exceed: Control, run: &mut Run<'_>) -> Control {
-        if !self.conforms(run) {
-            run.tally.add(Tally::OVERLIMITS, 1);
-            return exceed;
+    #[inline]
+    pub(super) fn run(
+        &self,
+        exceed: Control,
+        action: &Action,
+        tally: &Tally,
+        size: WireSize,
+        cx: &Cx,
+    ) -> Control {
+        let control = match self.conforms(action, tally, size, cx) {
+            true => self.conform,
+            false => {
+                tally.add(Tally::OVERLIMITS, 1);
+                exceed
+            }
+        };
+        if control == Control::Drop {
+            tally.add(Tally::DROPS, 1);
         }
-        self.conform
+        control
     }
 
-    fn conforms(&self, run: &Run<'_>) -> bool {
-        let size = run.in_flight.size;
-        let header = match run.cx.arriving {
+    #[inline]
+    fn conforms(&self, action: &Action, tally: &Tally, size: WireSize, cx: &Cx) -> bool {
+        let header = match cx.arriving {
             true => edit::ETHERNET as u64,
             false => 0,
         };
         if self.mtu != 0 && size.each + header > self.mtu.into() {
             return false;
         }
-        if self.avrate != 0 && run.average() >= self.avrate.into() {
+        if self.avrate != 0 && action.state().average() >= self.avrate.into() {
             return false;
         }
-        let gates = run.gates();
+        let gates = action.gates();
         let Some(rate) = &gates.rate else {
             return true;
         };
-        let now = run.cx.now;
+        let now = cx.now;
         let cost = self.link.cost(size);
         if let Some(peak) = &gates.peak
             && !peak.pass(cost, now)
@@ -144,37 +159,39 @@ impl Police {
             0 => (size.packets, self.pkts_burst),
             _ => (cost, self.burst),
         };
-        let passes = self.draw(rate, need, burst, run);
+        let held = tally.get(Tally::EXTRA);
+        // One alone has what it drew at this time.
+        let holds = tally.get(Tally::EXTRA_TIME) == now.nanos() || action.state().is_shared();
+        let passes = match holds && held >= need {
+            true => {
+                tally.put(Tally::EXTRA, held - need);
+                true
+            }
+            false => self.draw_more(rate, [need, burst], action, tally, now),
+        };
         if !passes && let Some(peak) = &gates.peak {
             peak.pour_back(cost);
         }
         passes
     }
 
-    /// Uses what this instance has drawn in advance, or draws.
-    #[inline]
-    fn draw(&self, gate: &Gate, need: u64, burst: u64, run: &Run<'_>) -> bool {
-        let tally = run.tally;
-        let credit = tally.get(Tally::EXTRA);
-        // One alone has what it drew at this time.
-        let holds = tally.get(Tally::EXTRA_TIME) == run.cx.now.nanos() || run.is_shared();
-        if holds && credit >= need {
-            tally.put(Tally::EXTRA, credit - need);
-            return true;
-        }
-        self.draw_more(gate, need, burst, run)
-    }
-
-    /// Draws from the shared word.
+    /// Draws from the shared word what this instance has not drawn in advance.
     #[inline(never)]
-    fn draw_more(&self, gate: &Gate, need: u64, burst: u64, run: &Run<'_>) -> bool {
-        let (tally, now) = (run.tally, run.cx.now);
+    fn draw_more(
+        &self,
+        gate: &Gate,
+        [need, burst]: [u64; 2],
+        action: &Action,
+        tally: &Tally,
+        now: Time,
+    ) -> bool {
+        let is_shared = action.state().is_shared();
         let credit = tally.get(Tally::EXTRA);
         // At most 200 us of the rate: others lack it.
         let rate = self.rate.max(self.pkts_rate).min(units::MAX_RATE);
         let ahead = (burst / 8).min(rate / 5000);
         // One alone gives back what it has, so that the bucket is never fuller with it.
-        let (kept, back) = match run.is_shared() {
+        let (kept, back) = match is_shared {
             true => (credit, 0),
             false => (0, credit),
         };

@@ -86,13 +86,6 @@ pub(super) struct Chain {
     pub(super) priorities: Vec<Arc<Priority>>,
 }
 
-/// Result of a chain for a packet.
-enum Outcome {
-    Decided(Classified),
-    /// On to another chain, if it has filters.
-    Restart(u32),
-}
-
 impl Filters {
     /// Chains in their numbers' order.
     pub(super) fn new(chains: Vec<Chain>) -> Filters {
@@ -130,89 +123,100 @@ fn run(chains: &[Chain], packet: &mut Packet, cx: &mut Cx) -> Classified {
         let Ok(at) = chains.binary_search_by_key(&number, |chain| chain.number) else {
             return Classified::None;
         };
-        match chains[at].run(packet, &mut read, &mut in_flight, cx) {
-            Outcome::Decided(classified) => return classified,
-            Outcome::Restart(next) => number = next,
+        let decided = chains[at].run(packet, &mut read, &mut in_flight, cx);
+        let Some((filter, control)) = decided else {
+            return Classified::None;
+        };
+        match control {
+            Control::Goto(chain) => number = chain,
+            Control::Reclassify => number = 0,
+            Control::Drop => return Classified::Drop(DropReason::FilterDrop),
+            Control::Stolen | Control::Queued | Control::Trap => {
+                let moved = in_flight.moved;
+                return moved.map_or(Classified::Consumed, Classified::Redirect);
+            }
+            // `Continue` does not leave a chain.
+            Control::Pass
+            | Control::Pipe
+            | Control::Jump(_)
+            | Control::Repeat
+            | Control::Continue => {
+                return Classified::Class(match filter.spec.kind {
+                    FilterKind::FwClass => Handle::from_raw(packet.mark()),
+                    _ => filter.spec.class.unwrap_or(Handle::NONE),
+                });
+            }
         }
     }
     Classified::Drop(DropReason::ReclassifyLoop)
 }
 
 impl Chain {
+    /// The filter that decides, and the packet's way behind it; `None`: there is none.
+    #[inline]
     fn run(
         &self,
         packet: &mut Packet,
         read: &mut Read,
         in_flight: &mut InFlight,
         cx: &mut Cx,
-    ) -> Outcome {
+    ) -> Option<(&Filter, Control)> {
         for priority in &self.priorities {
             if priority.is_walked() {
                 match walk(priority, packet, read, in_flight, cx) {
-                    Some(outcome) => return outcome,
+                    Some(decided) => return Some(decided),
                     None => continue,
                 }
             }
             let mut from = 0;
             while let Some(filter) = priority.find(&Frame::new(packet, read), &mut from) {
-                if let Some(outcome) = decide(filter, packet, read, in_flight, cx) {
-                    return outcome;
+                let control = act(filter, packet, read, in_flight, cx);
+                if control != Control::Continue {
+                    return Some((filter, control));
                 }
             }
         }
-        Outcome::Decided(Classified::None)
+        None
     }
 }
 
-/// The outcome of a priority of `u32`; `None`: the next one is tried.
+/// The filter of a priority of `u32` that decides, and the way behind it; `None`: the next
+/// priority is tried.
 #[inline(never)]
-fn walk(
-    priority: &Priority,
+fn walk<'a>(
+    priority: &'a Priority,
     packet: &mut Packet,
     read: &mut Read,
     in_flight: &mut InFlight,
     cx: &mut Cx,
-) -> Option<Outcome> {
+) -> Option<(&'a Filter, Control)> {
     let mut walk = priority.walk(&Frame::new(packet, read))?;
     while let Some(filter) = walk.next(&Frame::new(packet, read)) {
-        if let Some(outcome) = decide(filter, packet, read, in_flight, cx) {
-            return Some(outcome);
+        let control = act(filter, packet, read, in_flight, cx);
+        if control != Control::Continue {
+            return Some((filter, control));
         }
     }
     None
 }
 
-/// The outcome of a filter that matches; `None`: the next one is tried.
+/// The way of a packet behind a filter that matches, which counts it; [`Control::Continue`]: the
+/// next one is tried.
 #[inline]
-fn decide(
+fn act(
     filter: &Filter,
     packet: &mut Packet,
     read: &mut Read,
     in_flight: &mut InFlight,
     cx: &mut Cx,
-) -> Option<Outcome> {
+) -> Control {
     filter.count(in_flight.size);
     let actions = &filter.spec.actions;
-    let mut control = Control::Pass;
-    let mut moved = None;
-    if !actions.is_empty() {
-        (control, moved) = exec(actions, filter.tallies(), packet, in_flight, cx);
-        // What it says may be of a packet that was changed.
-        read.forget();
+    if actions.is_empty() {
+        return Control::Pass;
     }
-    Some(Outcome::Decided(match control {
-        Control::Pass | Control::Pipe | Control::Jump(_) | Control::Repeat => {
-            Classified::Class(match filter.spec.kind {
-                FilterKind::FwClass => Handle::from_raw(packet.mark()),
-                _ => filter.spec.class.unwrap_or(Handle::NONE),
-            })
-        }
-        Control::Drop => Classified::Drop(DropReason::FilterDrop),
-        Control::Stolen | Control::Queued | Control::Trap => {
-            moved.map_or(Classified::Consumed, Classified::Redirect)
-        }
-        Control::Goto(chain) => return Some(Outcome::Restart(chain)),
-        Control::Reclassify => return Some(Outcome::Restart(0)),
-        Control::Continue => return None,
-    }))
+    let control = exec(actions, filter.tallies(), packet, in_flight, cx);
+    // What it says may be of a packet that was changed.
+    read.forget();
+    control
 }

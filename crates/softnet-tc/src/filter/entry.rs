@@ -154,8 +154,19 @@ impl Filter {
 
     /// True if a frame matches; counts that it was tried. `None`: it is to be compared with no
     /// further filter of the priority.
+    #[inline]
     pub(super) fn tries(&self, frame: &Frame<'_>) -> Option<bool> {
-        Some(match &self.spec.kind {
+        match &self.spec.kind {
+            // Not worth a call.
+            FilterKind::Matchall => Some(true),
+            kind => self.compares(kind, frame),
+        }
+    }
+
+    /// As [`tries`](Filter::tries), for a filter of this kind.
+    #[inline(never)]
+    fn compares(&self, kind: &FilterKind, frame: &Frame<'_>) -> Option<bool> {
+        Some(match kind {
             FilterKind::U32(of) => self.tries_from(of, frame, ETHERNET, 0)?,
             FilterKind::U32Table { .. } => false,
             FilterKind::Basic(all) => {

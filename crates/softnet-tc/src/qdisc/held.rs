@@ -49,6 +49,9 @@ impl Held {
     /// A class may have a packet to send again, or has none. True if it was held.
     #[inline]
     pub(super) fn release(&mut self, slot: usize) -> bool {
+        if self.list.is_empty() {
+            return false;
+        }
         let place = self.places.get(slot).copied().unwrap_or(NOWHERE);
         if place == NOWHERE {
             return false;

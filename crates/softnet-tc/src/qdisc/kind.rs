@@ -89,8 +89,9 @@ pub(crate) trait Kind: Sized {
     }
 
     /// Qdisc of a class to which none is attached.
-    fn default_child(_: &Self::Spec, _: &QdiscEnv) -> QdiscSpec {
-        QdiscSpec::Default
+    fn default_child(_: &Self::Spec, env: &QdiscEnv) -> QdiscSpec {
+        let limit = env.txqueuelen;
+        QdiscSpec::Pfifo { limit }
     }
 
     /// Children, if it has classes.
@@ -115,13 +116,47 @@ pub(crate) trait Kind: Sized {
 
     /// Flows with packets, as far as it tells them apart.
     fn flows(&self) -> u64 {
-        0
+        self.children().map_or(0, Children::flows)
     }
 
     /// A child's queue may have become empty, or may be so no more, other than by its own enqueue
     /// and dequeue: by a change of the child or below, or by another child in its place.
     fn child_changed(&mut self, _: usize, _: &mut Cx) {}
 }
+
+/// The fields of a qdisc that [`Kind`] asks for: its children, and its filters, if it has some.
+macro_rules! parts {
+    ($children:ident $(, $filters:ident)?) => {
+        fn children(&self) -> Option<&$crate::account::Children> {
+            Some(&self.$children)
+        }
+
+        fn children_mut(&mut self) -> Option<&mut $crate::account::Children> {
+            Some(&mut self.$children)
+        }
+
+        $(
+            fn filters_mut(&mut self) -> Option<&mut $crate::filter::Filters> {
+                Some(&mut self.$filters)
+            }
+        )?
+    };
+}
+pub(crate) use parts;
+
+/// Functions of [`Qdisc`] that say what the children do.
+macro_rules! of_children {
+    ($children:ident) => {
+        fn wants_enqueue_time(&self) -> bool {
+            self.$children.wants_enqueue_time()
+        }
+
+        fn stats(&self) -> &softnet::qdisc::QdiscStats {
+            &self.$children.stats
+        }
+    };
+}
+pub(crate) use of_children;
 
 /// A kind of qdisc as a request or a file names it.
 #[derive(Clone, Copy, Debug)]

@@ -75,3 +75,5 @@ pub use tbf::{Tbf, TbfSpec};
 mod drr_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests;
+#[cfg(all(test, not(any(loom, miri))))]
+mod turns_tests;

@@ -7,11 +7,11 @@
 //! is counted, which the kernel's shows as 0 bytes.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 use softnet::tx::select_queue;
 
-use super::kind::{AnyQdisc, Kind, QdiscSpec};
+use super::kind::{Kind, of_children, parts};
 use super::sorts::Sorts;
 use super::spec::QdiscEnv;
 use crate::account::{Child, Children};
@@ -50,20 +50,7 @@ impl Kind for Multiq {
 
     /// Packets in bands that are no more are classified again (the kernel drops them).
     fn change(&mut self, &bands: &u16, cx: &mut Cx) {
-        let bands = bands.max(1);
-        let mut removed = PacketList::new();
-        // The last first, so that a band's slot is its number when there are more again.
-        for band in (bands..self.bands.len() as u16).rev() {
-            let mut held = PacketList::new();
-            self.bands.remove(band + 1, &mut held);
-            held.append(&mut removed);
-            removed = held;
-        }
-        while self.bands.len() < usize::from(bands) {
-            let band = Pfifo::new(self.band_limit);
-            let minor = self.bands.len() as u16 + 1;
-            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
-        }
+        let mut removed = self.bands.resize(bands.max(1), self.band_limit);
         self.enqueue(&mut removed, cx);
     }
 
@@ -71,26 +58,7 @@ impl Kind for Multiq {
         bands.max(1)
     }
 
-    fn default_child(_: &u16, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn flows(&self) -> u64 {
-        self.bands.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.bands)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.bands)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
+    parts!(bands, filters);
 }
 
 impl Multiq {
@@ -208,11 +176,5 @@ impl Qdisc for Multiq {
         self.bands.drain(out);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.bands.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.bands.stats
-    }
+    of_children!(bands);
 }

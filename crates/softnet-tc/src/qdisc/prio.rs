@@ -6,10 +6,10 @@
 //! While a band holds its packets back (a `tbf`), the bands after it are served.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, PRIO_TO_BAND, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
-use super::kind::{AnyQdisc, Kind, QdiscSpec};
+use super::kind::{Kind, QdiscSpec, of_children, parts};
 use super::option::{Form, QdiscOption, options, parameters};
 use super::sorts::{Sorts, band, named};
 use super::spec::{QdiscEnv, SpecError};
@@ -91,20 +91,8 @@ impl Kind for Prio {
     /// and counted (the kernel drops all of it).
     fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
-        let mut removed = PacketList::new();
-        // The last first, so that a band's slot is its number when there are more again.
-        for band in (spec.bands..self.bands.len() as u16).rev() {
-            let mut held = PacketList::new();
-            self.bands.remove(band + 1, &mut held);
-            // Higher bands leave first, and so stay in front.
-            held.append(&mut removed);
-            removed = held;
-        }
-        while self.bands.len() < usize::from(spec.bands) {
-            let band = Pfifo::new(self.band_limit);
-            let minor = self.bands.len() as u16 + 1;
-            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
-        }
+        // Higher bands leave first, and so stay in front.
+        let mut removed = self.bands.resize(spec.bands, self.band_limit);
         self.enqueue(&mut removed, cx);
     }
 
@@ -112,26 +100,7 @@ impl Kind for Prio {
         spec.bands
     }
 
-    fn default_child(_: &PrioSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn flows(&self) -> u64 {
-        self.bands.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.bands)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.bands)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
+    parts!(bands, filters);
 }
 
 impl Sorts for Prio {
@@ -216,11 +185,5 @@ impl Qdisc for Prio {
         self.bands.drain(out);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.bands.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.bands.stats
-    }
+    of_children!(bands);
 }

@@ -25,6 +25,10 @@ pub(super) trait Sorts {
     /// True if filters are asked, which count the packets that they are asked about.
     fn is_filtered(&self) -> bool;
 
+    /// The first of these packets is the next one: asks for what it will need. Where there are few
+    /// classes, it is there.
+    fn look_ahead(&self, _: &PacketList) {}
+
     /// A class may have got its first packet, or may have lost its last one as others came.
     fn queued(&mut self, slot: usize);
 
@@ -36,6 +40,7 @@ pub(super) trait Sorts {
         let mut run = PacketList::new();
         let mut current = 0;
         while let Some(mut packet) = packets.pop_front() {
+            self.look_ahead(packets);
             let slot = match self.slot(&mut packet, cx) {
                 Ok(slot) => slot,
                 Err(lost) => {
@@ -116,6 +121,15 @@ pub(super) fn by_class(
     let ours = class.filter(|class| class.qdisc() == handle);
     let found = ours.and_then(|class| classes.find(class.minor()));
     found.ok_or(Lost::Dropped(DropReason::NoClass))
+}
+
+/// Asks for what the class needs that the first packet's priority names.
+#[inline]
+pub(super) fn prefetch_next(packets: &PacketList, handle: Handle, classes: &Children) {
+    let class = packets.front().and_then(|next| named(next, handle));
+    if let Some(slot) = class.and_then(|class| classes.find(class.minor())) {
+        classes.prefetch(slot);
+    }
 }
 
 /// The band of a packet for a class, in `prio` and `ets` (INV-PF-1): that of the class which its

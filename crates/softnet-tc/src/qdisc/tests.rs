@@ -10,7 +10,7 @@ use softnet::testing::{frame, pool};
 use softnet::time::Time;
 
 use crate::testing::alone::*;
-use crate::testing::large;
+use crate::testing::{Opaque, large};
 use crate::*;
 
 /// G10 of the kernel: 12 packets of priority 2, 12 of priority 0, 6 of priority 6 into bands of 8.
@@ -283,6 +283,20 @@ fn inv_tx_9_verdicts() {
     // Of several the worst.
     let mut q = build(QdiscSpec::Bfifo { limit: 150 }, &pool);
     assert_eq!(enqueue(&mut q, &[100, 60, 50]), (Lost, 1));
+}
+
+/// One that has no look of its own.
+#[test]
+fn a_qdisc_that_cannot_be_looked_into_says_that_it_is_empty() {
+    let pool = pool(8);
+    let mut q = Opaque(Pfifo::new(1));
+    assert_eq!(q.peek(Time::ZERO), Peek::Idle);
+    let one = packet(&pool, 60, 0, 0);
+    assert_eq!(
+        q.enqueue(&mut one.into(), &mut cx(Time::ZERO)),
+        Verdict::Queued
+    );
+    assert_eq!(q.peek(Time::ZERO), Peek::Unknown);
 }
 
 /// As a packet that a filter's action took: no qdisc above counts it as lost.

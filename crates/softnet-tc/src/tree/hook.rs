@@ -5,8 +5,6 @@
 //! Who runs them makes as many copies as there are threads that do
 //! ([`QdiscEnv::hook_copies`](crate::QdiscEnv)): each counts apart, and nobody waits.
 
-use std::collections::BTreeMap;
-
 use super::instances::DeviceTree;
 use super::live::Live;
 use super::spec::TreeSpec;
@@ -386,15 +384,8 @@ impl Block {
     }
 
     /// Gives filters other actions; see [`FilterList::map_actions`]. True if there was one.
-    pub fn map_actions(&mut self, mut f: impl FnMut(&ActionList) -> Option<ActionList>) -> bool {
-        // A filter's list is the same one in all copies.
-        let mut known = BTreeMap::new();
-        let mut f = |list: &ActionList| {
-            let now = known
-                .entry(list.id())
-                .or_insert_with(|| (list.clone(), f(list)));
-            now.1.clone()
-        };
+    pub fn map_actions(&mut self, f: impl FnMut(&ActionList) -> Option<ActionList>) -> bool {
+        let mut f = ActionList::once_each(f);
         let mut changed = self.list.map_actions(&mut f);
         for list in &mut self.copies {
             changed |= list.map_actions(&mut f);

@@ -394,16 +394,9 @@ impl DeviceTree {
     /// filters changed.
     pub(crate) fn map_actions(
         &mut self,
-        mut f: impl FnMut(&ActionList) -> Option<ActionList>,
+        f: impl FnMut(&ActionList) -> Option<ActionList>,
     ) -> Vec<Handle> {
-        // A filter's list is the same one in all instances.
-        let mut known = BTreeMap::new();
-        let mut f = |list: &ActionList| {
-            let now = known
-                .entry(list.id())
-                .or_insert_with(|| (list.clone(), f(list)));
-            now.1.clone()
-        };
+        let mut f = ActionList::once_each(f);
         let mut changed = self.spec.map_actions(&mut f);
         for lists in &mut self.filters {
             for (parent, list) in lists {

@@ -6,7 +6,6 @@
 //! so a pool that is too large costs address space only.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -47,19 +46,18 @@ impl Slab {
 /// Header slabs and buffers of one pool.
 pub(super) struct Arena {
     slabs: Block,
-    data: Box<dyn Memory>,
+    data: Block,
     buffers: usize,
     buffer_size: usize,
     #[cfg(feature = "check")]
     pub(super) ledger: Box<[std::sync::atomic::AtomicU32]>,
+    /// Dropped with the arena.
+    #[cfg(test)]
+    pub(super) witness: std::sync::OnceLock<Box<dyn Send + Sync>>,
 }
 
 impl Arena {
-    /// Buffers in `memory`, or on the heap.
-    pub(super) fn new(
-        config: PoolConfig,
-        memory: Option<Box<dyn Memory>>,
-    ) -> Result<Arena, PoolError> {
+    pub(super) fn new(config: PoolConfig) -> Result<Arena, PoolError> {
         let PoolConfig {
             buffers,
             buffer_size,
@@ -73,25 +71,15 @@ impl Arena {
         let bytes = buffers
             .checked_mul(buffer_size)
             .ok_or(PoolError::Buffers(buffers))?;
-        let data = match memory {
-            Some(memory) => memory,
-            None => Box::new(Block::new(bytes, 4096)?),
-        };
-        let range = data.bytes();
-        if range.len() < bytes || range.addr().get() % 64 != 0 {
-            return Err(PoolError::Area {
-                given: range.len(),
-                needed: bytes,
-            });
-        }
-        let slabs = Block::new(buffers.div_ceil(PER_SLAB) * SLAB, SLAB)?;
         Ok(Arena {
-            slabs,
-            data,
+            slabs: Block::new(buffers.div_ceil(PER_SLAB) * SLAB, SLAB)?,
+            data: Block::new(bytes, 4096)?,
             buffers,
             buffer_size,
             #[cfg(feature = "check")]
             ledger: (0..buffers).map(|_| 0.into()).collect(),
+            #[cfg(test)]
+            witness: std::sync::OnceLock::new(),
         })
     }
 
@@ -109,14 +97,7 @@ impl Arena {
             };
             // SAFETY: `slab * SLAB` is inside the block of slabs; aligned by the block's
             // alignment.
-            unsafe {
-                self.slabs
-                    .bytes()
-                    .cast::<u8>()
-                    .add(slab * SLAB)
-                    .cast::<Slab>()
-                    .write(line)
-            };
+            unsafe { self.slabs.start.add(slab * SLAB).cast::<Slab>().write(line) };
         }
     }
 
@@ -128,11 +109,8 @@ impl Arena {
         // SAFETY: inside the block by the caller's promise. Derived from the block's own pointer,
         // so that `Slab::of` may go back.
         unsafe {
-            self.slabs
-                .bytes()
-                .cast::<u8>()
-                .add(slab * SLAB + line * size_of::<Header>())
-                .cast()
+            let place = slab * SLAB + line * size_of::<Header>();
+            self.slabs.start.add(place).cast()
         }
     }
 
@@ -146,7 +124,7 @@ impl Arena {
         unsafe {
             let header = self.header(index);
             // Slabs are zeroed, and all other fields may be zero.
-            let buffer = self.data.bytes().cast::<u8>().add(index * self.buffer_size);
+            let buffer = self.data.start.add(index * self.buffer_size);
             (&raw mut (*header.as_ptr()).buf).write(buffer);
             header
         }
@@ -169,12 +147,7 @@ impl Arena {
     /// The buffer that belongs to a header of this arena.
     pub(super) fn buffer(&self, header: NonNull<Header>) -> NonNull<u8> {
         // SAFETY: the index is below `buffers`, and the data holds that many.
-        unsafe {
-            self.data
-                .bytes()
-                .cast::<u8>()
-                .add(self.index(header) * self.buffer_size)
-        }
+        unsafe { self.data.start.add(self.index(header) * self.buffer_size) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -184,7 +157,7 @@ impl Arena {
     /// All buffers.
     pub(super) fn area(&self) -> NonNull<[u8]> {
         let bytes = self.buffers * self.buffer_size;
-        NonNull::slice_from_raw_parts(self.data.bytes().cast(), bytes)
+        NonNull::slice_from_raw_parts(self.data.start, bytes)
     }
 
     pub(super) fn buffer_size(&self) -> usize {
@@ -198,24 +171,10 @@ impl Arena {
     }
 }
 
-/// Memory for a pool's buffers; see [`Pool::with_memory`](super::Pool::with_memory). Dropped when
-/// all packets are back and all handles are gone.
-///
-/// # Safety
-/// [`bytes`](Memory::bytes) always returns the same range, which stays readable and writable
-/// until the value is dropped, is initialised (a fresh mapping is) and aligned to 64 bytes. The
-/// first 512 bytes of a buffer also hold pointers of the pool while the buffer is free. So
-/// nothing else may write the range, but a trusted party (a device, the kernel) may write where a
-/// packet that the caller owns offers tailroom, as long as the caller owns it.
-pub unsafe trait Memory: fmt::Debug + Send + Sync {
-    /// The range.
-    fn bytes(&self) -> NonNull<[u8]>;
-}
-
 /// One zeroed allocation. Large ones come from the system untouched, so memory is used only when
 /// first written.
 #[derive(Debug)]
-pub(super) struct Block {
+struct Block {
     /// The allocation.
     allocation: NonNull<u8>,
     layout: Layout,
@@ -230,7 +189,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    pub(super) fn new(bytes: usize, align: usize) -> Result<Block, PoolError> {
+    fn new(bytes: usize, align: usize) -> Result<Block, PoolError> {
         // Aligned by hand: the allocator hands out zero pages as they are, but clears what it is
         // asked to align, which would touch all of it.
         let layout = bytes
@@ -249,13 +208,6 @@ impl Block {
             start,
             bytes,
         })
-    }
-}
-
-// SAFETY: allocated in `new` with alignment of 64 or more, zeroed, and private.
-unsafe impl Memory for Block {
-    fn bytes(&self) -> NonNull<[u8]> {
-        NonNull::slice_from_raw_parts(self.start, self.bytes)
     }
 }
 

@@ -3,14 +3,13 @@
 //! see `tests` for what has no counterpart here.)
 
 use std::collections::HashSet;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use super::testing::{
-    Area, all_again, assert_given_back, assert_swept, elsewhere, in_an_area, list, small,
+    Gone, all_again, assert_given_back, assert_swept, elsewhere, list, small, watched, witnessed,
 };
 use super::*;
 
@@ -105,7 +104,7 @@ fn bug_buf_2_packets_on_their_way_home_refer_to_nothing() {
     };
     for one_by_one in [false, true] {
         let pool = small(256);
-        let (device, given_back) = in_an_area(64);
+        let (device, given_back) = watched(64);
         let out = frames(&pool, &device);
         let before = pool.stats().free;
         drop(device);
@@ -156,13 +155,13 @@ fn bug_buf_3_a_deferred_packet_holds_no_data() {
     all_again(&pool);
 }
 
-/// BUG-BUF-4: who lent the memory gets it back when the last packet is freed, and not when the
+/// BUG-BUF-4: a pool's memory is given back when the last packet is freed, and not when the
 /// packet's owner polls: neither a magazine nor the list of a sleeping owner delays that.
 #[test]
-fn bug_buf_4_lent_memory_is_given_back_at_once() {
+fn bug_buf_4_memory_is_given_back_at_once() {
     // Deferred by the thread that freed them, or sent to their owner.
     for (packets, sent) in [(5, 0), (20, 16)] {
-        let (pool, given_back) = in_an_area(256);
+        let (pool, given_back) = watched(256);
         let owner = {
             let theirs = pool.clone();
             let (out, is_out) = mpsc::channel();
@@ -192,30 +191,25 @@ fn bug_buf_4_lent_memory_is_given_back_at_once() {
 /// packet.
 #[test]
 fn bug_buf_7_a_pool_goes_after_its_last_packet() {
-    #[derive(Debug)]
-    struct Last(Box<Area>, Arc<AtomicUsize>);
-    // SAFETY: as for the area it holds.
-    unsafe impl Memory for Last {
-        fn bytes(&self) -> NonNull<[u8]> {
-            self.0.bytes()
-        }
+    struct Last {
+        out: Arc<AtomicUsize>,
+        _gone: Gone,
     }
     impl Drop for Last {
         fn drop(&mut self) {
-            assert_eq!(self.1.load(Ordering::Acquire), 0, "packets are out");
+            assert_eq!(self.out.load(Ordering::Acquire), 0, "packets are out");
         }
     }
     let (rounds, threads) = if cfg!(miri) { (2, 3) } else { (200, 4) };
     let given_back = Arc::new(AtomicUsize::new(0));
     let kept = small(64);
     for round in 0..rounds {
-        let config = PoolConfig {
-            buffers: 64,
-            buffer_size: 512,
-        };
         let out = Arc::new(AtomicUsize::new(threads * (1 + round % 5)));
-        let area = Last(Area::new(64 * 512, &given_back), out.clone());
-        let pool = Pool::with_memory(config, Box::new(area)).unwrap();
+        let last = Last {
+            out: out.clone(),
+            _gone: Gone(given_back.clone()),
+        };
+        let pool = witnessed(64, last);
         let start = Arc::new(std::sync::Barrier::new(threads + 1));
         let workers: Vec<_> = (0..threads)
             .map(|thread| {

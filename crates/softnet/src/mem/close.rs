@@ -85,7 +85,7 @@ pub(super) fn sweep_again() {
         // text), nor the list any more.
         complete.extend(pools.map(|closed| unsafe { Box::from_raw(closed.pool.as_ptr()) }));
     }
-    // The user's code: wakers, of which the threads would keep others, and lent memory.
+    // The user's code: wakers, of which the threads would keep others.
     for pool in complete {
         pool.threads
             .iter()

@@ -1,19 +1,17 @@
 //! The end of a pool: no sweep is missed, and the user's code runs under no lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::ThreadId;
 
-use super::arena::Block;
-use super::testing::{assert_given_back, elsewhere, in_an_area, small};
+use super::testing::{assert_given_back, elsewhere, small, watched};
 use super::*;
 
 /// The last packet is freed while another thread sweeps and has already looked at the pool.
 #[test]
 fn the_last_packet_comes_during_a_sweep() {
-    let (pool, given_back) = in_an_area(64);
+    let (pool, given_back) = watched(64);
     let last = pool.alloc().unwrap();
     drop(pool);
     let sweeping = close::CLOSING.lock();
@@ -28,7 +26,7 @@ fn the_last_packet_comes_during_a_sweep() {
 /// The last handle is dropped while a thread is in its cache. Its next free is its last.
 #[test]
 fn a_pool_is_closed_under_a_thread_that_frees_later() {
-    let (pool, given_back) = in_an_area(64);
+    let (pool, given_back) = watched(64);
     let last = pool.alloc().unwrap();
     // SAFETY: used here only; dropped before the thread enters again.
     let inside = unsafe { thread::enter(pool.id) }.expect("registered");
@@ -44,7 +42,7 @@ fn a_pool_is_closed_under_a_thread_that_frees_later() {
 fn a_pool_is_closed_under_a_thread_that_frees_no_more() {
     for exits in [true, false] {
         let given_back = elsewhere(move || {
-            let (other, (pool, given_back)) = (small(64), in_an_area(64));
+            let (other, (pool, given_back)) = (small(64), watched(64));
             drop(pool.alloc().unwrap());
             // SAFETY: as above.
             let inside = unsafe { thread::enter(pool.id) }.expect("registered");
@@ -64,7 +62,7 @@ fn a_pool_is_closed_under_a_thread_that_frees_no_more() {
 #[test]
 fn a_pool_is_closed_under_a_thread_on_the_slow_path() {
     for turned_away in [false, true] {
-        let (pool, given_back) = in_an_area(64);
+        let (pool, given_back) = watched(64);
         drop(pool.alloc().unwrap());
         let cache = pool.inner().threads.get(0).expect("this thread's").clone();
         let claim = turned_away.then(|| cache.lock.claim().expect("nobody else's"));
@@ -83,28 +81,6 @@ fn a_pool_is_closed_under_a_thread_on_the_slow_path() {
     }
 }
 
-/// A pool whose memory holds the last handle of another.
-#[test]
-fn lent_memory_may_own_a_pool() {
-    #[derive(Debug)]
-    struct Outer(Block, #[expect(dead_code, reason = "dropped")] Pool);
-    // SAFETY: as for the block it holds.
-    unsafe impl Memory for Outer {
-        fn bytes(&self) -> NonNull<[u8]> {
-            self.0.bytes()
-        }
-    }
-    let (inner, given_back) = in_an_area(64);
-    let config = PoolConfig {
-        buffers: 64,
-        buffer_size: 512,
-    };
-    let outer = Outer(Block::new(64 * 512, 4096).unwrap(), inner);
-    let outer = Pool::with_memory(config, Box::new(outer)).unwrap();
-    drop(outer);
-    assert_given_back(&given_back, 1);
-}
-
 /// A value owned by a waker panics while the pool is freed: nothing of the pool is used afterwards
 /// (under miri), and the memory is given back all the same.
 #[test]
@@ -118,7 +94,7 @@ fn a_waker_may_panic_when_it_is_dropped() {
         }
     }
     let dropped = Arc::default();
-    let (pool, given_back) = in_an_area(64);
+    let (pool, given_back) = watched(64);
     let panics = Panics(std::thread::current().id(), Arc::clone(&dropped));
     pool.set_waker(move || assert!(panics.1.load(Ordering::Relaxed) == 0));
     let _ = catch_unwind(AssertUnwindSafe(|| drop(pool)));

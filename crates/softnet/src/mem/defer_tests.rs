@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::cache::CACHE;
-use super::testing::{Area, all_again, assert_swept, elsewhere, list, small};
+use super::testing::{all_again, assert_swept, elsewhere, list, small, watched};
 use super::*;
 
 /// The sums of the statistics at rest (INV-BUF-1).
@@ -412,23 +412,7 @@ fn thread_caches_are_reused() {
 /// handle does not hang.
 #[test]
 fn the_last_packet_frees_the_pool() {
-    let freed = Arc::new(AtomicUsize::new(0));
-    let config = PoolConfig {
-        buffers: 64,
-        buffer_size: 512,
-    };
-    let area = |bytes| Area::new(bytes, &freed);
-    let error = Pool::with_memory(config, area(64 * 512 - 1)).map(drop);
-    assert_eq!(
-        error,
-        Err(PoolError::Area {
-            given: 64 * 512 - 1,
-            needed: 64 * 512
-        })
-    );
-    assert_eq!(freed.swap(0, Ordering::Relaxed), 1);
-
-    let pool = Pool::with_memory(config, area(64 * 512)).unwrap();
+    let (pool, freed) = watched(64);
     let mut packet = pool.alloc().unwrap();
     let shared = packet.share(&pool).unwrap();
     let theirs = pool.clone();

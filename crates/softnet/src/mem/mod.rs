@@ -82,7 +82,6 @@ mod thread_cache;
 
 #[doc(hidden)]
 pub use adopt::PacketAdoption;
-pub use arena::Memory;
 use free::{buffer_size, free_list, free_one, own_buffer};
 use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;

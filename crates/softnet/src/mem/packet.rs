@@ -39,9 +39,9 @@ unsafe impl Send for Packet {}
 unsafe impl Sync for Packet {}
 
 impl Packet {
-    /// Asks for the header line, to be written to: the packet will be used soon.
+    /// Asks for the cache line with all but the data: the packet will be used soon.
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub fn prefetch(&self) {
         crate::sync::prefetch(self.0.as_ptr());
     }
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::arena::{Arena, Memory};
+use super::arena::Arena;
 use super::cache::CACHE;
 use super::magazine::{Depot, MAGAZINE};
 use super::stats::Unregistered;
@@ -45,14 +45,6 @@ pub enum PoolError {
     /// The system has not that much memory.
     #[error("no memory for {0} bytes of packet buffers; ask for fewer buffers")]
     Memory(usize),
-    /// The memory given is too small or not aligned to 64 bytes.
-    #[error("a memory area of {given} bytes does not hold {needed} bytes aligned to 64")]
-    Area {
-        /// Bytes given.
-        given: usize,
-        /// Bytes needed.
-        needed: usize,
-    },
 }
 
 /// The pool had no buffer left but, maybe, in caches that were in use at that moment: by their
@@ -94,23 +86,11 @@ impl Pool {
     /// # Errors
     /// [`PoolError`] if the sizes are out of range or the memory cannot be had.
     pub fn new(config: PoolConfig) -> Result<Pool, PoolError> {
-        Self::build(config, None)
-    }
-
-    /// Makes a pool whose buffers lie in `memory`, one behind the other from its start.
-    ///
-    /// # Errors
-    /// [`PoolError`] if the sizes are out of range or `memory` is too small.
-    pub fn with_memory(config: PoolConfig, memory: Box<dyn Memory>) -> Result<Pool, PoolError> {
-        Self::build(config, Some(memory))
-    }
-
-    fn build(config: PoolConfig, memory: Option<Box<dyn Memory>>) -> Result<Pool, PoolError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         close::sweep();
         // Registers the process, before threads that would have to be told.
         membarrier::available();
-        let arena = Arena::new(config, memory)?;
+        let arena = Arena::new(config)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let inner = NonNull::from(Box::leak(Box::new(Inner::new(arena, id))));
         // SAFETY: just made, not shared yet.
@@ -134,8 +114,10 @@ impl Pool {
         self.inner().arena.usable() - SHARED_INFO - HEADROOM
     }
 
-    /// Memory of all buffers, one behind the other, for a driver that shares it with its device:
-    /// the device may write where [`Memory`] says that a trusted party may.
+    /// Memory of all buffers, one behind the other, for a driver that shares it with its device.
+    /// The first 512 bytes of a buffer also hold pointers of the pool while the buffer is free. So
+    /// nothing else may write here, but a trusted party (a device, the kernel) may write where a
+    /// packet that the driver owns offers tailroom, as long as the driver owns it.
     pub fn area(&self) -> NonNull<[u8]> {
         self.inner().arena.area()
     }

@@ -66,6 +66,30 @@ impl Fifo {
         taken
     }
 
+    /// As [`pop_while`](Fifo::pop_while), where what is next decides: packets, as long as `more`
+    /// says so of what was taken and of the wire bytes of the next one, from the first one on.
+    /// Returns also the wire bytes of the packet that is the oldest then.
+    #[inline]
+    pub fn pop_run(
+        &mut self,
+        out: &mut PacketList,
+        stats: &mut QdiscStats,
+        mut more: impl FnMut(&QdiscStats, u64) -> bool,
+    ) -> (QdiscStats, Option<u64>) {
+        let mut taken = QdiscStats::default();
+        let mut next = self.front().map(Packet::wire_len);
+        while let Some(bytes) = next
+            && more(&taken, bytes)
+            && let Some(packet) = self.next()
+        {
+            taken.count_queued(&packet);
+            out.push_back(packet);
+            next = self.front().map(Packet::wire_len);
+        }
+        stats.count_taken(&taken);
+        (taken, next)
+    }
+
     /// Takes the oldest packet, to drop it.
     pub fn pop_dropped(&mut self, stats: &mut QdiscStats) -> Option<Packet> {
         let packet = self.next()?;
@@ -184,6 +208,24 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         self.queue.pop_while(out, &mut self.stats, more)
     }
 
+    /// As [`Fifo::pop_run`].
+    #[inline]
+    pub fn pop_run(
+        &mut self,
+        out: &mut PacketList,
+        more: impl FnMut(&QdiscStats, u64) -> bool,
+    ) -> (QdiscStats, Option<u64>) {
+        self.queue.pop_run(out, &mut self.stats, more)
+    }
+
+    /// Asks for the header of the oldest packet, which will leave soon.
+    #[inline]
+    pub fn prefetch(&self) {
+        if let Some(first) = self.queue.front() {
+            first.prefetch();
+        }
+    }
+
     /// Queues a packet.
     ///
     /// # Errors
@@ -254,6 +296,33 @@ impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
 mod tests {
     use super::*;
     use crate::testing::{frame, pool};
+
+    /// Packets leave while the next one is allowed, and count once as what they are together.
+    #[test]
+    fn a_run_ends_before_what_is_not_allowed() {
+        let pool = pool(8);
+        let mut queue = Pfifo::new(8);
+        queue.prefetch();
+        for (mark, len) in [(0, 100), (1, 200), (2, 300), (3, 60)] {
+            assert!(queue.push(frame(&pool, 1, 2, len, mark)).is_ok());
+        }
+        let mut out = PacketList::new();
+        let (taken, next) = queue.pop_run(&mut out, |_, _| false);
+        assert_eq!((taken, next), (QdiscStats::default(), Some(100)));
+        let within = |most: u64| move |taken: &QdiscStats, next: u64| taken.backlog + next <= most;
+        queue.prefetch();
+        let (taken, next) = queue.pop_run(&mut out, within(599));
+        assert_eq!((taken.qlen, taken.backlog, next), (2, 300, Some(300)));
+        let stats = *queue.stats();
+        assert_eq!((stats.packets, stats.bytes), (2, 300));
+        assert_eq!((stats.qlen, stats.queued, stats.backlog), (2, 2, 360));
+        let (taken, next) = queue.pop_run(&mut out, within(360));
+        assert_eq!((taken.qlen, taken.backlog, next), (2, 360, None));
+        assert_eq!((queue.stats().qlen, queue.stats().memory), (0, 0));
+        assert_eq!(queue.pop_run(&mut out, |_, _| true).1, None);
+        let marks: Vec<u32> = out.iter().map(Packet::mark).collect();
+        assert_eq!(marks, [0, 1, 2, 3]);
+    }
 
     /// BUG-TX-28: in 32 bits this limit would be one byte.
     #[test]

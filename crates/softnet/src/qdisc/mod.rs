@@ -171,10 +171,15 @@ pub trait Qdisc: Send + fmt::Debug {
 
     /// The packet that [`dequeue`](Qdisc::dequeue) at this time would return first. Changes
     /// nothing, and so can drop nothing (INV-Q-9). A qdisc that cannot tell, because it decides
-    /// only as it takes a packet out, leaves this as it is.
+    /// only as it takes a packet out, leaves this as it is: `Unknown`, unless nothing is queued.
+    #[inline]
     fn peek(&self, now: Time) -> Peek {
         let _ = now;
-        Peek::Unknown
+        if self.stats().qlen == 0 {
+            Peek::Idle
+        } else {
+            Peek::Unknown
+        }
     }
 
     /// Moves everything queued to `out`, at once, without shaping and without counting it as sent.

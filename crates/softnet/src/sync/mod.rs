@@ -37,10 +37,11 @@ pub(crate) use llist::{AdoptionList, Chain, Linked, NodeList};
 pub(crate) use notify::{Notify, Sleeping};
 #[cfg(all(test, not(loom)))]
 pub(crate) use owned_list::gaps;
-pub(crate) use owned_list::{Entry, ListOwner, OwnedList, is_owner_here};
+pub(crate) use owned_list::{Entry, Left, ListOwner, OwnedList, is_owner_here};
 pub use page_store::{PageStore, Pages};
 pub use per_cpu::PerCpu;
-pub(crate) use prefetch::{prefetch, prefetch_for_write};
+pub use prefetch::prefetch;
+pub(crate) use prefetch::prefetch_for_write;
 pub use run_state::{RunGuard, RunState};
 pub(crate) use worker::{Down, Tell, WorkerTimer};
 

@@ -46,6 +46,22 @@ pub(super) struct Without {
     event: bool,
     /// The worker, turned away, makes the runner go round again.
     missed: bool,
+    /// A sender that becomes the owner takes what was left before it sends its own.
+    left: bool,
+    /// It does so also where the control path has claimed the list meanwhile.
+    claimed: bool,
+}
+
+/// What a sender that has become the owner finds.
+fn left_before(guard: &mut ListOwner<'_, Values, State>, left: Left, without: Without) -> Values {
+    if without.left {
+        Values::default()
+    } else if without.claimed {
+        let taken = guard.take(usize::MAX);
+        taken.map_or_else(Values::default, |(left, _)| left)
+    } else {
+        guard.take_left(left)
+    }
 }
 
 impl Queue {
@@ -74,12 +90,14 @@ impl Queue {
     }
 
     fn transmit_list(&self, mut own: Values, without: Without) {
-        if let Some((guard, mut left)) = self.list.begin_within(self.looks) {
+        if let Some((mut guard, left)) = self.list.begin_within(self.looks) {
+            let mut left = left_before(&mut guard, left, without);
             left.0.append(&mut own.0);
             return self.serve(guard, left, without);
         }
         match self.list.enter(&mut own, |_| 100) {
-            Entry::Acquired(guard, mut left) => {
+            Entry::Acquired(mut guard, left) => {
+                let mut left = left_before(&mut guard, left, without);
                 left.0.append(&mut own.0);
                 self.serve(guard, left, without);
             }
@@ -169,6 +187,8 @@ pub(super) const WHOLE: Without = Without {
     look: false,
     event: false,
     missed: false,
+    left: false,
+    claimed: false,
 };
 
 const NO_LOOK: Without = Without {
@@ -205,6 +225,62 @@ fn a_run_leaves_nothing_behind() {
 #[test]
 fn a_run_of_lists_that_look_leaves_nothing_behind() {
     two_senders(1, WHOLE);
+}
+
+/// INV-TX-3: an owner has left a sender's first packet; the second goes behind it, beside the
+/// worker or a thread that claims the list.
+fn what_was_left_goes_first(claims: bool, without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(false);
+        let (owner, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
+        queue.transmit(1, without);
+        assert!(owner.leave());
+        queue.notify();
+        let other = queue.clone();
+        let thread = thread::spawn(move || {
+            if claims {
+                let _ = other.list.begin_slow().leave();
+                other.notify();
+            } else {
+                other.work(without);
+            }
+        });
+        queue.transmit(2, without);
+        thread.join().unwrap();
+        queue.work(without);
+        assert_eq!(queue.sent(), [1, 2], "out of order");
+    });
+}
+
+#[test]
+fn a_sender_sends_what_was_left_first() {
+    what_was_left_goes_first(false, WHOLE);
+    what_was_left_goes_first(true, WHOLE);
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn without_the_look_for_what_was_left_a_packet_is_overtaken() {
+    what_was_left_goes_first(
+        false,
+        Without {
+            left: true,
+            ..WHOLE
+        },
+    );
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn without_what_was_left_beside_a_claim_a_packet_is_overtaken() {
+    what_was_left_goes_first(
+        true,
+        Without {
+            claimed: true,
+            ..WHOLE
+        },
+    );
 }
 
 /// INV-TX-1 to INV-TX-3 for lists of several packets: pushed, or refused by a list without an owner

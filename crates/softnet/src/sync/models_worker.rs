@@ -28,6 +28,8 @@ enum Without {
     Down,
     /// An owner that has no ring for its packets notifies the worker.
     Event,
+    /// What was left is taken without forgetting an event.
+    Kept,
 }
 
 #[derive(Default)]
@@ -74,7 +76,14 @@ impl Queue {
     /// A sender of one packet.
     fn send(&self, now: Time) {
         match self.list.enter(&mut Values::one(0), |_| 100) {
-            Entry::Acquired(owner, left) => {
+            Entry::Acquired(mut owner, left) => {
+                let left = match self.without {
+                    Without::Kept => {
+                        let taken = owner.take(usize::MAX);
+                        taken.map_or_else(Values::default, |(left, _)| left)
+                    }
+                    _ => owner.take_left(left),
+                };
                 self.serve(owner, left.0.len() + 1, Some(now), now);
             }
             Entry::Queued(_) => {}
@@ -182,6 +191,39 @@ fn without_missed_a_timer_that_fires_beside_a_sender_is_lost() {
 #[should_panic(expected = "stuck")]
 fn without_the_notification_a_senders_time_is_lost() {
     a_timer_fires(Without::Armed);
+}
+
+/// INV-TX-2: the timer fires, and the worker is turned away, between the step that makes a sender
+/// the owner and the one that takes what was left.
+fn a_timer_fires_where_something_was_left(without: Without) {
+    loom::model(move || {
+        let queue = Queue::new(without);
+        let mut timer = Time::MAX;
+        queue.send(Time(1));
+        queue.work(&mut timer, Time(2));
+        let (owner, left) = queue.list.try_begin().expect("idle");
+        assert!(left.is_empty());
+        queue.push();
+        assert!(owner.leave());
+        queue.notify();
+        let other = queue.clone();
+        let sender = thread::spawn(move || other.send(Time(3)));
+        queue.work(&mut timer, RELEASE);
+        sender.join().unwrap();
+        queue.work(&mut timer, RELEASE);
+        assert_eq!(queue.done(), 3);
+    });
+}
+
+#[test]
+fn a_timer_that_fires_before_what_was_left_is_taken_is_not_lost() {
+    a_timer_fires_where_something_was_left(Without::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "stuck")]
+fn without_the_event_kept_a_timer_is_lost() {
+    a_timer_fires_where_something_was_left(Without::Kept);
 }
 
 /// INV-TX-10: a sender that pushes for the worker beside a thread that takes the device down. No

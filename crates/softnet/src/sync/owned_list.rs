@@ -17,11 +17,13 @@
 //! words there is a moment between push and claim at which a preempted sender leaves packets that
 //! nobody serves; here there is none. An owner whose budget is used up may
 //! [`leave`](ListOwner::leave) nodes behind; it must then tell the queue's worker, and any sender
-//! that comes before the worker becomes the owner and gets the nodes with it. A claimer forgets
-//! missed events: it must tell the worker when it gives the list up.
+//! that comes before the worker becomes the owner and gets the nodes with it, or
+//! [finds](ListOwner::take_left) them. A claimer forgets missed events: it must tell the worker when
+//! it gives the list up.
 //!
 //! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the
-//! owner, and an owner cannot [`take`](ListOwner::take). So a claimer waits for one owner. A
+//! owner, and an owner cannot [`take`](ListOwner::take) (but once what was left before it). So a
+//! claimer waits for one owner. A
 //! claimer that has lost its CPU before it is the owner stops nobody for long: who finds too much
 //! waiting [takes its turn](OwnedList::begin_overdue), once, and leaves the claim. So a claimer
 //! that waits for another owner has been off its CPU while that much came.
@@ -35,8 +37,8 @@
 //! pushes. It becomes the owner by the same compare-and-swap, so no invariant depends on what it
 //! saw.
 //!
-//! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex;
-//! one that finds an owner pays one.
+//! Cost: a sender that finds no owner pays two atomic operations, as many as an uncontended mutex,
+//! and a third where the last owner left something; one that finds an owner pays one.
 
 use std::cell::Cell;
 use std::fmt;
@@ -110,6 +112,11 @@ fn has<N>(word: *mut N, flag: usize) -> bool {
     word.addr() & flag != 0
 }
 
+/// The word of a list that has an owner now, and no other flag.
+fn owned<N>(word: *mut N) -> *mut N {
+    word.map_addr(|a| a & !FLAGS | OWNED)
+}
+
 fn flags<N>(flags: usize) -> *mut N {
     std::ptr::without_provenance_mut(flags)
 }
@@ -125,11 +132,25 @@ pub(crate) fn is_owner_here() -> bool {
     OWNED_HERE.get() != 0
 }
 
+/// Whether nodes waited when an ownership began.
+#[derive(Debug)]
+#[must_use = "what was left goes first"]
+pub(crate) struct Left(bool);
+
+impl Left {
+    /// True if some did.
+    #[inline(always)]
+    pub(crate) fn some(&self) -> bool {
+        self.0
+    }
+}
+
 /// Result of [`OwnedList::enter`].
 #[derive(Debug)]
 pub(crate) enum Entry<'a, L: NodeList, T> {
-    /// The caller owns the list, and still has its nodes. Others left these before, which go first.
-    Acquired(ListOwner<'a, L, T>, L),
+    /// The caller owns the list, and still has its nodes. What others [left](ListOwner::take_left)
+    /// goes first.
+    Acquired(ListOwner<'a, L, T>, Left),
     /// They wait for the owner, behind so many others.
     Queued(usize),
     /// Too many wait. The caller still has its nodes.
@@ -248,29 +269,35 @@ impl<L: NodeList, T> OwnedList<L, T> {
     /// Becomes the owner, with all that waits, if there is none. Never waits.
     #[inline]
     pub(crate) fn try_begin(&self) -> Option<(ListOwner<'_, L, T>, L)> {
-        let word = self.begin().ok()?;
+        let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED));
+        let word = self.update(begin).ok()?;
         Some((self.owner(), self.left(word)))
     }
 
-    /// Sets OWNED and takes what waits, if there is no owner: what the word was; else, what it is.
+    /// Becomes the owner, if there is none; else, what the word is. What waits stays on the list:
+    /// mostly there is nothing, and a caller that has nodes of its own may look at these first. (An
+    /// empty list that goes with the owner is copied in pieces other than those in which it was
+    /// written, for which the processor waits.)
     #[inline(always)]
-    fn begin(&self) -> Result<*mut L::Node, *mut L::Node> {
-        self.update(|word| (!has(word, OWNED | CLAIMED)).then(|| flags(OWNED)))
+    fn begin(&self) -> Result<(ListOwner<'_, L, T>, Left), *mut L::Node> {
+        let begin = |word| (!has(word, OWNED | CLAIMED)).then(|| owned(word));
+        let word = self.update(begin)?;
+        Ok((self.owner(), Left(nodes(word).is_some())))
     }
 
-    /// As [`try_begin`](OwnedList::try_begin) as soon as there is no owner, within so many pauses.
+    /// Becomes the owner as soon as there is none, within so many pauses.
     /// Each [time between two looks](gaps) is twice the last: a look takes the word's line from the
     /// owner, which has to write it. A claim ends it: this thread would wait for a thread of the
     /// control path.
     #[inline]
-    pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, L)> {
+    pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, Left)> {
         for gap in gaps(pauses) {
             let word = self.word(Ordering::Relaxed);
             if has(word, CLAIMED) {
                 return None;
             }
             if !has(word, OWNED)
-                && let Some(begun) = self.try_begin()
+                && let Ok(begun) = self.begin()
             {
                 return Some(begun);
             }
@@ -291,7 +318,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
         prefetch_for_write(&raw const self.shared.list.word);
         loop {
             let word = match self.begin() {
-                Ok(word) => return Entry::Acquired(self.owner(), self.left(word)),
+                Ok((owner, left)) => return Entry::Acquired(owner, left),
                 Err(word) => word,
             };
             match self.push_chain(word, nodes, limit(nodes), false) {
@@ -342,16 +369,16 @@ impl<L: NodeList, T> OwnedList<L, T> {
         // Written also where MISSED is set already: the owner that sees it must see what happened
         // before this call.
         let missed = |word: *mut L::Node| word.map_addr(|a| a | MISSED);
-        let owned = |word| has(word, OWNED | CLAIMED);
+        let busy = |word| has(word, OWNED | CLAIMED);
         let step = |word| {
-            Some(if owned(word) {
+            Some(if busy(word) {
                 missed(word)
             } else {
                 flags(OWNED)
             })
         };
         let (Ok(word) | Err(word)) = self.update(step);
-        (!owned(word)).then(|| (self.owner(), self.left(word)))
+        (!busy(word)).then(|| (self.owner(), self.left(word)))
     }
 
     /// Becomes the owner, with all that waits, if a thread of the control path has claimed the list
@@ -384,7 +411,7 @@ impl<L: NodeList, T> OwnedList<L, T> {
             let step = |word: *mut L::Node| match has(word, OWNED) {
                 true if tries < PLAIN => None,
                 true => Some(word.map_addr(|a| a | CLAIMED)),
-                false => Some(word.map_addr(|a| a & !FLAGS | OWNED)),
+                false => Some(owned(word)),
             };
             match self.update(step) {
                 Ok(word) if !has(word, OWNED) => return self.owner(),
@@ -474,6 +501,17 @@ impl<'a, L: NodeList, T> ListOwner<'a, L, T> {
         let word = self.list.update(|word| fits(word).then(|| flags(OWNED)));
         let word = word.ok()?;
         Some((self.list.taken(word), has(word, MISSED)))
+    }
+
+    /// Takes what waited when the ownership began, and what came since, oldest first; nothing if
+    /// nothing waited then. Also if the list has been claimed since: what waited goes first.
+    #[inline]
+    pub(crate) fn take_left(&mut self, left: Left) -> L {
+        if left.some() {
+            self.take_all()
+        } else {
+            L::default()
+        }
     }
 
     /// Takes all that waits, oldest first.

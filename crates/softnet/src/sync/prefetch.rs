@@ -2,7 +2,7 @@
 
 /// Asks for the line at `at`. Any address will do.
 #[inline(always)]
-pub(crate) fn prefetch<T>(at: *const T) {
+pub fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing and cannot fault, whatever the address.
     unsafe {

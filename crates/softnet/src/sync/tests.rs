@@ -51,6 +51,7 @@ fn a_run_list_loses_and_reorders_nothing() {
         let mut own = Values::one(value);
         match list.enter(&mut own, |_| usize::MAX) {
             Entry::Acquired(mut guard, left) => {
+                let left = guard.take_left(left);
                 guard.extend(left.0);
                 guard.extend(own.0);
                 while let Err(again) = guard.end() {
@@ -85,7 +86,10 @@ fn a_sender_that_looks_becomes_the_owner_as_soon_as_there_is_none() {
     assert!(list.begin_within(10).is_none());
     assert_eq!(list.push(&mut Values::one(1), 100), Some(0));
     std::thread::scope(|scope| {
-        let looks = || list.begin_within(u32::MAX).map(|(_owner, left)| left);
+        let looks = || {
+            list.begin_within(u32::MAX)
+                .map(|(mut owner, left)| owner.take_left(left))
+        };
         let sender = scope.spawn(looks);
         std::thread::sleep(std::time::Duration::from_millis(5));
         let _ = owner.leave();
@@ -181,4 +185,31 @@ fn the_control_path_is_next() {
         over.store(true, Ordering::Release);
     });
     assert!(list.try_begin().is_some());
+}
+
+/// Flags that are set between the beginning and the taking stay, and what was left is taken once.
+#[test]
+fn what_was_left_is_taken_once_and_flags_stay() {
+    let list = OwnedList::<Values, ()>::new((), 0);
+    let push = |value| list.push(&mut Values::one(value), 100);
+    assert_eq!(push(1), Some(0));
+    let (mut owner, left) = list.begin_within(1).expect("idle");
+    assert!(left.some() && list.len() == 1);
+    assert!(list.begin_or_miss().is_none());
+    assert_eq!(push(2), Some(1));
+    assert_eq!(owner.take_left(left), Values(vec![1, 2]));
+    let mut owner = owner.end().expect_err("an event was missed");
+    assert_eq!(owner.take(100), Some((Values::default(), true)));
+    assert_eq!(push(3), Some(0));
+    assert!(owner.leave());
+    let (mut owner, left) = list.begin_within(1).expect("idle");
+    list.claim();
+    assert_eq!(owner.take_left(left), Values::one(3));
+    assert_eq!(push(4), Some(0));
+    assert!(owner.take(100).is_none() && owner.leave(), "claimed");
+    assert!(list.try_begin().is_none());
+    let (owner, left) = list.begin_overdue(1).expect("one waits");
+    assert_eq!(left, Values::one(4));
+    assert!(owner.leave(), "claimed still");
+    assert!(list.try_begin().is_none());
 }

@@ -32,7 +32,7 @@ use crate::probes;
 use crate::qdisc::{Qdisc, Verdict};
 use crate::stats::{DropCounters, DropReason};
 use crate::sync::{
-    Capacity, Down, Entry, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
+    Capacity, Down, Entry, Left, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
 };
 use crate::time::{Clock, Time};
 
@@ -205,7 +205,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     #[inline(always)]
     fn enter(&self, packets: &mut PacketList, now: Time) -> XmitResult {
         match self.list.enter(packets, |packets| self.max_burst(packets)) {
-            Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
+            Entry::Acquired(owner, left) => self.own(owner, left, packets, now),
             Entry::Queued(before) => self.queued(before, now),
             Entry::Full => self.retry(packets, now),
         }
@@ -217,7 +217,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // A driver that sends would wait for itself, or make others wait.
         let pauses = if is_owner_here() { 1 } else { pauses };
         match self.list.begin_within(pauses) {
-            Some((owner, backlog)) => self.own(owner, backlog, packets, now),
+            Some((owner, left)) => self.own(owner, left, packets, now),
             None => self.enter(packets, now),
         }
     }
@@ -227,15 +227,30 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     fn own(
         &self,
         owner: Owner<'_, R, Q>,
-        backlog: PacketList,
+        left: Left,
         packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
         if owner.sampler.is_next() {
-            return self.own_timed(owner, backlog, packets, now);
+            return self.own_timed(owner, left, packets, now);
         }
         let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve(owner, backlog, packets, budget, Some(now));
+        let (verdict, _) = self.serve(owner, left, packets, budget, Some(now));
+        verdict.into()
+    }
+
+    /// As [`own`](TxQueue::own), with what others pushed.
+    #[cold]
+    fn own_others(
+        &self,
+        owner: Owner<'_, R, Q>,
+        backlog: PacketList,
+        packets: &mut PacketList,
+        now: Time,
+    ) -> XmitResult {
+        probes::queue_run(self);
+        let budget = self.budget(RUN_QUOTA, now);
+        let (verdict, _) = self.serve_on(owner, backlog, packets, budget, Some(now), false);
         verdict.into()
     }
 
@@ -244,14 +259,14 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     fn own_timed(
         &self,
         owner: Owner<'_, R, Q>,
-        backlog: PacketList,
+        left: Left,
         packets: &mut PacketList,
         now: Time,
     ) -> XmitResult {
         let clock = self.cold.clock.get();
         let start = clock.map(Clock::now);
         let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve(owner, backlog, packets, budget, Some(now));
+        let (verdict, _) = self.serve(owner, left, packets, budget, Some(now));
         if let (Some(clock), Some(start)) = (clock, start) {
             let nanos = clock.now().nanos().saturating_sub(start.nanos());
             self.status.sample_call(nanos);
@@ -267,11 +282,11 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             self.yield_to_owner();
         }
         match self.list.enter(packets, |packets| self.max_burst(packets)) {
-            Entry::Acquired(owner, backlog) => self.own(owner, backlog, packets, now),
+            Entry::Acquired(owner, left) => self.own(owner, left, packets, now),
             Entry::Queued(before) => self.queued(before, now),
             // Nobody owns the queue, and the claimer stands still.
             Entry::Full => match self.list.begin_overdue(1) {
-                Some((owner, backlog)) => self.own(owner, backlog, packets, now),
+                Some((owner, backlog)) => self.own_others(owner, backlog, packets, now),
                 None => self.refuse(packets),
             },
         }
@@ -321,7 +336,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         if self.policy.served_by == ServedBy::Senders
             && let Some((owner, backlog)) = self.overdue()
         {
-            return self.own(owner, backlog, &mut PacketList::new(), now);
+            return self.own_others(owner, backlog, &mut PacketList::new(), now);
         }
         if !self.policy.yields {
             return XmitResult::Congestion;
@@ -344,17 +359,17 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         XmitResult::Drop
     }
 
-    /// Serves the queue until nothing is left or the budget is used up: first `backlog`, what
-    /// others pushed, then `own`. Returns what became of `own`, and when the queue wants to be
+    /// Serves the queue until nothing is left or the budget is used up: first what
+    /// others left, then `own`. Returns what became of `own`, and when the queue wants to be
     /// served again ([`Time::MAX`]: it does not).
     ///
     /// The worker's [timer](WorkerTimer) is armed while the queue is owned; `arm` is the time of an
     /// owner that is a sender.
     #[inline(always)]
-    pub(super) fn serve(
+    fn serve(
         &self,
         owner: Owner<'_, R, Q>,
-        backlog: PacketList,
+        left: Left,
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
@@ -368,7 +383,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // Dropped before the call.
         let mut owner = owner;
         // The common case, without a call: no other thread is there, and nothing is queued.
-        let passed = backlog.is_empty() && owner.pass(&self.status, call.own, &mut budget);
+        let passed = !left.some() && owner.pass(&self.status, call.own, &mut budget);
         call.end();
         if passed {
             match self.end(owner) {
@@ -376,6 +391,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 Err(again) => owner = again,
             }
         }
+        let backlog = owner.take_left(left);
         self.serve_on(owner, backlog, own, budget, arm, passed)
     }
 
@@ -572,7 +588,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // finds things.
         let (owner, backlog) = self.list.begin_or_miss().or_else(|| self.overdue())?;
         let budget = self.budget(quota, now);
-        let (_, timer) = self.serve(owner, backlog, &mut PacketList::new(), budget, None);
+        probes::queue_run(self);
+        let own = &mut PacketList::new();
+        let (_, timer) = self.serve_on(owner, backlog, own, budget, None, false);
         (timer != Time::MAX).then_some(timer)
     }
 

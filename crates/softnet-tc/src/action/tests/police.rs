@@ -22,6 +22,20 @@ fn police_lets_pass_what_the_rate_allows() {
     assert_eq!((packets, bytes, drops, over), (7, 7000, 3, 3));
 }
 
+/// A packet that goes through it again and again is counted and charged each time.
+#[test]
+fn police_that_repeats_ends_with_its_tokens() {
+    let pool = pool(4);
+    let list = filters(list(&[
+        "police rate 8mbit burst 1000 conform-exceed drop/repeat",
+        "mirred egress redirect dev eth9",
+    ]));
+    let (classified, ..) = run(&pool, &list, frame(&pool, 1, 2, 100, 0));
+    assert!(matches!(classified, Classified::Drop(_)), "{classified:?}");
+    assert_eq!(counts(&list, 0), (11, 1100, 1, 1));
+    assert_eq!(counts(&list, 1), (0, 0, 0, 0));
+}
+
 /// However packets lie in time, as many pass as if each had been drawn by itself.
 #[test]
 fn police_of_one_filter_is_exact() {

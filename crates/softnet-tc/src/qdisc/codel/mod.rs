@@ -2,7 +2,7 @@
 //! [`aqm`](crate::qdisc::aqm).
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
@@ -179,14 +179,6 @@ impl Qdisc for Codel {
             Next::Idle
         } else {
             Next::Ready
-        }
-    }
-
-    fn peek(&self, _: Time) -> Peek {
-        if self.queue.is_empty() {
-            Peek::Idle
-        } else {
-            Peek::Unknown
         }
     }
 

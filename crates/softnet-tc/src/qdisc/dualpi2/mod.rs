@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::wire::traffic_class;
@@ -436,14 +436,6 @@ impl Qdisc for DualPi2 {
             Next::Idle
         } else {
             Next::Ready
-        }
-    }
-
-    fn peek(&self, _: Time) -> Peek {
-        if self.stats.qlen == 0 {
-            Peek::Idle
-        } else {
-            Peek::Unknown
         }
     }
 

@@ -39,7 +39,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
@@ -52,7 +52,7 @@ use crate::qdisc::kind::Kind;
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use publish::{Counters, FASTPATH, XSTATS};
 use spec::BANDS;
-use table::{Flow, FlowTable, State, ticks};
+use table::{FETCHED, Flow, FlowTable, State, ticks};
 
 pub use spec::FqSpec;
 
@@ -100,6 +100,8 @@ pub struct Fq {
 
 /// The most packets that pass together: they do not take turns by flows. As in the kernel.
 const PASS: usize = 8;
+/// Packets of a list from which on their flows are asked for first.
+const FETCHED_FROM: usize = 4;
 
 impl Kind for Fq {
     type Spec = FqSpec;
@@ -249,6 +251,16 @@ impl Fq {
         index
     }
 
+    /// Asks for the flows of the first packets of a list, as far as those say which they are.
+    #[inline]
+    fn fetch(&self, packets: &PacketList) {
+        if packets.len() >= FETCHED_FROM && self.flows.has_many() {
+            let mask = self.spec.orphan_mask;
+            let hashes = packets.iter().take(FETCHED).filter_map(Packet::flow_hash);
+            self.flows.fetch(hashes.map(|hash| hash & mask));
+        }
+    }
+
     /// Queues a packet of a flow whose packets need not be in the order in which they came.
     #[cold]
     fn sort_in(&mut self, index: u32, packet: Packet) {
@@ -363,6 +375,9 @@ impl Fq {
         let rounds = &mut bands[band].rounds;
         let stays = |flow: &Flow| usize::from(flow.band) == band;
         let index = rounds.select_if(flows, self.quantum, stays)?;
+        if flows.has_many() {
+            flows.fetch_behind(index);
+        }
         let flow = flows.at(index);
         let own = usize::from(flow.band);
         if flow.credit <= 0 {
@@ -390,6 +405,10 @@ impl Fq {
             return None;
         }
         let mut packet = flow.packets.pop_front()?;
+        if let Some(next) = flow.packets.front() {
+            // It is likely to be the next one of all.
+            next.prefetch();
+        }
         if flow.timed && flow.packets.is_empty() {
             flow.timed = false;
             last.remove(&index);
@@ -457,11 +476,17 @@ impl Qdisc for Fq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         self.now = self.now.max(cx.now);
-        while let Some(packet) = packets.pop_front() {
-            if let Err((packet, reason)) = self.push(packet) {
-                self.stats.drops += 1;
-                cx.dropped.push(packet, reason);
-                verdict = Verdict::Dropped;
+        while !packets.is_empty() {
+            self.fetch(packets);
+            for _ in 0..FETCHED {
+                let Some(packet) = packets.pop_front() else {
+                    break;
+                };
+                if let Err((packet, reason)) = self.push(packet) {
+                    self.stats.drops += 1;
+                    cx.dropped.push(packet, reason);
+                    verdict = Verdict::Dropped;
+                }
             }
         }
         self.publish();
@@ -506,14 +531,6 @@ impl Qdisc for Fq {
         }
         self.publish();
         self.next()
-    }
-
-    fn peek(&self, _: Time) -> Peek {
-        if self.stats.qlen == 0 {
-            Peek::Idle
-        } else {
-            Peek::Unknown
-        }
     }
 
     /// Flow by flow: those that take turns, then the throttled ones by their times. What comes

@@ -4,11 +4,17 @@
 //! Flows are in a slab of chunks, which never move. A hash table with chains leads to them. It
 //! grows by linear hashing (Litwin, 1980): each new flow splits one or two buckets, so that no
 //! call moves all of them. Flows that have had no packets for long are removed a few at a time, as
-//! new ones come.
+//! new ones come. A flow that gets a packet becomes the first of its bucket: those that have none
+//! cost the others no look at their lines.
+//!
+//! Of many flows the near caches have few, and each look-up would wait for a bucket and then for a
+//! flow. So those of a list of packets are [asked for](FlowTable::fetch) first, all at once, and on
+//! the way out [the next ones](FlowTable::fetch_behind).
 
 use std::ops::Range;
 
 use softnet::mem::PacketList;
+use softnet::sync::prefetch;
 use softnet::time::Time;
 
 use crate::qdisc::drr::{Flows, Linked, UNLISTED};
@@ -25,6 +31,11 @@ const FIRST: u32 = 64;
 /// A coarse time: 2^20 ns, about a millisecond. It comes round after 52 days, when a flow that was
 /// idle all the time may pass for one that was not.
 const TICK: u32 = 20;
+/// Flows from which on they are asked for: their lines and packets are more than half of a core's
+/// second cache.
+const MANY: u32 = 4096;
+/// Flows that are asked for at once.
+pub(super) const FETCHED: usize = 32;
 /// Time for which a flow without packets is kept.
 const KEEP: u32 = (3_000_000_000_u64 >> TICK) as u32;
 
@@ -114,6 +125,19 @@ pub(super) fn ticks(nanos: u64) -> u32 {
     u32::try_from(nanos >> TICK).unwrap_or(u32::MAX)
 }
 
+/// The segment of a bucket, and its place there.
+#[inline]
+fn segment(address: u32) -> (usize, usize) {
+    // The highest bit says which segment; 0 for those before FIRST.
+    match address / FIRST {
+        0 => (0, address as usize),
+        number => {
+            let power = number.ilog2();
+            (power as usize + 1, (address - (FIRST << power)) as usize)
+        }
+    }
+}
+
 /// The flows; see the [module](self).
 #[derive(Debug)]
 pub(super) struct FlowTable {
@@ -172,15 +196,81 @@ impl FlowTable {
     #[inline]
     pub(super) fn find_or_add(&mut self, key: u32, credit: i32, now: Time) -> Option<u32> {
         let hash = keyed(key, self.seed);
-        let mut next = *self.bucket(self.address(hash));
-        while let Some(index) = next.checked_sub(1) {
-            let flow = self.at(index);
-            if flow.key == key {
-                return Some(index);
-            }
-            next = flow.chain;
+        let address = self.address(hash);
+        if let Some(first) = self.bucket(address).checked_sub(1)
+            && (self.at(first).key == key || self.bring_forward(address, key))
+        {
+            return self.bucket(address).checked_sub(1);
         }
         self.add(key, hash, credit, now)
+    }
+
+    /// Makes a flow behind the first one of a bucket its first one. False: there is none of this
+    /// key.
+    #[inline(never)]
+    fn bring_forward(&mut self, address: u32, key: u32) -> bool {
+        let first = *self.bucket(address);
+        let mut before = first;
+        while let Some(at) = before.checked_sub(1) {
+            let next = self.at(at).chain;
+            if let Some(index) = next.checked_sub(1)
+                && self.at(index).key == key
+            {
+                let behind = std::mem::replace(&mut self.at(index).chain, first);
+                self.at(at).chain = behind;
+                *self.bucket(address) = next;
+                return true;
+            }
+            before = next;
+        }
+        false
+    }
+
+    /// True if there are more flows than the near caches hold.
+    #[inline]
+    pub(super) fn has_many(&self) -> bool {
+        self.len >= MANY
+    }
+
+    /// Asks for the flows of these keys, of [`FETCHED`] at most: first for their buckets, then for
+    /// the first flow of each.
+    pub(super) fn fetch(&self, keys: impl Iterator<Item = u32>) {
+        let mut addresses = [0; FETCHED];
+        let mut len = 0;
+        for (key, address) in keys.zip(&mut addresses) {
+            *address = self.address(keyed(key, self.seed));
+            prefetch(std::ptr::from_ref(self.first(*address)));
+            len += 1;
+        }
+        for &address in &addresses[..len] {
+            let first = self.first(address).checked_sub(1);
+            if let Some(flow) = first.and_then(|index| self.get(index)) {
+                prefetch(std::ptr::from_ref(flow));
+            }
+        }
+    }
+
+    /// Asks for what is served after a flow: the first packet of the flow behind it in its list,
+    /// which was asked for a flow ago, and the flow behind that one.
+    #[inline]
+    pub(super) fn fetch_behind(&self, index: u32) {
+        let behind = |flow: &Flow| self.get(flow.link);
+        let Some(next) = self.get(index).and_then(behind) else {
+            return;
+        };
+        if let Some(packet) = next.packets.front() {
+            packet.prefetch();
+        }
+        if let Some(flow) = behind(next) {
+            prefetch(std::ptr::from_ref(flow));
+        }
+    }
+
+    /// A slot, to read; `None`: there is none, as where a list ends.
+    #[inline]
+    fn get(&self, index: u32) -> Option<&Flow> {
+        let chunk = self.chunks.get((index / CHUNK) as usize)?;
+        chunk.get((index % CHUNK) as usize)
     }
 
     #[cold]
@@ -277,15 +367,15 @@ impl FlowTable {
 
     #[inline]
     fn bucket(&mut self, address: u32) -> &mut u32 {
-        // The highest bit says which segment; 0 for those before FIRST.
-        let (segment, start) = match address / FIRST {
-            0 => (0, 0),
-            number => {
-                let power = number.ilog2();
-                (power as usize + 1, FIRST << power)
-            }
-        };
-        &mut self.segments[segment][(address - start) as usize]
+        let (segment, at) = segment(address);
+        &mut self.segments[segment][at]
+    }
+
+    /// As [`bucket`](FlowTable::bucket), to read.
+    #[inline]
+    fn first(&self, address: u32) -> &u32 {
+        let (segment, at) = segment(address);
+        &self.segments[segment][at]
     }
 
     /// Adds a bucket, and moves there what belongs there: of the one bucket that has the same
@@ -305,6 +395,15 @@ impl FlowTable {
             let first = std::mem::replace(self.bucket(address), index + 1);
             next = std::mem::replace(&mut self.at(index).chain, first);
         }
+    }
+
+    /// Flows that are looked at before that of a key, which there is.
+    #[cfg(test)]
+    pub(super) fn ahead_of(&self, key: u32) -> usize {
+        let first = *self.first(self.address(keyed(key, self.seed)));
+        let flow = |plus_one: u32| self.get(plus_one.checked_sub(1)?);
+        let bucket = std::iter::successors(flow(first), |other| flow(other.chain));
+        bucket.take_while(|other| other.key != key).count()
     }
 
     /// Bytes of memory.

@@ -56,6 +56,25 @@ fn a_key_keeps_its_flow() {
     }
 }
 
+/// Whoever sends again is found first in its bucket, and those that were before it stay known.
+#[test]
+fn who_sends_comes_to_the_front() {
+    let mut table = FlowTable::new(0x1234_5678_9abc_def0);
+    let now = Time(SECOND);
+    let mut find = |key| table.find_or_add(key, 0, now).unwrap();
+    let flows: Vec<u32> = (0..10_000).map(&mut find).collect();
+    let mut moved = 0;
+    for (key, &index) in (0..).zip(&flows) {
+        moved += usize::from(table.ahead_of(key) > 0);
+        assert_eq!(table.find_or_add(key, 0, now), Some(index));
+        assert_eq!(table.ahead_of(key), 0);
+    }
+    assert!(moved > 1000, "{moved}");
+    for (key, &index) in (0..).zip(&flows) {
+        assert_eq!(table.find_or_add(key, 0, now), Some(index));
+    }
+}
+
 /// Flows that are gone are removed as others come: the table does not grow with all that ever
 /// came.
 #[test]

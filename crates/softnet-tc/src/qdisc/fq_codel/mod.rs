@@ -23,9 +23,8 @@ mod shown;
 mod tests;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
-use softnet::time::Time;
 
 use crate::account::{Xstat, Xstats};
 use crate::filter::{Filters, Lost};
@@ -428,14 +427,6 @@ impl Qdisc for FqCodel {
         }
         self.publish();
         if idle { Next::Idle } else { Next::Ready }
-    }
-
-    fn peek(&self, _: Time) -> Peek {
-        if self.stats.qlen == 0 {
-            Peek::Idle
-        } else {
-            Peek::Unknown
-        }
     }
 
     /// Flow by flow, in the order in which they would have been served.

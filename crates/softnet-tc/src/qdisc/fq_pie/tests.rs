@@ -2,6 +2,7 @@
 
 use softnet::mem::Pool;
 use softnet::testing::{Random, pool};
+use softnet::time::Time;
 
 use super::*;
 use crate::testing::sparse::beside_bulk;

@@ -10,7 +10,7 @@ use crate::account::{Children, MAX_HEADER, Xstat, Xstats};
 use crate::filter::Filters;
 use crate::handle::Handle;
 use crate::qdisc::class::{ClassKind, Classes};
-use crate::qdisc::kind::{Kind, QdiscSpec};
+use crate::qdisc::kind::{Kind, QdiscSpec, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 
@@ -50,21 +50,11 @@ impl Kind for Htb {
         }
     }
 
-    fn default_child(_: &HtbSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
+    parts!(classes, filters);
 
-    fn children(&self) -> Option<&Children> {
-        Some(&self.classes)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.classes)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
+    /// It is weighed as one.
+    fn flows(&self) -> u64 {
+        0
     }
 
     fn xstats(&self) -> Option<&Xstats> {

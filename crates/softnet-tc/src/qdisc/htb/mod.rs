@@ -59,13 +59,14 @@ mod turn;
 pub use spec::{HtbClassSpec, HtbSpec};
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Fifo, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
+use softnet::qdisc::{Cx, Fifo, Next, Peek, Qdisc, Verdict, WireSize, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use crate::account::{Child, Children, Sent, Xstats};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
+use crate::qdisc::kind::of_children;
 use class::LEVELS;
 use scheduler::Scheduler;
 use turn::Taken;
@@ -462,13 +463,7 @@ impl Qdisc for Htb {
         self.scheduler.deactivate_all();
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

@@ -12,7 +12,7 @@ use super::slot::{SlotSpec, Slots};
 use super::{Counts, Draws, NAMES, Netem};
 use crate::account::{Children, Xstats};
 use crate::handle::Handle;
-use crate::qdisc::kind::{Kind, QdiscSpec};
+use crate::qdisc::kind::{Kind, QdiscSpec, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options, parameters};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use crate::units::MAX_RATE;
@@ -279,13 +279,7 @@ impl Kind for Netem {
         QdiscSpec::Noqueue
     }
 
-    fn children(&self) -> Option<&Children> {
-        Some(&self.class)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.class)
-    }
+    parts!(class);
 
     fn xstats(&self) -> Option<&Xstats> {
         Some(&self.xstats)

@@ -12,38 +12,40 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Bits of a seat in the order of turns.
 const SEAT_BITS: u32 = 4;
 
-/// Classes of one weight and longest packet.
+/// Classes of one weight and longest packet. What a class's turn needs is in the first of its two
+/// cache lines.
 #[derive(Clone, Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Aggregate {
+    /// Bytes that it may still send, and those that it was given.
+    pub(super) budget: u64,
+    given: u64,
+    /// The seats of classes with packets, the first in the lowest bits, and their number.
+    order: u32,
+    waiting: u32,
+    /// The slots of its classes by their seats, and the seats that are taken, a bit each.
+    seats: [u16; MOST_CLASSES as usize],
     pub(super) start: u64,
     pub(super) finish: u64,
     pub(super) group: u32,
     /// Weight of each class.
     pub(super) weight: u32,
-    /// Bytes of the longest packet: the quantum of each class.
-    pub(super) longest: u32,
-    /// Inverse of the weight of all classes.
-    pub(super) inverse: u64,
     /// Bytes that it may send each time that it is served.
     pub(super) most: u64,
-    /// Bytes that it may still send, and those that it was given.
-    pub(super) budget: u64,
-    given: u64,
+    /// Inverse of the weight of all classes.
+    pub(super) inverse: u64,
+    /// Bytes of the longest packet: the quantum of each class.
+    pub(super) longest: u32,
     pub(super) classes: u32,
-    /// The slots of its classes by their seats, and the seats that are taken, a bit each.
-    seats: [u16; MOST_CLASSES as usize],
-    taken: u8,
-    /// The seats of classes with packets, the first in the lowest bits, and their number.
-    order: u32,
-    waiting: u32,
     /// Links of the aggregates of a slot.
     pub(super) before: u32,
     pub(super) after: u32,
     /// Links of the aggregates in one chain of the table, while there is room for more classes.
     open_before: u32,
     open_after: u32,
+    taken: u8,
 }
+const _: () = assert!(size_of::<Aggregate>() == 128);
 
 impl Aggregate {
     /// Without classes, and in no group yet.
@@ -83,6 +85,13 @@ impl Aggregate {
     pub(super) fn first(&self) -> Option<usize> {
         let slot = self.seats[(self.order & 7) as usize];
         self.is_active().then_some(slot.into())
+    }
+
+    /// The class whose turn is next.
+    #[inline]
+    pub(super) fn second(&self) -> Option<usize> {
+        let slot = self.seats[(self.order >> SEAT_BITS & 7) as usize];
+        (self.waiting > 1).then_some(slot.into())
     }
 
     /// The class of this seat gets packets, or goes behind the others that have some.
@@ -263,6 +272,7 @@ mod tests {
                 }
                 prop_assert_eq!(aggregate.is_active(), !turns.is_empty());
                 prop_assert_eq!(aggregate.first(), turns.front().map(|class| 100 + class));
+                prop_assert_eq!(aggregate.second(), turns.get(1).map(|class| 100 + class));
             }
         }
     }

@@ -19,16 +19,16 @@ mod groups;
 mod scheduler;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
 use super::class::{ClassKind, ClassSpec, Classes};
 use super::held::Held;
-use super::kind::{Kind, QdiscSpec};
+use super::kind::{Kind, of_children, parts};
 use super::option::{Form, Unset, options, parameters};
-use super::sorts::by_class;
+use super::sorts::{by_class, prefetch_next};
 use super::spec::{QdiscEnv, SpecError};
-use crate::account::{Child, Children, ClassCounters, OwnStats};
+use crate::account::{Child, Children, ClassCounters, OwnStats, Run};
 use crate::filter::Filters;
 use crate::handle::Handle;
 use crate::rate::Instance;
@@ -80,26 +80,7 @@ impl Kind for Qfq {
         }
     }
 
-    fn default_child((): &(), env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.classes)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.classes)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
-
-    fn flows(&self) -> u64 {
-        self.classes.flows()
-    }
+    parts!(classes, filters);
 
     fn child_changed(&mut self, slot: usize, _: &mut Cx) {
         self.update(slot);
@@ -226,6 +207,59 @@ impl Qfq {
         verdict
     }
 
+    /// Lets the class whose turn it is send one packet, if the budget of its aggregate covers that
+    /// or that is `fresh`: of any kind of queue. `None`: it has none to send now, and is out of the
+    /// race.
+    #[inline(never)]
+    fn send_one(
+        &mut self,
+        slot: usize,
+        fresh: &mut bool,
+        out: &mut PacketList,
+        cx: &mut Cx,
+    ) -> Option<Run> {
+        let later = cx.now.plus_nanos(1);
+        let size = match self.classes.peek(slot, cx) {
+            Peek::Packet(size) => size,
+            Peek::At(time) => {
+                self.scheduler.suspend(slot);
+                self.held.hold(slot, time.max(later));
+                return None;
+            }
+            // It dropped what it had as it was looked at; or it does not do what it says.
+            Peek::Idle | Peek::Unknown => {
+                self.scheduler.suspend(slot);
+                if !self.is_empty(slot) {
+                    self.held.hold(slot, later);
+                }
+                return None;
+            }
+        };
+        if !*fresh && size.bytes > self.scheduler.budget() {
+            return Some(Run {
+                sent: WireSum::default(),
+                next: Some(size.bytes),
+            });
+        }
+        *fresh = false;
+        let sent = self.classes.send_one(slot, out, cx);
+        if sent.packets == 0 {
+            self.scheduler.suspend(slot);
+            self.held.hold(slot, later);
+            return None;
+        }
+        let next = if self.is_empty(slot) {
+            None
+        } else {
+            match self.classes.peek(slot, cx) {
+                Peek::Packet(size) => Some(size.bytes),
+                // It is held when it is its turn.
+                _ => Some(0),
+            }
+        };
+        Some(Run { sent, next })
+    }
+
     fn serve(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         let mut left = budget as u64;
         let later = cx.now.plus_nanos(1);
@@ -246,44 +280,29 @@ impl Qfq {
                 }
                 continue;
             };
-            let size = match self.classes.peek(slot, cx) {
-                Peek::Packet(size) => size,
-                Peek::At(time) => {
-                    self.scheduler.suspend(slot);
-                    self.held.hold(slot, time.max(later));
-                    continue;
+            if let Some(slot) = self.scheduler.second() {
+                self.classes.prefetch_next(slot);
+            }
+            let budget = self.scheduler.budget();
+            let deficit = self.scheduler.deficit(slot);
+            let more = |taken: WireSum, next: u64| {
+                if taken.packets == 0 {
+                    return fresh || next <= budget;
                 }
-                // It dropped what it had as it was looked at; or it does not do what it says.
-                Peek::Idle | Peek::Unknown => {
-                    self.scheduler.suspend(slot);
-                    if !self.is_empty(slot) {
-                        self.held.hold(slot, later);
-                    }
-                    continue;
-                }
+                let bytes = taken.bytes + next;
+                taken.packets < left && bytes <= budget && bytes.cast_signed() <= deficit
             };
-            if !fresh && size.bytes > self.scheduler.budget() {
+            let run = self.classes.pop_pfifo_turn(slot, more, out);
+            let Some(run) = run.or_else(|| self.send_one(slot, &mut fresh, out, cx)) else {
+                continue;
+            };
+            if run.sent.packets == 0 {
                 fresh = self.scheduler.next();
                 continue;
             }
             fresh = false;
-            let sent = self.classes.send_one(slot, out, cx);
-            if sent.packets == 0 {
-                self.scheduler.suspend(slot);
-                self.held.hold(slot, later);
-                continue;
-            }
-            left = left.saturating_sub(sent.packets);
-            let next = if self.is_empty(slot) {
-                None
-            } else {
-                match self.classes.peek(slot, cx) {
-                    Peek::Packet(size) => Some(size.bytes),
-                    // It is held when it is its turn.
-                    _ => Some(0),
-                }
-            };
-            self.scheduler.charge(slot, sent.bytes, next);
+            left = left.saturating_sub(run.sent.packets);
+            self.scheduler.charge(slot, run.sent.bytes, run.next);
         }
         // Not if the last packet that was asked for was the last one there is: as in the kernel,
         // where that shows at the next call.
@@ -301,6 +320,7 @@ impl Qdisc for Qfq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         while let Some(mut packet) = packets.pop_front() {
+            prefetch_next(packets, self.handle, &self.classes);
             let slot = by_class(&mut packet, self.handle, &self.filters, &self.classes, cx);
             let one = match slot {
                 Ok(slot) => self.put(slot, packet, cx),
@@ -334,13 +354,7 @@ impl Qdisc for Qfq {
         self.scheduler.clear();
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }
 
 #[cfg(all(test, not(any(loom, miri))))]

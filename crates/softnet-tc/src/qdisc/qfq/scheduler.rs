@@ -16,19 +16,23 @@
 use super::aggregate::{Aggregate, MOST_CLASSES, NONE, ONE, Open};
 use super::groups::Groups;
 
-/// A class.
+/// The aggregate of a class that is in none: there are as many as classes at most, 65,535.
+const NO_AGGREGATE: u16 = u16::MAX;
+
+/// A class: four in a cache line.
 #[derive(Clone, Debug)]
 struct Class {
-    aggregate: u32,
-    /// Bytes of the longest packet, as its aggregate has them.
-    longest: u32,
     /// Bytes that it may still send in its turn.
     deficit: i64,
+    /// Bytes of the longest packet, as its aggregate has them.
+    longest: u32,
+    aggregate: u16,
     /// Place in its aggregate.
     seat: u8,
     /// It has packets, and so turns.
     listed: bool,
 }
+const _: () = assert!(size_of::<Class>() == 16);
 
 #[derive(Debug)]
 pub(super) struct Scheduler {
@@ -71,7 +75,7 @@ impl Scheduler {
     }
 
     fn of(&self, slot: usize) -> &Aggregate {
-        &self.aggregates[self.classes[slot].aggregate as usize]
+        &self.aggregates[usize::from(self.classes[slot].aggregate)]
     }
 
     /// Bytes of the longest packet of a class.
@@ -87,9 +91,9 @@ impl Scheduler {
     /// There is a class without packets.
     pub(super) fn add(&mut self, slot: usize, weight: u32, longest: u32) {
         let class = Class {
-            aggregate: NONE,
-            longest,
             deficit: longest.into(),
+            longest,
+            aggregate: NO_AGGREGATE,
             seat: 0,
             listed: false,
         };
@@ -141,7 +145,7 @@ impl Scheduler {
         let aggregate = &mut self.aggregates[at as usize];
         let (seat, classes) = (aggregate.seat(slot), aggregate.classes);
         let class = &mut self.classes[slot];
-        (class.aggregate, class.longest, class.seat) = (at, longest, seat);
+        (class.aggregate, class.longest, class.seat) = (at as u16, longest, seat);
         self.resize(at, classes + 1);
     }
 
@@ -167,7 +171,8 @@ impl Scheduler {
 
     /// A class without packets goes out of its aggregate (`qfq_rm_from_agg`).
     fn leave(&mut self, slot: usize) {
-        let at = std::mem::replace(&mut self.classes[slot].aggregate, NONE);
+        let at = std::mem::replace(&mut self.classes[slot].aggregate, NO_AGGREGATE);
+        let at = u32::from(at);
         let aggregate = &mut self.aggregates[at as usize];
         aggregate.unseat(self.classes[slot].seat);
         let (classes, weight) = (aggregate.classes, aggregate.weight);
@@ -204,7 +209,7 @@ impl Scheduler {
         let class = &mut self.classes[slot];
         class.listed = true;
         self.active += 1;
-        let at = class.aggregate;
+        let at = u32::from(class.aggregate);
         let aggregate = &mut self.aggregates[at as usize];
         let is_first = !aggregate.is_active();
         aggregate.push(class.seat);
@@ -221,7 +226,7 @@ impl Scheduler {
         if !class.listed {
             return;
         }
-        let at = class.aggregate;
+        let at = u32::from(class.aggregate);
         self.suspend(slot);
         if !self.aggregates[at as usize].is_active() {
             self.deactivate_aggregate(at);
@@ -234,13 +239,25 @@ impl Scheduler {
         let class = &mut self.classes[slot];
         class.listed = false;
         self.active -= 1;
-        self.aggregates[class.aggregate as usize].take(class.seat);
+        self.aggregates[usize::from(class.aggregate)].take(class.seat);
     }
 
     /// The class to serve next of the aggregate in service, if that has one.
     #[inline]
     pub(super) fn candidate(&self) -> Option<usize> {
         self.aggregates[self.in_service? as usize].first()
+    }
+
+    /// The class that is next there when that has no more turns.
+    #[inline]
+    pub(super) fn second(&self) -> Option<usize> {
+        self.aggregates[self.in_service? as usize].second()
+    }
+
+    /// Bytes that a class may still send in its turn.
+    #[inline]
+    pub(super) fn deficit(&self, slot: usize) -> i64 {
+        self.classes[slot].deficit
     }
 
     /// Bytes that the aggregate in service may still send.
@@ -250,11 +267,12 @@ impl Scheduler {
             .map_or(0, |at| self.aggregates[at as usize].budget)
     }
 
-    /// The class sent a packet; `next` is the length of its next one.
+    /// The class sent a packet, or as many as its deficit allowed; `next` is the length of its next
+    /// one.
     #[inline]
     pub(super) fn charge(&mut self, slot: usize, bytes: u64, next: Option<u64>) {
         let class = &mut self.classes[slot];
-        let aggregate = &mut self.aggregates[class.aggregate as usize];
+        let aggregate = &mut self.aggregates[usize::from(class.aggregate)];
         aggregate.budget = aggregate.budget.saturating_sub(bytes);
         let sent = i64::try_from(bytes).unwrap_or(i64::MAX);
         class.deficit = class.deficit.saturating_sub(sent);
@@ -331,7 +349,7 @@ impl Scheduler {
     pub(super) fn assert_consistent(&self, has_packets: impl Fn(usize) -> bool) {
         let mut listed = 0;
         for (slot, class) in self.classes.iter().enumerate() {
-            if class.aggregate != NONE {
+            if class.aggregate != NO_AGGREGATE {
                 assert_eq!(class.listed, has_packets(slot), "class {slot}");
                 listed += usize::from(class.listed);
             }

@@ -28,7 +28,7 @@ use crate::account::{Child, Children, Xstat, Xstats};
 use crate::handle::Handle;
 use crate::qdisc::aqm::mark_ce;
 use crate::qdisc::draws::Draws;
-use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec};
+use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec, parts};
 use crate::qdisc::periods::{EXACT, Periods};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use law::{Action, Average, IdleSince, Law};
@@ -128,17 +128,7 @@ impl Kind for Red {
         QdiscSpec::Bfifo { limit }
     }
 
-    fn flows(&self) -> u64 {
-        self.class.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.class)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.class)
-    }
+    parts!(class);
 
     fn xstats(&self) -> Option<&Xstats> {
         Some(&self.xstats)

@@ -4,7 +4,7 @@
 //! filter that matches. One that leads to no class is dropped (`no_class`).
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
 use super::{QUANTUM, Rounds};
@@ -12,9 +12,9 @@ use crate::account::{Children, ClassCounters, OwnStats};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::qdisc::class::{ClassKind, ClassSpec, Classes};
-use crate::qdisc::kind::{Kind, QdiscSpec};
+use crate::qdisc::kind::{Kind, of_children, parts};
 use crate::qdisc::option::{Form, Unset, options, parameters};
-use crate::qdisc::sorts::{Sorts, by_class, named};
+use crate::qdisc::sorts::{Sorts, by_class, named, prefetch_next};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use crate::rate::Instance;
 
@@ -62,26 +62,7 @@ impl Kind for Drr {
         }
     }
 
-    fn default_child((): &(), env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.classes)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.classes)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
-
-    fn flows(&self) -> u64 {
-        self.classes.flows()
-    }
+    parts!(classes, filters);
 
     fn child_changed(&mut self, slot: usize, _: &mut Cx) {
         self.rounds.update(slot, &self.classes);
@@ -157,6 +138,11 @@ impl Sorts for Drr {
     }
 
     #[inline]
+    fn look_ahead(&self, packets: &PacketList) {
+        prefetch_next(packets, self.handle, &self.classes);
+    }
+
+    #[inline]
     fn queued(&mut self, slot: usize) {
         self.rounds.update(slot, &self.classes);
     }
@@ -191,11 +177,5 @@ impl Qdisc for Drr {
         self.rounds.clear(&self.classes);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.classes.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.classes.stats
-    }
+    of_children!(classes);
 }

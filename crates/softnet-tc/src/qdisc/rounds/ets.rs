@@ -5,14 +5,14 @@
 //! after it are served.
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSum};
 use softnet::time::Time;
 
 use super::{QUANTUM, Rounds};
 use crate::account::{Child, Children};
 use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
-use crate::qdisc::kind::{AnyQdisc, Kind, LinkDefaults, QdiscSpec};
+use crate::qdisc::kind::{Kind, LinkDefaults, QdiscSpec, of_children, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::sorts::{Sorts, band, named};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
@@ -163,20 +163,9 @@ impl Kind for Ets {
     /// Packets in bands that are no more are classified again; those that do not fit are dropped
     /// and counted (the kernel drops all of it).
     fn change(&mut self, spec: &EtsSpec, cx: &mut Cx) {
-        let mut removed = PacketList::new();
-        // The last first, so that a band's slot is its number when there are more again.
-        for band in (spec.bands..self.bands.len() as u16).rev() {
-            let mut held = PacketList::new();
-            self.bands.remove(band + 1, &mut held);
-            self.rounds.leave(band.into(), &self.bands);
-            held.append(&mut removed);
-            removed = held;
-        }
-        while self.bands.len() < usize::from(spec.bands) {
-            let band = Pfifo::new(self.band_limit);
-            let minor = self.bands.len() as u16 + 1;
-            self.bands.insert(minor, Child::new(AnyQdisc::Pfifo(band)));
-        }
+        let gone = (usize::from(spec.bands)..self.bands.len()).rev();
+        let mut removed = self.bands.resize(spec.bands, self.band_limit);
+        gone.for_each(|band| self.rounds.leave(band, &self.bands));
         self.set(spec);
         self.enqueue(&mut removed, cx);
     }
@@ -185,26 +174,7 @@ impl Kind for Ets {
         spec.bands
     }
 
-    fn default_child(_: &EtsSpec, env: &QdiscEnv) -> QdiscSpec {
-        let limit = env.txqueuelen;
-        QdiscSpec::Pfifo { limit }
-    }
-
-    fn flows(&self) -> u64 {
-        self.bands.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.bands)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.bands)
-    }
-
-    fn filters_mut(&mut self) -> Option<&mut Filters> {
-        Some(&mut self.filters)
-    }
+    parts!(bands, filters);
 
     fn child_changed(&mut self, slot: usize, _: &mut Cx) {
         self.queued(slot);
@@ -324,11 +294,5 @@ impl Qdisc for Ets {
         self.rounds.clear(&self.bands);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.bands.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.bands.stats
-    }
+    of_children!(bands);
 }

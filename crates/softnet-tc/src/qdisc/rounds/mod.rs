@@ -18,11 +18,11 @@ mod drr;
 mod ets;
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Next, Peek};
+use softnet::qdisc::{Cx, Next, Peek, WireSum};
 use softnet::time::Time;
 
 use super::held::Held;
-use crate::account::{Child, Children};
+use crate::account::{Child, Children, Run};
 
 pub use drr::{Drr, DrrClassSpec};
 pub use ets::{Ets, EtsSpec};
@@ -173,7 +173,6 @@ impl Rounds {
         while let Some(slot) = self.held.due(cx.now) {
             self.activate(slot, classes);
         }
-        let later = cx.now.plus_nanos(1);
         // Classes that were passed since one sent, and the fewest quanta that one of them lacked.
         let (mut passed, mut lacking) = (0, u64::MAX);
         while self.len > 0 {
@@ -188,41 +187,29 @@ impl Rounds {
                 (passed, lacking) = (0, u64::MAX);
             }
             let slot = self.first as usize;
-            let size = match classes.peek(slot, cx) {
-                Peek::Packet(size) => size,
-                Peek::At(time) => {
-                    self.hold(slot, time.max(later), classes);
-                    continue;
-                }
-                // It dropped what it had as it was looked at; or it does not do what it says.
-                Peek::Idle | Peek::Unknown => {
-                    self.update(slot, classes);
-                    if self.is_listed(slot) {
-                        self.hold(slot, later, classes);
-                    }
-                    continue;
-                }
+            let Turn { after, credit, .. } = self.turns[slot];
+            classes.prefetch_next(after as usize);
+            let most = *left;
+            let more =
+                |taken: WireSum, next: u64| taken.packets < most && taken.bytes + next <= credit;
+            let run = classes.pop_pfifo_turn(slot, more, out);
+            let Some(run) = run.or_else(|| self.send_one(slot, classes, out, cx)) else {
+                continue;
             };
-            let turn = &self.turns[slot];
-            let lacks = size.bytes.saturating_sub(turn.credit);
-            if lacks > 0 {
+            if run.sent.packets == 0 {
+                let turn = &self.turns[slot];
+                let lacks = run.next.unwrap_or(0).saturating_sub(turn.credit);
                 lacking = lacking.min(lacks.div_ceil(turn.quantum.into()));
                 passed += 1;
                 self.pass(1, classes);
                 continue;
             }
-            let sent = classes.send_one(slot, out, cx);
-            if sent.packets == 0 {
-                self.hold(slot, later, classes);
-                continue;
-            }
-            *left = left.saturating_sub(sent.packets);
+            *left = left.saturating_sub(run.sent.packets);
             let turn = self.turn(slot as u32);
-            turn.credit = turn.credit.saturating_sub(sent.bytes);
-            if classes.get(slot).is_none_or(Child::is_empty) {
-                self.deactivate(slot, classes);
-            } else {
-                self.publish(slot as u32, classes);
+            turn.credit = turn.credit.saturating_sub(run.sent.bytes);
+            match run.next {
+                None => self.deactivate(slot, classes),
+                Some(_) => self.publish(slot as u32, classes),
             }
             (passed, lacking) = (0, u64::MAX);
         }
@@ -230,6 +217,51 @@ impl Rounds {
             Time::MAX => Next::Idle,
             time => Next::At(time),
         }
+    }
+
+    /// Lets the class whose turn it is send one packet, if its credit covers that: of any kind of
+    /// queue. `None`: it has none to send now, and is out of the round.
+    #[inline(never)]
+    fn send_one(
+        &mut self,
+        slot: usize,
+        classes: &mut Children,
+        out: &mut PacketList,
+        cx: &mut Cx,
+    ) -> Option<Run> {
+        let later = cx.now.plus_nanos(1);
+        let size = match classes.peek(slot, cx) {
+            Peek::Packet(size) => size,
+            Peek::At(time) => {
+                self.hold(slot, time.max(later), classes);
+                return None;
+            }
+            // It dropped what it had as it was looked at; or it does not do what it says.
+            Peek::Idle | Peek::Unknown => {
+                self.update(slot, classes);
+                if self.is_listed(slot) {
+                    self.hold(slot, later, classes);
+                }
+                return None;
+            }
+        };
+        if size.bytes > self.turns[slot].credit {
+            return Some(Run {
+                sent: WireSum::default(),
+                next: Some(size.bytes),
+            });
+        }
+        let sent = classes.send_one(slot, out, cx);
+        if sent.packets == 0 {
+            self.hold(slot, later, classes);
+            return None;
+        }
+        let is_empty = classes.get(slot).is_none_or(Child::is_empty);
+        Some(Run {
+            sent,
+            // The next look says how long it is.
+            next: (!is_empty).then_some(0),
+        })
     }
 
     /// The first packet that leaves, where that shows without a change: whose turn it is has one

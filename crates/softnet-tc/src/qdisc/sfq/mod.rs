@@ -21,7 +21,7 @@ mod spec;
 mod tests;
 
 use softnet::mem::{Packet, PacketList};
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
@@ -343,14 +343,6 @@ impl Qdisc for Sfq {
             Next::Idle
         } else {
             Next::Ready
-        }
-    }
-
-    fn peek(&self, _: Time) -> Peek {
-        if self.stats.qlen == 0 {
-            Peek::Idle
-        } else {
-            Peek::Unknown
         }
     }
 

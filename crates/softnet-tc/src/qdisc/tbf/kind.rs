@@ -9,7 +9,7 @@ use super::shaper::Shaper;
 use super::shared::SharedBuckets;
 use crate::account::{Children, LinkCost};
 use crate::handle::Handle;
-use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec};
+use crate::qdisc::kind::{AnyQdisc, Kind, QdiscSpec, parts};
 use crate::qdisc::option::{Form, QdiscOption, Unset, options};
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use crate::units::{ByteSize, MAX_RATE, Rate};
@@ -135,15 +135,5 @@ impl Kind for Tbf {
         QdiscSpec::Bfifo { limit: spec.limit }
     }
 
-    fn flows(&self) -> u64 {
-        self.class.flows()
-    }
-
-    fn children(&self) -> Option<&Children> {
-        Some(&self.class)
-    }
-
-    fn children_mut(&mut self) -> Option<&mut Children> {
-        Some(&mut self.class)
-    }
+    parts!(class);
 }

@@ -23,11 +23,12 @@ mod tests;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
-use softnet::qdisc::{Cx, Next, Peek, Qdisc, QdiscStats, Verdict, WireSize, WireSum};
+use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict, WireSize, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use crate::account::{Child, Children};
+use crate::qdisc::kind::of_children;
 use crate::rate::UNIT;
 use shaper::Shaper;
 
@@ -307,11 +308,5 @@ impl Qdisc for Tbf {
         self.class.drain(out);
     }
 
-    fn wants_enqueue_time(&self) -> bool {
-        self.class.wants_enqueue_time()
-    }
-
-    fn stats(&self) -> &QdiscStats {
-        &self.class.stats
-    }
+    of_children!(class);
 }

@@ -1,14 +1,12 @@
 //! Tools that the tests of this room share.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::super::PacketList;
-use super::super::arena::Block;
-use super::super::{Memory, Pool, PoolConfig, close};
+use super::super::{Pool, PoolConfig, close};
 
 pub(in crate::mem) fn small(buffers: usize) -> Pool {
     Pool::new(PoolConfig {
@@ -37,30 +35,16 @@ pub(in crate::mem) fn all_again(pool: &Pool) {
     assert_eq!((distinct.len(), pool.alloc().is_err()), (n, true));
 }
 
-/// Memory that is counted when it is given back.
-#[derive(Debug)]
-pub(in crate::mem) struct Area(Block, Arc<AtomicUsize>);
+/// Counts the pools that are gone.
+pub(in crate::mem) struct Gone(pub(in crate::mem) Arc<AtomicUsize>);
 
-// SAFETY: as for the block it holds.
-unsafe impl Memory for Area {
-    fn bytes(&self) -> NonNull<[u8]> {
-        self.0.bytes()
-    }
-}
-
-impl Area {
-    pub(in crate::mem) fn new(bytes: usize, given_back: &Arc<AtomicUsize>) -> Box<Area> {
-        Box::new(Area(Block::new(bytes, 4096).unwrap(), given_back.clone()))
-    }
-}
-
-impl Drop for Area {
+impl Drop for Gone {
     fn drop(&mut self) {
-        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Areas were given back so often, by whoever noticed that they could be. Waits: another test's
+/// Pools were freed so often, by whoever noticed that they could be. Waits: another test's
 /// thread may have taken the closed pool out of the list and not have freed it yet.
 pub(in crate::mem) fn assert_given_back(given_back: &AtomicUsize, times: usize) {
     for _ in 0..10_000 {
@@ -78,13 +62,17 @@ pub(in crate::mem) fn assert_swept(given_back: &AtomicUsize, times: usize) {
     assert_given_back(given_back, times);
 }
 
-/// A pool of 512-byte buffers in an area of its own, and how often that was given back.
-pub(in crate::mem) fn in_an_area(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
+/// A pool of 512-byte buffers, which drops `witness` when it is freed.
+pub(in crate::mem) fn witnessed(buffers: usize, witness: impl Send + Sync + 'static) -> Pool {
+    let pool = small(buffers);
+    let first = pool.inner().arena.witness.set(Box::new(witness));
+    assert!(first.is_ok(), "one for each pool");
+    pool
+}
+
+/// A pool of 512-byte buffers, and how often it was freed.
+pub(in crate::mem) fn watched(buffers: usize) -> (Pool, Arc<AtomicUsize>) {
     let given_back = Arc::default();
-    let config = PoolConfig {
-        buffers,
-        buffer_size: 512,
-    };
-    let area = Area::new(buffers * 512, &given_back);
-    (Pool::with_memory(config, area).unwrap(), given_back)
+    let pool = witnessed(buffers, Gone(Arc::clone(&given_back)));
+    (pool, given_back)
 }

@@ -4,6 +4,7 @@ mod limits;
 mod model;
 mod pacing;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use softnet::mem::{Packet, PacketList, Pool};
@@ -76,6 +77,32 @@ fn inv_q_4_flows_share_alike() {
     assert!(jain(&bytes) > 0.999, "{} {bytes:?}", jain(&bytes));
     let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
     assert!(most - least <= 2 * (3028 + 1514), "{least} {most}");
+}
+
+/// Nothing of many flows is lost, and each one's packets leave in their order, also in lists that
+/// are longer than what is asked for ahead.
+#[test]
+fn packets_of_many_flows_leave_in_order() {
+    const FLOWS: u32 = 5000;
+    let pool = pool(8192);
+    let mut cx = Cx::new(&pool);
+    let spec = FqSpec {
+        orphan_mask: u32::MAX,
+        ..FqSpec::default()
+    };
+    let mut fq = fq(&spec, &pool);
+    for numbers in [0..FLOWS, FLOWS..6000, 6000..7000] {
+        let packet = |n: u32| of_flow(&pool, 100, n * 7 % FLOWS, n);
+        let mut list: PacketList = numbers.map(packet).collect();
+        assert_eq!(fq.enqueue(&mut list, cx.at(Time(MS))), Verdict::Queued);
+    }
+    let (mut out, mut last) = (PacketList::new(), HashMap::new());
+    fq.dequeue(10_000, &mut out, cx.at(Time(MS)));
+    for packet in out.iter() {
+        let before = last.insert(packet.flow_hash(), packet.mark());
+        assert!(before < Some(packet.mark()), "{before:?}");
+    }
+    assert_eq!((out.len(), last.len()), (7000, FLOWS as usize));
 }
 
 /// Bands that always have packets share as their weights say, within 0.1 %.

@@ -2,6 +2,7 @@
 //! and go.
 
 mod property;
+mod together;
 
 use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::*;
