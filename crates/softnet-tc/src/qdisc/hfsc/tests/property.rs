@@ -204,7 +204,7 @@ impl Hierarchy {
         node.queued -= 1;
         let next = (node.queued > 0).then_some(LEN);
         // As it is served: it steps aside, and back if its queue is one that sends nothing now.
-        if !choice.real_time && len % 4 > 0 {
+        if !choice.real_time && !len.is_multiple_of(4) {
             let first = self.scheduler.step_aside(choice.leaf);
             prop_assert!(first != Some(choice.leaf));
             if len % 4 == 1 {
