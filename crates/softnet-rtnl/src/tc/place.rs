@@ -123,7 +123,7 @@ impl Place<'_> {
 
     /// The qdisc at a class (`qdisc_leaf`). None: the class has no qdisc.
     pub(super) fn leaf(&self, above: &Node, class: Handle) -> Result<Option<Found>, Error> {
-        if !above.qdisc.is_classful() {
+        if !has_classes(&above.qdisc) {
             return Err(Error::new(Errno::EOPNOTSUPP).text("Parent qdisc is not classful"));
         }
         let class = self.class(class);
@@ -163,7 +163,7 @@ impl Place<'_> {
         let is_root = parent == Handle::ROOT;
         Shown {
             index: self.index,
-            parent,
+            parent: self.tree.spec().named_parent(handle).unwrap_or(parent),
             handle,
             references: match &spec {
                 spec if spec.is_per_queue() => 1,
@@ -183,4 +183,10 @@ impl Place<'_> {
             spec,
         }
     }
+}
+
+/// True if requests find classes in a qdisc. `fq_pie` has filters here, which name flows, and is
+/// classless in the kernel.
+pub(super) fn has_classes(qdisc: &QdiscSpec) -> bool {
+    qdisc.is_classful() && !matches!(qdisc, QdiscSpec::FqPie(_))
 }
