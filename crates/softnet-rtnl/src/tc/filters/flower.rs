@@ -233,7 +233,8 @@ fn fields(
 ) -> Result<Vec<FieldMatch>, Error> {
     let mut found = Vec::new();
     for (field, kind, mask_kind, form, of) in FIELDS {
-        let Some(attr) = attrs.get(kind).filter(|_| of.holds(network, flower)) else {
+        let is_read = of.holds(network, flower) && (of != Of::Ip || network.is_some());
+        let Some(attr) = attrs.get(kind).filter(|_| is_read) else {
             continue;
         };
         let mask = match attrs.get(mask_kind).filter(|_| mask_kind != 0) {
@@ -421,7 +422,8 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
     {
         return Err(refusal("EtherType but their protocol"));
     }
-    if matches!(network, None | Some(ETH_P_IP | ETH_P_IPV6)) {
+    // Of no network protocol in particular, the kernel reads none of these.
+    if matches!(network, Some(ETH_P_IP | ETH_P_IPV6)) {
         flower.ip_proto = attrs.u8(IP_PROTO)?;
         let mask = attrs.u8(IP_TOS_MASK)?.unwrap_or(u8::MAX);
         let tos = attrs.u8(IP_TOS)?.filter(|_| mask != 0);
