@@ -257,7 +257,8 @@ def section(number):
         "ip link set d0 txqueuelen 1000",
         *first(root),
     ]
-    qdiscs, classes = (0.4, 0.8) if root in CLASSES else (0.75, 0.85)
+    # Filters of fq_pie are Softnet's alone.
+    qdiscs, classes = (0.4, 0.8) if root in CLASSES else (0.75, 1 if root == "fq_pie" else 0.85)
     for _ in range(COMMANDS):
         chance = draw.random()
         if chance < qdiscs:

@@ -15,13 +15,22 @@ pub(super) fn fits(spec: &ActionSpec) -> bool {
             let others = edit.mask.is_some() || edit.queue.is_some() || edit.inheritdsfield;
             fields.into_iter().flatten().count() == 1 && !others
         }
-        ActionKind::Pedit(pedit) => pedit.keys.windows(2).all(|two| two[0].adds == two[1].adds),
+        // Keys of the old form name no header.
+        ActionKind::Pedit(pedit) => {
+            pedit.extended && pedit.keys.windows(2).all(|two| two[0].adds == two[1].adds)
+        }
         ActionKind::Police(_)
         | ActionKind::Mirred(_)
         | ActionKind::Vlan(_)
         | ActionKind::Csum(_) => true,
         ActionKind::Skbmod(_) | ActionKind::Simple(_) => false,
     }
+}
+
+/// The kernel's warning about one that no driver may have, where it has one.
+pub(super) fn warning(spec: &ActionSpec) -> Option<&'static str> {
+    let is_pedit = matches!(spec.kind, ActionKind::Pedit(_));
+    (is_pedit && !fits(spec)).then_some("act_pedit: Unsupported pedit command offload")
 }
 
 #[cfg(test)]
@@ -58,10 +67,13 @@ mod tests {
                 "pedit ex munge eth offset 0 set 2/0 munge eth offset 4 add 7/0",
                 false,
             ),
+            ("pedit munge offset 0 set 7/0", false),
             ("skbmod set etype 0x1234", false),
         ] {
             let spec: ActionSpec = words.parse().unwrap();
             assert_eq!(super::fits(&spec), fits, "{words}");
+            let warns = words.starts_with("pedit") && !fits;
+            assert_eq!(super::warning(&spec).is_some(), warns, "{words}");
         }
     }
 }
