@@ -27,10 +27,29 @@ pub(super) fn fits(spec: &ActionSpec) -> bool {
     }
 }
 
-/// The kernel's warning about one that no driver may have, where it has one.
+/// The kernel's warning about one that no driver may have in this form, where it has one.
 pub(super) fn warning(spec: &ActionSpec) -> Option<&'static str> {
-    let is_pedit = matches!(spec.kind, ActionKind::Pedit(_));
-    (is_pedit && !fits(spec)).then_some("act_pedit: Unsupported pedit command offload")
+    // `tcf_police_act_to_flow_act`
+    let is_way = |control| {
+        matches!(
+            control,
+            Control::Pass
+                | Control::Drop
+                | Control::Pipe
+                | Control::Continue
+                | Control::Goto(_)
+                | Control::Jump(_)
+        )
+    };
+    match &spec.kind {
+        ActionKind::Pedit(_) if !fits(spec) => {
+            Some("act_pedit: Unsupported pedit command offload")
+        }
+        ActionKind::Police(police) if !is_way(spec.control) || !is_way(police.conform) => {
+            Some("act_api: Failed to setup tc actions for offload")
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -72,7 +91,27 @@ mod tests {
         ] {
             let spec: ActionSpec = words.parse().unwrap();
             assert_eq!(super::fits(&spec), fits, "{words}");
-            let warns = words.starts_with("pedit") && !fits;
+            let is_pedit = words.starts_with("pedit");
+            assert_eq!(
+                super::warning(&spec).is_some(),
+                is_pedit && !fits,
+                "{words}"
+            );
+        }
+    }
+
+    /// As `tc actions add` of Linux 7.2.
+    #[test]
+    fn what_exceeds_a_police_has_a_way_that_drivers_know() {
+        for (words, warns) in [
+            ("police rate 1gbit burst 10k", true),
+            ("police rate 1gbit burst 10k conform-exceed drop", false),
+            (
+                "police rate 1gbit burst 10k conform-exceed drop/pipe",
+                false,
+            ),
+        ] {
+            let spec: ActionSpec = words.parse().unwrap();
             assert_eq!(super::warning(&spec).is_some(), warns, "{words}");
         }
     }
