@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""As record_dialogues.py, of the kinds that its grammar has not, and with all of each kind's options.
+"""As record_dialogues.py, of the kinds that its grammar has not, and with all options of each.
 
 Usage: SOFTNET_QEMU_KERNEL=PROGRAM record_dialogues_kinds.py [--print]
 
-Each recording is `dialogues-kinds.iproute2-VERSION.txt.gz`. The kernel of the virtual machine has no
-dualpi2.
+Each recording is `dialogues-kinds.iproute2-VERSION.txt.gz`. The kernel of the virtual machine has
+no dualpi2.
 """
 
 import record_dialogues as base
 from record_dialogues import draw, maybe, number, some
 
 SEED, SECTIONS, COMMANDS = 20261128, 32, 10
-MODULES = """sch_fq sch_drr sch_ets sch_hfsc sch_qfq sch_cake sch_netem sch_pie sch_fq_pie sch_multiq
-sch_mqprio_lib sch_mqprio""".split()
+MODULES = """sch_fq sch_drr sch_ets sch_hfsc sch_qfq sch_cake sch_netem sch_pie sch_fq_pie
+sch_multiq sch_mqprio_lib sch_mqprio""".split()
 # The root of each section in turn. Those with classes of their own have more to say.
 ROOTS = """fq drr ets hfsc qfq cake netem pie fq_pie multiq mq mqprio drr hfsc qfq ets""".split()
 CLASSFUL = "drr ets hfsc qfq netem multiq mq mqprio cake_mq".split()
@@ -127,7 +127,8 @@ def sfq():
     return words([
         f"limit {number('127', '1000')}", f"perturb {some(('0', '5', '-1', '2147483647'))}",
         f"quantum {number('1514', '3000')}", f"flows {number('20', '127', '65407')}",
-        f"depth {number('10', '127', '128')}", f"divisor {some(('64', '512', '65536', '100', '1'))}",
+        f"depth {number('10', '127', '128')}",
+        f"divisor {some(('64', '512', '65536', '100', '1'))}",
         "headdrop", "redflowlimit 100000 min 8000 max 60000 probability 0.2", "ecn", "harddrop",
         "redflowlimit 10000 avpkt 500 burst 30 ecn",
     ], 4)
@@ -143,8 +144,8 @@ def tbf():
 
 def mqprio():
     tcs = some(("1", "2", "3", "4", "4", "5", "16", "17", "0"))
-    queues = some(("4@0", "2@0 2@2", "1@0 1@1 2@2", "1@0 1@1 1@2 1@3", "2@2 2@0", "2@0 2@1", "2@0 3@2",
-                   "0@0 4@0", "5@0", "1@4"))
+    queues = some(("4@0", "2@0 2@2", "1@0 1@1 2@2", "1@0 1@1 1@2 1@3", "2@2 2@0", "2@0 2@1",
+                   "2@0 3@2", "0@0 4@0", "5@0", "1@4"))
     return words([f"num_tc {tcs}", f"map {numbers('01230', 16)}", f"queues {queues}"]) + maybe(
         f"num_tc {len(queues.split())} map {numbers('0', 16)} queues {queues}"
     ) + maybe(f"hw {some('00012')}", 0.9) + maybe("mode channel", 0.1) + maybe("fp E P", 0.1)
