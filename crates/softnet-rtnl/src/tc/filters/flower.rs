@@ -554,11 +554,16 @@ pub(super) fn dump_template(template: &ChainTemplate, out: &mut Message<'_>) {
 /// `fl_dump_key`
 fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
     indev::dump(INDEV, flower.indev.as_ref(), out);
-    // The one behind the tag, as the kernel has it.
-    let counts = |of: &FieldMatch| of.field == FlowerField::NumOfVlans && of.value > 0;
-    let has_tags = is_vlan(protocol) || flower.fields.iter().any(counts);
+    // The one behind the tags, as the kernel has it.
+    let value = |field| flower.fields.iter().find(|of| of.field == field);
+    let value = |field| value(field).map(|of| of.value);
+    let tags = value(FlowerField::NumOfVlans).unwrap_or(0);
+    let has_tags = is_vlan(protocol) || tags > 0;
+    let has_two = tags > 1 || flower.vlan_ethtype.is_some_and(is_vlan);
+    let second = value(FlowerField::CvlanEthtype).map(|value| value as u16);
     let ethertype = match protocol {
         ETH_P_ALL => family(flower),
+        _ if has_tags && has_two => second,
         _ if has_tags => flower.vlan_ethtype,
         _ => Some(protocol),
     };
@@ -600,12 +605,7 @@ fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
             }
         }
     }
-    let second = flower
-        .fields
-        .iter()
-        .find(|of| of.field == FlowerField::CvlanEthtype);
-    let network = second.map(|of| of.value as u16).or(ethertype);
-    dump_fields(network, flower, out);
+    dump_fields(second.or(ethertype), flower, out);
     for (ports, port) in [(&flower.src_port, SRC_PORT), (&flower.dst_port, DST_PORT)] {
         if let Some(ports) = ports {
             port.dump(ports, flower.ip_proto, out);

@@ -302,36 +302,42 @@ fn spec() -> impl Strategy<Value = FilterSpec> {
     )
 }
 
-/// The kernel reads keys of IP headers for IP alone.
+/// The kernel reads keys of IP headers for IP alone, and takes a number of tags for their
+/// EtherTypes.
 #[test]
 fn keys_of_ip_headers_are_for_ip() {
-    let flower = Flower {
+    let ttl = FieldMatch::new(FlowerField::IpTtl, 4, 0xff);
+    let tags = FieldMatch::new(FlowerField::NumOfVlans, 2, 0xff);
+    let flower = |fields: &[FieldMatch]| Flower {
         ip_tos: Some((4, 0xff)),
         ip_proto: Some(6),
         src_port: Some(80..=80),
-        fields: vec![FieldMatch::new(FlowerField::IpTtl, 4, 0xff)],
+        fields: fields.to_vec(),
         ..Flower::default()
     };
-    let parse = |protocol| {
-        let kind = FilterKind::Flower(flower.clone());
+    let rest = |fields: &[FieldMatch]| Flower {
+        fields: fields.to_vec(),
+        ..Flower::default()
+    };
+    let ip = flower(&[ttl]);
+    for (protocol, asked, read) in [
+        (ETH_P_IP, ip.clone(), ip.clone()),
+        (ETH_P_ALL, ip, rest(&[])),
+        (ETH_P_IP, flower(&[tags, ttl]), rest(&[tags])),
+    ] {
         let spec = FilterSpec {
             protocol,
-            ..FilterSpec::new(kind, Handle::new(1, 0))
+            ..FilterSpec::new(FilterKind::Flower(asked), Handle::new(1, 0))
         };
         let stats = FilterStats::default();
         let shown = |out: &mut Message<'_>| kinds::dump(&spec, &stats, &ShownAt::default(), out);
-        with_options(shown, |options| {
+        let parsed = with_options(shown, |options| {
             let list = FilterList::default();
             let parsed = kinds::parse("flower", options, &which(&spec), None, &list);
             parsed.map(|parsed| parsed.kind)
-        })
-    };
-    assert_eq!(
-        parse(ETH_P_IP).ok(),
-        Some(FilterKind::Flower(flower.clone()))
-    );
-    let nothing = FilterKind::Flower(Flower::default());
-    assert_eq!(parse(ETH_P_ALL).ok(), Some(nothing));
+        });
+        assert_eq!(parsed.ok(), Some(FilterKind::Flower(read)), "{protocol:#x}");
+    }
 }
 
 /// The marks are classes of the qdisc, which a block has not.
