@@ -269,16 +269,21 @@ def section(number):
     return lines
 
 
-def main():
-    commands = [line for number in range(1, SECTIONS + 1) for line in section(number)]
+def record(usage, name, commands, before):
+    """Records them, or prints them if that is asked for."""
     if sys.argv[1:] == ["--print"]:
         print("\n".join(commands))
         return
     if len(sys.argv) != 1:
-        sys.exit(__doc__)
-    for text, version in recordings(commands, BEFORE):
-        with open(f"{HERE}/dialogues.iproute2-{version}.txt.gz", "wb") as file:
+        sys.exit(usage)
+    for text, version in recordings(commands, before):
+        with open(f"{HERE}/{name}.iproute2-{version}.txt.gz", "wb") as file:
             file.write(gzip.compress(text.encode(), mtime=0))
+
+
+def main():
+    commands = [line for number in range(1, SECTIONS + 1) for line in section(number)]
+    record(__doc__, "dialogues", commands, BEFORE)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ pub(super) fn add(building: &mut Building, table: &Table<'_>) -> Option<FilterSp
             | FilterError::NoClass(_)
             | FilterError::NoHook
             | FilterError::Shared
-            | FilterError::NotOfClasses(_) => match table.has("parent") {
+            | FilterError::NotOfClasses { .. } => match table.has("parent") {
                 true => "parent",
                 false => class_key,
             },

@@ -9,11 +9,21 @@ use super::{Differences, version};
 
 #[test]
 fn random_commands_get_linux_7_2_s_answers() {
+    compare("dialogues");
+}
+
+#[test]
+fn random_commands_of_the_other_kinds_get_linux_7_2_s_answers() {
+    compare("dialogues-kinds");
+}
+
+/// Compares Softnet's answers with this recording.
+fn compare(name: &str) {
     let Some(version) = version().filter(|_| has_program("gzip")) else {
         return;
     };
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
-    let path = format!("{folder}/dialogues.iproute2-{version}.txt.gz");
+    let path = format!("{folder}/{name}.iproute2-{version}.txt.gz");
     if !Path::new(&path).exists() {
         return skip(&format!("needs iproute2 6.1, has {version}"));
     }
@@ -25,7 +35,7 @@ fn random_commands_get_linux_7_2_s_answers() {
         line.strip_prefix("$ ")
             .or_else(|| line.starts_with("== ").then_some(line))
     });
-    let scratch = Scratch::new("dialogues");
+    let scratch = Scratch::new(name);
     let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
     let ours = parse(&daemon.answers(&scratch, lines));
     daemon.stop();

@@ -80,7 +80,14 @@ fn error_message(
         message,
     };
     let mut messages = Messages::new();
-    let written = messages.message(head, &fixed, |message| put_tlvs(message, error, warning));
+    // The header of the request is all that is here of it: `tc` calls an offset wrong that is
+    // beyond the answer, and says so besides the text.
+    let text = error.and_then(|error| error.text.as_ref());
+    let text = text.map_or(0, |text| text.len().min(TEXT));
+    let reach = (NLMSG_HDRLEN + size_of::<NlMsgErr>() + text) as u32;
+    let written = messages.message(head, &fixed, |message| {
+        put_tlvs(message, error, warning, reach);
+    });
     debug_assert_eq!(written, Ok(()), "the text is cut to a length that fits");
     messages
 }
@@ -98,7 +105,9 @@ pub(super) fn done(
         ..head
     };
     let errno = error.map_or(0, |error| -error.errno.0);
-    messages.message(head, &errno, |message| put_tlvs(message, error, None))
+    messages.message(head, &errno, |message| {
+        put_tlvs(message, error, None, u32::MAX)
+    })
 }
 
 /// Says that events were lost here.
@@ -128,7 +137,8 @@ fn tlv_flag(error: Option<&Error>, warning: Option<&str>) -> u16 {
     }
 }
 
-fn put_tlvs(message: &mut Message<'_>, error: Option<&Error>, warning: Option<&str>) {
+/// Puts what there is, an offset only up to `reach`.
+fn put_tlvs(message: &mut Message<'_>, error: Option<&Error>, warning: Option<&str>, reach: u32) {
     let text = error.and_then(|error| error.text.as_deref()).or(warning);
     if let Some(text) = text {
         message.put_str(ATTR_MSG, &text[..text.floor_char_boundary(TEXT)]);
@@ -137,7 +147,7 @@ fn put_tlvs(message: &mut Message<'_>, error: Option<&Error>, warning: Option<&s
         return;
     };
     let numbers = [
-        (ATTR_OFFS, error.offset),
+        (ATTR_OFFS, error.offset.filter(|&offset| offset <= reach)),
         (ATTR_MISS_TYPE, error.missing),
         (ATTR_MISS_NEST, error.missing_from),
     ];

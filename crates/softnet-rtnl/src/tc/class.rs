@@ -4,7 +4,7 @@ use softnet_engine::{Devices, Engine};
 use softnet_tc::{Handle, LinkDefaults, QdiscSpec};
 
 use super::kinds;
-use super::place::Place;
+use super::place::{Place, has_classes};
 use super::refusal;
 use super::shown::{Class, Flow};
 use super::{
@@ -46,7 +46,7 @@ fn named(place: &Place<'_>, asked: &Asked<'_>) -> Result<Named, Error> {
         qdisc = root();
     }
     let node = place.node(qdisc).ok_or(Errno::ENOENT)?;
-    if !node.qdisc.is_classful() {
+    if !has_classes(&node.qdisc) {
         return Err(Errno::EINVAL.into());
     }
     let class = if class != Handle::NONE {

@@ -123,10 +123,16 @@ impl Place<'_> {
 
     /// The qdisc at a class (`qdisc_leaf`). None: the class has no qdisc.
     pub(super) fn leaf(&self, above: &Node, class: Handle) -> Result<Option<Found>, Error> {
-        if !above.qdisc.is_classful() {
+        if !has_classes(&above.qdisc) {
             return Err(Error::new(Errno::EOPNOTSUPP).text("Parent qdisc is not classful"));
         }
         let class = self.class(class);
+        let is_root = above.qdisc.added_classes().is_some_and(|of| of.root);
+        let next = self.tree.next_class(class.class(1));
+        if class.minor() == 0 && is_root && next.is_some_and(|next| next.qdisc() == class) {
+            // The qdisc is a class above others.
+            return Ok(None);
+        }
         if !self.tree.has_class(class) {
             return Err(Error::new(Errno::ENOENT).text("Specified class not found"));
         }
@@ -163,7 +169,7 @@ impl Place<'_> {
         let is_root = parent == Handle::ROOT;
         Shown {
             index: self.index,
-            parent,
+            parent: self.tree.spec().named_parent(handle).unwrap_or(parent),
             handle,
             references: match &spec {
                 spec if spec.is_per_queue() => 1,
@@ -183,4 +189,10 @@ impl Place<'_> {
             spec,
         }
     }
+}
+
+/// True if requests find classes in a qdisc. `fq_pie` has filters here, which name flows, and is
+/// classless in the kernel.
+pub(super) fn has_classes(qdisc: &QdiscSpec) -> bool {
+    qdisc.is_classful() && !matches!(qdisc, QdiscSpec::FqPie(_))
 }

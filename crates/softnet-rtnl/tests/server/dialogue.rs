@@ -147,6 +147,16 @@ fn errors_carry_text_and_offset() {
     );
     assert_eq!(wrong.tlvs()[1], (2, 36_u32.to_ne_bytes().to_vec()));
 
+    // One that is far behind what the answer has of the request is left out.
+    let mut payload = header(1).as_bytes().to_vec();
+    payload.extend([204, 0, 0xff, 0]);
+    payload.extend([0; 200]);
+    payload.extend([28, 0, LINKINFO as u8, 0, 21, 0, 1, 0]);
+    payload.extend([b'x'; 20]);
+    let far = ask(&request(NEWLINK, NLM_F_REQUEST, 2, &payload));
+    assert_eq!(far.text(), wrong.text());
+    assert_eq!(far.tlvs().len(), 1);
+
     let missing = ask(&request(NEWLINK, NLM_F_REQUEST, 3, header(9).as_bytes()));
     assert_eq!(missing.errno(), Errno::EINVAL.0);
     assert_eq!(

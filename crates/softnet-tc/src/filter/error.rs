@@ -19,8 +19,13 @@ pub enum FilterError {
     #[error("Specified class doesn't exist: there is no class {0}")]
     NoClass(Handle),
     /// The class's qdisc has filters, but the class has none (`EINVAL`).
-    #[error("class {0} has no filters of its own; give them to its qdisc")]
-    NotOfClasses(Handle),
+    #[error("{text}class {class} has no filters of its own; give them to its qdisc")]
+    NotOfClasses {
+        /// The kernel's text, for kinds that have one.
+        text: &'static str,
+        /// The class.
+        class: Handle,
+    },
     /// The qdisc has no filters for such packets (`EINVAL`).
     #[error("there are no filters at that hook; use `ingress`, or with clsact `egress`")]
     NoHook,
@@ -154,7 +159,7 @@ impl FilterError {
             | FilterError::NoHook
             | FilterError::UnknownBlock(_)
             | FilterError::NotClassful(_)
-            | FilterError::NotOfClasses(_)
+            | FilterError::NotOfClasses { .. }
             | FilterError::Chain(_)
             | FilterError::TemplateKind
             | FilterError::Template

@@ -22,11 +22,12 @@ impl TreeSpec {
         handle: Handle,
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
-        let parent = self.class(parent);
+        let named = parent;
+        let parent = self.class(named);
         if self.attached.contains_key(&parent) {
             return Err(TreeError::Exists(parent).into());
         }
-        self.place(parent, handle, qdisc)
+        self.place(parent, named, handle, qdisc)
     }
 
     /// As [`add`](TreeSpec::add), on a class that may have a qdisc: that is removed with all that
@@ -40,7 +41,8 @@ impl TreeSpec {
         handle: Handle,
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
-        let parent = self.class(parent);
+        let named = parent;
+        let parent = self.class(named);
         if self
             .path(parent)?
             .iter()
@@ -48,7 +50,7 @@ impl TreeSpec {
         {
             return Err(TreeError::Loop(handle).into());
         }
-        self.place(parent, handle, qdisc)
+        self.place(parent, named, handle, qdisc)
     }
 
     /// Gives a qdisc other parameters of its kind. What is attached to classes that are no more is
@@ -194,10 +196,11 @@ impl TreeSpec {
         Ok(())
     }
 
-    /// Puts a qdisc in the place of what is attached to `parent`.
+    /// Puts a qdisc in the place of what is attached to `parent`, which is also called `named`.
     fn place(
         &mut self,
         parent: Handle,
+        named: Handle,
         handle: Handle,
         qdisc: QdiscSpec,
     ) -> Result<Handle, SpecError> {
@@ -235,6 +238,9 @@ impl TreeSpec {
         };
         self.singles += usize::from(node.qdisc.is_single());
         self.nodes.insert(handle, node);
+        if named != parent {
+            self.named.insert(handle, named);
+        }
         Ok(handle)
     }
 
@@ -276,6 +282,7 @@ impl TreeSpec {
         below.into_iter().for_each(|child| self.cut(child));
         self.forget_classes(handle);
         self.estimators.remove(&handle);
+        self.named.remove(&handle);
         self.forget_shares(handle);
         if let Some(node) = self.nodes.remove(&handle) {
             self.singles -= usize::from(node.qdisc.is_single());

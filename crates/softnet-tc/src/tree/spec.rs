@@ -129,6 +129,8 @@ pub struct TreeSpec {
     pub(crate) nodes: BTreeMap<Handle, Node>,
     /// The node at each class that has one, and at the root.
     pub(crate) attached: BTreeMap<Handle, Handle>,
+    /// Names by which requests called the parents of qdiscs, where those have others as well.
+    pub(crate) named: BTreeMap<Handle, Handle>,
     /// The classes that were added.
     pub(crate) classes: BTreeMap<Handle, ClassNode>,
     /// The same behind what they are directly below: a qdisc or a class.
@@ -151,7 +153,7 @@ pub struct TreeSpec {
 
 impl PartialEq for TreeSpec {
     fn eq(&self, other: &TreeSpec) -> bool {
-        // The other fields follow from these.
+        // The other fields follow from these, or are names for the same.
         self.nodes == other.nodes
             && self.classes == other.classes
             && self.estimators == other.estimators
@@ -228,14 +230,18 @@ impl TreeSpec {
             return Ok(&node.filters);
         }
         let have_filters = |classes: &Classes| classes.filters;
+        let none = || FilterError::NotOfClasses {
+            text: match node.qdisc {
+                QdiscSpec::Drr => "DRR classid must be zero: ",
+                QdiscSpec::Ets(_) => "ETS classid must be zero: ",
+                _ => "",
+            },
+            class: parent,
+        };
         match self.classes.get(&parent) {
-            Some(_) if !node.qdisc.added_classes().is_some_and(have_filters) => {
-                Err(FilterError::NotOfClasses(parent))
-            }
+            Some(_) if !node.qdisc.added_classes().is_some_and(have_filters) => Err(none()),
             Some(class) => Ok(&class.filters),
-            None if parent.minor() <= node.qdisc.classes() => {
-                Err(FilterError::NotOfClasses(parent))
-            }
+            None if parent.minor() <= node.qdisc.classes() => Err(none()),
             None => Err(FilterError::NoClass(parent)),
         }
     }
@@ -319,6 +325,12 @@ impl TreeSpec {
             Some(node) if name != Handle::ROOT && node.qdisc.has_one_class() => name.class(1),
             _ => name,
         }
+    }
+
+    /// Parent of a qdisc as it was called when that was attached.
+    pub fn named_parent(&self, handle: Handle) -> Option<Handle> {
+        let named = self.named.get(&handle).copied();
+        named.or_else(|| Some(self.node(handle)?.parent))
     }
 
     /// The path to what is attached to `parent`: the classes from the root on.

@@ -158,11 +158,16 @@ fn any_class_of_tbf_is_its_only_one() {
         spec.add(handle(parent), handle("2:"), fifo()).unwrap();
         let child = spec.child_of(handle("1:1")).map(|node| node.handle);
         assert_eq!(child, Some(handle("2:")), "{parent}");
+        // It is shown where it was asked to be.
+        assert_eq!(spec.named_parent(handle("2:")), Some(handle(parent)));
         // There is only one place.
         let again = spec.add(handle("1:2"), handle("3:"), fifo());
         assert_eq!(again, Err(TreeError::Exists(handle("1:1")).into()));
         spec.replace(handle("1:3"), handle("3:"), fifo()).unwrap();
         assert_eq!(spec.nodes().len(), 2);
+        assert_eq!(spec.named_parent(handle("2:")), None);
+        spec.replace(handle("1:1"), handle("3:"), fifo()).unwrap();
+        assert_eq!(spec.named_parent(handle("3:")), Some(handle("1:1")));
     }
 }
 

@@ -33,7 +33,7 @@ struct Parms {
 const MODES: [(bool, bool); 4] = [(false, true), (false, false), (true, true), (true, false)];
 
 pub(super) fn parse(options: Option<Attr<'_>>, read: &Read) -> Result<Parsed, Error> {
-    let none = || Error::invalid("Mirred requires attributes to be passed");
+    let none = || Error::invalid("act_mirred: Mirred requires attributes to be passed");
     let attrs = options.ok_or_else(none)?.nested(&POLICY)?;
     let parms = attrs.fixed::<Parms>(PARMS)?;
     let parms = parms.ok_or_else(|| missing("mirred"))?;
@@ -41,10 +41,11 @@ pub(super) fn parse(options: Option<Attr<'_>>, read: &Read) -> Result<Parsed, Er
     let mut parsed = Parsed::new(parms.generic.index, || {
         let mode = usize::try_from(parms.eaction - 1).ok();
         let mode = mode.and_then(|mode| MODES.get(mode));
-        let &(ingress, redirects) = mode.ok_or_else(|| Error::invalid("Unknown mirred option"))?;
+        let none = || Error::invalid("act_mirred: Unknown mirred option");
+        let &(ingress, redirects) = mode.ok_or_else(none)?;
         let to = match (block, parms.ifindex) {
             (Some(_), 1..) => {
-                let text = "Cannot specify Block ID and dev simultaneously";
+                let text = "act_mirred: Cannot specify Block ID and dev simultaneously";
                 return Err(Error::invalid(text));
             }
             (Some(block), 0) => MirredTo::Block(block),
@@ -86,7 +87,7 @@ pub(super) fn dump(
 /// Refusal of a link that is not there.
 pub(super) fn no_link(index: u32) -> Error {
     match index {
-        0 => Error::invalid("Must specify device or block"),
+        0 => Error::invalid("act_mirred: Must specify device or block"),
         _ => Errno::ENODEV.into(),
     }
 }

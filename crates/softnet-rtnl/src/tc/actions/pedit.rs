@@ -49,7 +49,7 @@ struct Key {
 }
 
 pub(super) fn parse(options: Option<Attr<'_>>, read: &Read) -> Result<Parsed, Error> {
-    let none = || Error::invalid("Pedit requires attributes to be passed");
+    let none = || Error::invalid("act_pedit: Pedit requires attributes to be passed");
     let attrs = options.ok_or_else(none)?.nested(&POLICY)?;
     let parms = attrs.get(PARMS).or_else(|| attrs.get(PARMS_EX));
     let parms = parms.ok_or_else(|| missing("pedit"))?;
@@ -57,21 +57,23 @@ pub(super) fn parse(options: Option<Attr<'_>>, read: &Read) -> Result<Parsed, Er
     Ok(Parsed::new(selector.generic.index, || {
         let control = control(selector.generic.action, read)?;
         if selector.nkeys == 0 {
-            let text = "Pedit requires keys to be passed";
+            let text = "act_pedit: Pedit requires keys to be passed";
             return Err(Error::invalid(text).at(&parms));
         }
         let all = usize::from(selector.nkeys) * size_of::<Key>();
         let keys = parms.data.get(size_of::<Selector>()..);
         let keys = keys.and_then(|keys| keys.get(..all)).ok_or_else(|| {
-            let text =
-                "Length of TCA_PEDIT_PARMS or TCA_PEDIT_PARMS_EX pedit attribute is invalid";
+            let text = "act_pedit: Length of TCA_PEDIT_PARMS or TCA_PEDIT_PARMS_EX pedit \
+                        attribute is invalid";
             Error::invalid(text).at(&parms)
         })?;
         let keys = keys.chunks_exact(size_of::<Key>());
         let keys = keys.filter_map(|bytes| Key::read_from_bytes(bytes).ok());
         let mut keys: Vec<PeditKey> = keys.map(PeditKey::from).collect();
         if keys.iter().any(|key| key.offset % 4 != 0) {
-            return Err(Error::invalid("Offsets must be on 32bit boundaries"));
+            return Err(Error::invalid(
+                "act_pedit: Offsets must be on 32bit boundaries",
+            ));
         }
         let extended = attrs.get(KEYS_EX);
         if let Some(list) = &extended {
@@ -92,7 +94,9 @@ fn headers(list: &Attr<'_>, keys: &mut [PeditKey]) -> Result<(), Error> {
         let invalid = || Error::from(Errno::EINVAL).at(&attr);
         let key = keys.next().ok_or_else(invalid)?;
         if attr.kind() != KEY_EX {
-            return Err(Error::invalid("Unknown attribute, expected extended key").at(&attr));
+            return Err(
+                Error::invalid("act_pedit: Unknown attribute, expected extended key").at(&attr),
+            );
         }
         let attrs = attr.nested(&KEY_POLICY)?;
         let header = attrs.u16(HTYPE)?.ok_or_else(invalid)?;
@@ -106,7 +110,7 @@ fn headers(list: &Attr<'_>, keys: &mut [PeditKey]) -> Result<(), Error> {
     }
     match keys.next() {
         Some(_) => {
-            let text = "Not enough extended keys to parse";
+            let text = "act_pedit: Not enough extended keys to parse";
             Err(Error::invalid(text).at(list))
         }
         None => Ok(()),

@@ -4,7 +4,9 @@ use softnet_engine::{Devices, Engine};
 use softnet_tc::{Action, ActionKind};
 use zerocopy::FromBytes;
 
-use super::{ACTION, Bits, INDEX, KIND, LIST, Read, ShownAt, check_average, parse, put, refusal};
+use super::{
+    ACTION, Bits, INDEX, KIND, LIST, Read, ShownAt, check_average, hardware, parse, put, refusal,
+};
 use crate::nl::headers::RtGenMsg;
 use crate::nl::{
     Attr, Attrs, Chunk, Errno, Error, Full, NLM_F_REPLACE, NLM_F_ROOT, Policy, Position, Progress,
@@ -118,6 +120,11 @@ fn add<D: Devices>(
             let _ = engine.actions(|table, _| table.delete(kind, action.index()));
         }
         return Err(error);
+    }
+    // The last one's is what is left.
+    let mut specs = done.iter().rev().map(Action::spec);
+    if let Some(text) = specs.find_map(hardware::warning) {
+        replies.warning(text);
     }
     tell(engine, request, RTM_NEWACTION, &done, replies);
     Ok(())

@@ -36,6 +36,7 @@ const CVLAN_ETH_TYPE: u16 = 79;
 const IP_TOS: u16 = 73;
 const IP_TOS_MASK: u16 = 74;
 const IN_HW_COUNT: u16 = 86;
+const NUM_OF_VLANS: u16 = 102;
 
 /// The attributes of one port.
 struct Port {
@@ -131,7 +132,7 @@ enum Of {
 const FIELDS: [(FlowerField, u16, u16, Form, Of); 26] = [
     (FlowerField::DstMac, 4, 5, Form::Mac, Of::Any),
     (FlowerField::SrcMac, 6, 7, Form::Mac, Of::Any),
-    (FlowerField::NumOfVlans, 102, 0, Form::U8, Of::Any),
+    (FlowerField::NumOfVlans, NUM_OF_VLANS, 0, Form::U8, Of::Any),
     (FlowerField::CvlanId, 77, 0, Form::U16, Of::SecondTag),
     (FlowerField::CvlanPrio, 78, 0, Form::U8, Of::SecondTag),
     (FlowerField::CvlanEthtype, 79, 0, Form::Be16, Of::SecondTag),
@@ -233,7 +234,8 @@ fn fields(
 ) -> Result<Vec<FieldMatch>, Error> {
     let mut found = Vec::new();
     for (field, kind, mask_kind, form, of) in FIELDS {
-        let Some(attr) = attrs.get(kind).filter(|_| of.holds(network, flower)) else {
+        let is_read = of.holds(network, flower) && (of != Of::Ip || network.is_some());
+        let Some(attr) = attrs.get(kind).filter(|_| is_read) else {
             continue;
         };
         let mask = match attrs.get(mask_kind).filter(|_| mask_kind != 0) {
@@ -401,13 +403,15 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
         ..Flower::default()
     };
     let ethertype = be16(&attrs, ETH_TYPE)?;
-    let mut network = ethertype.filter(|&ethertype| !is_vlan(ethertype));
-    if is_vlan(protocol) || ethertype.is_none() {
+    // What is said of the tags' number is said of the EtherTypes (`is_vlan_key`).
+    let tags = attrs.u8(NUM_OF_VLANS)?.unwrap_or(0);
+    let mut network = ethertype.filter(|&ethertype| tags == 0 && !is_vlan(ethertype));
+    if tags > 0 || is_vlan(protocol) || ethertype.is_none() {
         flower.vlan_id = attrs.u16(VLAN_ID)?.map(|id| id & 0x0fff);
         flower.vlan_prio = attrs.u8(VLAN_PRIO)?.map(|prio| prio & 7);
         flower.vlan_ethtype = be16(&attrs, VLAN_ETH_TYPE)?;
         network = flower.vlan_ethtype.or(network);
-        if flower.vlan_ethtype.is_some_and(is_vlan) {
+        if tags > 1 || flower.vlan_ethtype.is_some_and(is_vlan) {
             network = be16(&attrs, CVLAN_ETH_TYPE)?;
         }
     }
@@ -421,7 +425,8 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
     {
         return Err(refusal("EtherType but their protocol"));
     }
-    if matches!(network, None | Some(ETH_P_IP | ETH_P_IPV6)) {
+    // Of no network protocol in particular, the kernel reads none of these.
+    if matches!(network, Some(ETH_P_IP | ETH_P_IPV6)) {
         flower.ip_proto = attrs.u8(IP_PROTO)?;
         let mask = attrs.u8(IP_TOS_MASK)?.unwrap_or(u8::MAX);
         let tos = attrs.u8(IP_TOS)?.filter(|_| mask != 0);
@@ -549,10 +554,17 @@ pub(super) fn dump_template(template: &ChainTemplate, out: &mut Message<'_>) {
 /// `fl_dump_key`
 fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
     indev::dump(INDEV, flower.indev.as_ref(), out);
-    // The one behind the tag, as the kernel has it.
+    // The one behind the tags, as the kernel has it.
+    let value = |field| flower.fields.iter().find(|of| of.field == field);
+    let value = |field| value(field).map(|of| of.value);
+    let tags = value(FlowerField::NumOfVlans).unwrap_or(0);
+    let has_tags = is_vlan(protocol) || tags > 0;
+    let has_two = tags > 1 || flower.vlan_ethtype.is_some_and(is_vlan);
+    let second = value(FlowerField::CvlanEthtype).map(|value| value as u16);
     let ethertype = match protocol {
         ETH_P_ALL => family(flower),
-        _ if is_vlan(protocol) => flower.vlan_ethtype,
+        _ if has_tags && has_two => second,
+        _ if has_tags => flower.vlan_ethtype,
         _ => Some(protocol),
     };
     if let Some(ethertype) = ethertype {
@@ -593,12 +605,7 @@ fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
             }
         }
     }
-    let second = flower
-        .fields
-        .iter()
-        .find(|of| of.field == FlowerField::CvlanEthtype);
-    let network = second.map(|of| of.value as u16).or(ethertype);
-    dump_fields(network, flower, out);
+    dump_fields(second.or(ethertype), flower, out);
     for (ports, port) in [(&flower.src_port, SRC_PORT), (&flower.dst_port, DST_PORT)] {
         if let Some(ports) = ports {
             port.dump(ports, flower.ip_proto, out);

@@ -54,7 +54,10 @@ fn flower() -> impl Strategy<Value = (u16, Flower)> {
     let vlan = prop::option::of((prop::option::of(0..4096_u16), prop::option::of(0..8_u8)));
     let all = (is_v6, addresses, ports, tos, vlan, any::<bool>());
     all.prop_map(
-        |(is_v6, (src, dst), (proto, sport, dport), ip_tos, vlan, is_all)| {
+        |(is_v6, (src, dst), (proto, sport, dport), tos, vlan, is_all)| {
+            // `protocol all` says nothing of IP headers, unless an address does.
+            let is_ip = !is_all || vlan.is_some() || src.is_some() || dst.is_some();
+            let (ip_tos, proto) = (tos.filter(|_| is_ip), proto.filter(|_| is_ip));
             let ttl = ip_tos;
             let prefix = |(_, bits, v4, v6): (bool, u128, u8, u8)| match is_v6 {
                 true => Prefix::new(std::net::Ipv6Addr::from(bits).into(), v6),
@@ -297,6 +300,44 @@ fn spec() -> impl Strategy<Value = FilterSpec> {
             skip_hw: false,
         },
     )
+}
+
+/// The kernel reads keys of IP headers for IP alone, and takes a number of tags for their
+/// EtherTypes.
+#[test]
+fn keys_of_ip_headers_are_for_ip() {
+    let ttl = FieldMatch::new(FlowerField::IpTtl, 4, 0xff);
+    let tags = FieldMatch::new(FlowerField::NumOfVlans, 2, 0xff);
+    let flower = |fields: &[FieldMatch]| Flower {
+        ip_tos: Some((4, 0xff)),
+        ip_proto: Some(6),
+        src_port: Some(80..=80),
+        fields: fields.to_vec(),
+        ..Flower::default()
+    };
+    let rest = |fields: &[FieldMatch]| Flower {
+        fields: fields.to_vec(),
+        ..Flower::default()
+    };
+    let ip = flower(&[ttl]);
+    for (protocol, asked, read) in [
+        (ETH_P_IP, ip.clone(), ip.clone()),
+        (ETH_P_ALL, ip, rest(&[])),
+        (ETH_P_IP, flower(&[tags, ttl]), rest(&[tags])),
+    ] {
+        let spec = FilterSpec {
+            protocol,
+            ..FilterSpec::new(FilterKind::Flower(asked), Handle::new(1, 0))
+        };
+        let stats = FilterStats::default();
+        let shown = |out: &mut Message<'_>| kinds::dump(&spec, &stats, &ShownAt::default(), out);
+        let parsed = with_options(shown, |options| {
+            let list = FilterList::default();
+            let parsed = kinds::parse("flower", options, &which(&spec), None, &list);
+            parsed.map(|parsed| parsed.kind)
+        });
+        assert_eq!(parsed.ok(), Some(FilterKind::Flower(read)), "{protocol:#x}");
+    }
 }
 
 /// The marks are classes of the qdisc, which a block has not.

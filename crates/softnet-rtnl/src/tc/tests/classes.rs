@@ -234,6 +234,12 @@ fn classes_of_hfsc_have_the_parents_they_say() {
         let answer = answer.err().unwrap_or_default();
         assert_eq!(answer, expected, "{flags:x} {parent} {class}");
     }
+    // The qdisc is a class itself, which has others below it and no qdisc.
+    let below = world.qdisc(ADD, 1, ("1:", "10:"), "pfifo", &|_| {});
+    assert!(below.is_err_and(|error| error.contains("EINVAL")));
+    let gone = world.del(1, "1:", "", "");
+    let text = "Cannot find specified qdisc on specified device";
+    assert!(gone.is_err_and(|error| error.starts_with(text)));
 }
 
 /// A dump of many parts shows each class once, and goes on where it was when some are deleted.

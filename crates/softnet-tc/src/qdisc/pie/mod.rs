@@ -91,7 +91,7 @@ impl Kind for Pie {
     };
 
     fn make(spec: &PieSpec, _: Handle, env: &QdiscEnv) -> Pie {
-        Pie {
+        let pie = Pie {
             limit: spec.limit.into(),
             law: Law::new(&spec.law, env),
             state: State::default(),
@@ -103,7 +103,9 @@ impl Kind for Pie {
             longest: 0,
             marks: 0,
             xstats: Xstats::new(&XSTATS),
-        }
+        };
+        pie.publish();
+        pie
     }
 
     /// Drops the oldest packets beyond the new limit.

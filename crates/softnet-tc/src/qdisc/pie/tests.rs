@@ -32,6 +32,24 @@ fn xstat(pie: &Pie, name: &str) -> u64 {
     stats.iter().find(|(of, _)| *of == name).unwrap().1
 }
 
+/// The kernel says from the start whether it estimates.
+#[test]
+fn statistics_are_there_before_the_first_packet() {
+    let pool = pool(8);
+    for dq_rate_estimator in [false, true] {
+        let law = PieLawSpec {
+            dq_rate_estimator,
+            ..PieLawSpec::default()
+        };
+        let spec = PieSpec {
+            law,
+            ..PieSpec::default()
+        };
+        let shown = xstat(&pie(&spec, &pool), "dq_rate_estimating");
+        assert_eq!(shown, dq_rate_estimator.into());
+    }
+}
+
 /// RFC 8033, section 4.2 and appendix A, in numbers with a point. Gains are in Hz.
 fn rfc_8033(p: f64, delay: f64, old: f64, target: f64, alpha: f64, beta: f64) -> f64 {
     let scale = match p {
