@@ -43,7 +43,7 @@ impl Tree {
         Tree(root)
     }
 
-    /// Whether it succeeds, and what it says.
+    /// Runs the script: true if it succeeds, and its output.
     fn make(&self, arguments: &str) -> (bool, String) {
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new("sh")

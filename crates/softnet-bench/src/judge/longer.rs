@@ -1,5 +1,5 @@
-//! What is undecided is measured longer: which cells that are, and how their new figures take the
-//! place of those in the result.
+//! Undecided cells are measured longer: choice of the cells, and new figures in the place of those
+//! in the result.
 
 use std::path::Path;
 use std::sync::Arc;

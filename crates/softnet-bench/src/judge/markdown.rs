@@ -162,9 +162,9 @@ fn heading(results: &Results) -> String {
     if let Some(longer) = longer {
         let _ = writeln!(
             page,
-            "- Longer: cells that were undecided then, and those that goals compare them with, were \
-             measured anew in {longer} rounds with the same windows. Only these rounds count there; \
-             figures of them are marked{LONGER}.",
+            "- Longer: cells that were undecided then, and those that goals compare them with, \
+             were measured anew in {longer} rounds with the same windows. Only these rounds \
+             count there; figures of them are marked{LONGER}.",
         );
     }
     if !machine.contains_key("revision") || machine.get("dirty") == Some(&Value::Bool(true)) {

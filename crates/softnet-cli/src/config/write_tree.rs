@@ -50,7 +50,8 @@ fn tree(w: &mut Writer, prefix: &str, tree: &TreeSpec) {
     let mut left = children(&Handle::ROOT);
     while let Some(node) = left.pop() {
         w.table(&format!("[[{prefix}qdisc]]"));
-        w.put("parent", node.parent.to_string());
+        let parent = tree.named_parent(node.handle).unwrap_or(node.parent);
+        w.put("parent", parent.to_string());
         w.put("handle", node.handle.to_string());
         options(w, &node.qdisc, &shares(node.handle));
         if let Some(table) = &node.stab {

@@ -38,9 +38,9 @@ impl Offer {
         }
     }
 
-    /// What listens. If nothing does so far, the daemon before this one has given no socket: if it
-    /// `is_gone`, it may still be closing that, which is waited for; else the place is another
-    /// program's.
+    /// The server that listens. If none does so far, the daemon before this one has given no
+    /// socket: if it `is_gone`, it may still be closing that, which is waited for; else the place
+    /// is another program's.
     pub(super) fn settle(self, is_gone: bool) -> Result<Server, Failure> {
         let Offer { server, listens } = self;
         if listens {

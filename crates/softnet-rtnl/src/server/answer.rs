@@ -69,12 +69,6 @@ fn error_message(
     error: Option<&Error>,
     warning: Option<&str>,
 ) -> Messages {
-    let flags = NLM_F_CAPPED | tlv_flag(error, warning);
-    let head = Head {
-        kind: NLMSG_ERROR,
-        flags,
-        ..head
-    };
     let fixed = NlMsgErr {
         error: error.map_or(0, |error| -error.errno.0),
         message,
@@ -85,6 +79,12 @@ fn error_message(
     let text = error.and_then(|error| error.text.as_ref());
     let text = text.map_or(0, |text| text.len().min(TEXT));
     let reach = (NLMSG_HDRLEN + size_of::<NlMsgErr>() + text) as u32;
+    let flags = NLM_F_CAPPED | tlv_flag(error, warning, reach);
+    let head = Head {
+        kind: NLMSG_ERROR,
+        flags,
+        ..head
+    };
     let written = messages.message(head, &fixed, |message| {
         put_tlvs(message, error, warning, reach);
     });
@@ -98,7 +98,7 @@ pub(super) fn done(
     head: Head,
     error: Option<&Error>,
 ) -> Result<(), Full> {
-    let flags = head.flags | NLM_F_MULTI | tlv_flag(error, None);
+    let flags = head.flags | NLM_F_MULTI | tlv_flag(error, None, u32::MAX);
     let head = Head {
         kind: NLMSG_DONE,
         flags,
@@ -123,10 +123,10 @@ pub(super) fn overrun(port: u32) -> [u8; NLMSG_HDRLEN] {
     zerocopy::transmute!(header)
 }
 
-fn tlv_flag(error: Option<&Error>, warning: Option<&str>) -> u16 {
+fn tlv_flag(error: Option<&Error>, warning: Option<&str>, reach: u32) -> u16 {
     let some = error.is_some_and(|error| {
         error.text.is_some()
-            || error.offset.is_some()
+            || error.offset.is_some_and(|offset| offset <= reach)
             || error.missing.is_some()
             || error.missing_from.is_some()
     });

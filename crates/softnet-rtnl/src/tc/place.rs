@@ -128,8 +128,8 @@ impl Place<'_> {
         }
         let class = self.class(class);
         let is_root = above.qdisc.added_classes().is_some_and(|of| of.root);
-        let next = self.tree.next_class(class.class(1));
-        if class.minor() == 0 && is_root && next.is_some_and(|next| next.qdisc() == class) {
+        let next = || self.tree.next_class(class.class(1));
+        if class.minor() == 0 && is_root && next().is_some_and(|next| next.qdisc() == class) {
             // The qdisc is a class above others.
             return Ok(None);
         }

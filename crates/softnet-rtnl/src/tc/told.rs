@@ -96,7 +96,7 @@ fn gone(place: &Place<'_>, before: &TreeSpec, at: ShownAt, replies: &mut Replies
         }
         let shown = Shown {
             index: place.index,
-            parent: node.parent,
+            parent: before.named_parent(node.handle).unwrap_or(node.parent),
             handle: node.handle,
             references: 1,
             spec: node.qdisc.clone(),

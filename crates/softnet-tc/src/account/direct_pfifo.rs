@@ -19,7 +19,7 @@ pub(crate) struct Sent {
     pub(crate) flows: u16,
 }
 
-/// What left a child in its turn.
+/// Packets that left a child in its turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// Nothing, if the first packet was not allowed.

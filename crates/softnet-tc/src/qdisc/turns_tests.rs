@@ -73,7 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What leaves, and when there is more, is the same.
+    /// The same packets leave, and there is more at the same times.
     #[test]
     fn a_turn_sends_what_it_does_packet_by_packet(
         kind in 0..3_u8,

@@ -52,7 +52,7 @@ pub(super) struct Without {
     claimed: bool,
 }
 
-/// What a sender that has become the owner finds.
+/// Nodes that a sender finds that has become the owner.
 fn left_before(guard: &mut ListOwner<'_, Values, State>, left: Left, without: Without) -> Values {
     if without.left {
         Values::default()

@@ -28,7 +28,7 @@ enum Without {
     Down,
     /// An owner that has no ring for its packets notifies the worker.
     Event,
-    /// What was left is taken without forgetting an event.
+    /// Forgets no event when it takes what was left.
     Kept,
 }
 

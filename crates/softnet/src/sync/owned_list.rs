@@ -132,7 +132,7 @@ pub(crate) fn is_owner_here() -> bool {
     OWNED_HERE.get() != 0
 }
 
-/// Whether nodes waited when an ownership began.
+/// Tells if nodes waited when an ownership began.
 #[derive(Debug)]
 #[must_use = "what was left goes first"]
 pub(crate) struct Left(bool);

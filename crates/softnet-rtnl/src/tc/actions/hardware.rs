@@ -29,6 +29,9 @@ pub(super) fn fits(spec: &ActionSpec) -> bool {
 
 /// The kernel's warning about one that no driver may have in this form, where it has one.
 pub(super) fn warning(spec: &ActionSpec) -> Option<&'static str> {
+    if spec.skip_hw {
+        return None;
+    }
     // `tcf_police_act_to_flow_act`
     let is_way = |control| {
         matches!(
@@ -105,6 +108,7 @@ mod tests {
     fn what_exceeds_a_police_has_a_way_that_drivers_know() {
         for (words, warns) in [
             ("police rate 1gbit burst 10k", true),
+            ("police rate 1gbit burst 10k skip_hw", false),
             ("police rate 1gbit burst 10k conform-exceed drop", false),
             (
                 "police rate 1gbit burst 10k conform-exceed drop/pipe",

@@ -209,12 +209,13 @@ impl Form {
 }
 
 impl Of {
-    /// True if packets of a filter for this network and protocol have the field.
-    fn holds(self, network: Option<u16>, flower: &Flower) -> bool {
+    /// True if packets of a filter for this network and protocol have the field, of two tags if
+    /// `has_two`.
+    fn holds(self, network: Option<u16>, has_two: bool, flower: &Flower) -> bool {
         let proto = flower.ip_proto;
         match self {
             Of::Any => true,
-            Of::SecondTag => flower.vlan_ethtype.is_some_and(is_vlan),
+            Of::SecondTag => has_two,
             Of::Pppoe => network == Some(0x8864),
             Of::Ip => matches!(network, None | Some(ETH_P_IP | ETH_P_IPV6)),
             Of::Proto(of) => proto == Some(of),
@@ -230,11 +231,12 @@ impl Of {
 fn fields(
     attrs: &Attrs<'_>,
     network: Option<u16>,
+    has_two: bool,
     flower: &Flower,
 ) -> Result<Vec<FieldMatch>, Error> {
     let mut found = Vec::new();
     for (field, kind, mask_kind, form, of) in FIELDS {
-        let is_read = of.holds(network, flower) && (of != Of::Ip || network.is_some());
+        let is_read = of.holds(network, has_two, flower) && (of != Of::Ip || network.is_some());
         let Some(attr) = attrs.get(kind).filter(|_| is_read) else {
             continue;
         };
@@ -314,11 +316,11 @@ fn mpls(attrs: &Attrs<'_>, found: &mut Vec<FieldMatch>) -> Result<(), Error> {
 
 /// Writes the fields with a table of their own. tc has no word for a part of an entry of MPLS
 /// that has only some of its bits.
-fn dump_fields(network: Option<u16>, flower: &Flower, out: &mut Message<'_>) {
+fn dump_fields(network: Option<u16>, has_two: bool, flower: &Flower, out: &mut Message<'_>) {
     let is_mpls = |of: &&FieldMatch| matches!(of.field, FlowerField::Mpls(_));
     for of in flower.fields.iter().filter(|of| !is_mpls(of)) {
         let holds = |row: &&(FlowerField, u16, u16, Form, Of)| {
-            row.0 == of.field && row.4.holds(network, flower)
+            row.0 == of.field && row.4.holds(network, has_two, flower)
         };
         let Some((_, kind, mask, form, _)) = FIELDS.iter().find(holds) else {
             continue;
@@ -411,7 +413,7 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
         flower.vlan_prio = attrs.u8(VLAN_PRIO)?.map(|prio| prio & 7);
         flower.vlan_ethtype = be16(&attrs, VLAN_ETH_TYPE)?;
         network = flower.vlan_ethtype.or(network);
-        if tags > 1 || flower.vlan_ethtype.is_some_and(is_vlan) {
+        if has_two_tags(tags.into(), &flower) {
             network = be16(&attrs, CVLAN_ETH_TYPE)?;
         }
     }
@@ -436,7 +438,8 @@ pub(super) fn parse(options: &Attr<'_>, protocol: u16) -> Result<(Flower, Effect
         flower.src_port = SRC_PORT.parse(&attrs, protocol)?;
         flower.dst_port = DST_PORT.parse(&attrs, protocol)?;
     }
-    flower.fields = fields(&attrs, network, &flower)?;
+    let has_two = has_two_tags(tags.into(), &flower);
+    flower.fields = fields(&attrs, network, has_two, &flower)?;
     Ok((flower, Effect::parse(&attrs, CLASSID, (ACT, None), flags)?))
 }
 
@@ -445,6 +448,11 @@ pub(super) fn parse_template(options: &Attr<'_>) -> Result<ChainTemplate, Error>
     let protocol = be16(&options.nested(&POLICY)?, ETH_TYPE)?.unwrap_or(ETH_P_ALL);
     let (flower, _) = parse(options, protocol)?;
     Ok(ChainTemplate { protocol, flower })
+}
+
+/// True if packets of a filter have two tags: it says so, or the EtherType behind the first is one.
+fn has_two_tags(tags: u64, flower: &Flower) -> bool {
+    tags > 1 || flower.vlan_ethtype.is_some_and(is_vlan)
 }
 
 /// The EtherType of the addresses.
@@ -559,12 +567,12 @@ fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
     let value = |field| value(field).map(|of| of.value);
     let tags = value(FlowerField::NumOfVlans).unwrap_or(0);
     let has_tags = is_vlan(protocol) || tags > 0;
-    let has_two = tags > 1 || flower.vlan_ethtype.is_some_and(is_vlan);
+    let has_two = has_two_tags(tags, flower);
     let second = value(FlowerField::CvlanEthtype).map(|value| value as u16);
     let ethertype = match protocol {
-        ETH_P_ALL => family(flower),
         _ if has_tags && has_two => second,
         _ if has_tags => flower.vlan_ethtype,
+        ETH_P_ALL => family(flower),
         _ => Some(protocol),
     };
     if let Some(ethertype) = ethertype {
@@ -605,7 +613,7 @@ fn dump_key(flower: &Flower, protocol: u16, out: &mut Message<'_>) {
             }
         }
     }
-    dump_fields(second.or(ethertype), flower, out);
+    dump_fields(second.or(ethertype), has_two, flower, out);
     for (ports, port) in [(&flower.src_port, SRC_PORT), (&flower.dst_port, DST_PORT)] {
         if let Some(ports) = ports {
             port.dump(ports, flower.ip_proto, out);

@@ -320,7 +320,10 @@ fn keys_of_ip_headers_are_for_ip() {
         ..Flower::default()
     };
     let ip = flower(&[ttl]);
+    let mut second = [tags, FieldMatch::new(FlowerField::CvlanId, 5, 0xfff)];
+    second.sort();
     for (protocol, asked, read) in [
+        (0x8100, rest(&second), rest(&second)),
         (ETH_P_IP, ip.clone(), ip.clone()),
         (ETH_P_ALL, ip, rest(&[])),
         (ETH_P_IP, flower(&[tags, ttl]), rest(&[tags])),

@@ -7,7 +7,7 @@
 //! new ones come. A flow that gets a packet becomes the first of its bucket: those that have none
 //! cost the others no look at their lines.
 //!
-//! Of many flows the near caches have few, and each look-up would wait for a bucket and then for a
+//! The near caches have few of many flows, and each look-up would wait for a bucket and then for a
 //! flow. So those of a list of packets are [asked for](FlowTable::fetch) first, all at once, and on
 //! the way out [the next ones](FlowTable::fetch_behind).
 

@@ -1,4 +1,4 @@
-//! How packets come into the leaves of an `hfsc`.
+//! Packets come into the leaves of an `hfsc`.
 
 use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Verdict};

@@ -1,4 +1,4 @@
-//! How leaves of an `hfsc` are served.
+//! Leaves of an `hfsc` are served.
 
 use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Next, Peek};
