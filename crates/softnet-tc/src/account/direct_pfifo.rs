@@ -29,13 +29,6 @@ pub(crate) struct Run {
 }
 
 impl Children {
-    /// True if a child is a `pfifo`.
-    #[inline]
-    pub(crate) fn is_pfifo(&self, slot: usize) -> bool {
-        let child = self.slots.get(slot);
-        child.is_some_and(|child| matches!(child.qdisc, AnyQdisc::Pfifo(_)))
-    }
-
     /// Asks for what a packet needs that will be enqueued in a child soon.
     #[inline]
     pub(crate) fn prefetch(&self, slot: usize) {

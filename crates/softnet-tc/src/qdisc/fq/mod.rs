@@ -375,7 +375,8 @@ impl Fq {
         let rounds = &mut bands[band].rounds;
         let stays = |flow: &Flow| usize::from(flow.band) == band;
         let index = rounds.select_if(flows, self.quantum, stays)?;
-        if flows.has_many() {
+        let many = flows.has_many();
+        if many {
             flows.fetch_behind(index);
         }
         let flow = flows.at(index);
@@ -405,7 +406,7 @@ impl Fq {
             return None;
         }
         let mut packet = flow.packets.pop_front()?;
-        if let Some(next) = flow.packets.front() {
+        if many && let Some(next) = flow.packets.front() {
             // It is likely to be the next one of all.
             next.prefetch();
         }

@@ -197,33 +197,26 @@ impl FlowTable {
     pub(super) fn find_or_add(&mut self, key: u32, credit: i32, now: Time) -> Option<u32> {
         let hash = keyed(key, self.seed);
         let address = self.address(hash);
-        if let Some(first) = self.bucket(address).checked_sub(1)
-            && (self.at(first).key == key || self.bring_forward(address, key))
-        {
-            return self.bucket(address).checked_sub(1);
+        let (mut before, mut next) = (0, *self.bucket(address));
+        while let Some(index) = next.checked_sub(1) {
+            let flow = self.at(index);
+            if flow.key == key {
+                if before != 0 && self.has_many() {
+                    self.bring_forward(address, before, next);
+                }
+                return Some(index);
+            }
+            (before, next) = (next, flow.chain);
         }
         self.add(key, hash, credit, now)
     }
 
-    /// Makes a flow behind the first one of a bucket its first one. False: there is none of this
-    /// key.
+    /// Makes the flow at the link `to`, which follows that at `before`, the first of its bucket.
     #[inline(never)]
-    fn bring_forward(&mut self, address: u32, key: u32) -> bool {
-        let first = *self.bucket(address);
-        let mut before = first;
-        while let Some(at) = before.checked_sub(1) {
-            let next = self.at(at).chain;
-            if let Some(index) = next.checked_sub(1)
-                && self.at(index).key == key
-            {
-                let behind = std::mem::replace(&mut self.at(index).chain, first);
-                self.at(at).chain = behind;
-                *self.bucket(address) = next;
-                return true;
-            }
-            before = next;
-        }
-        false
+    fn bring_forward(&mut self, address: u32, before: u32, to: u32) {
+        let first = std::mem::replace(self.bucket(address), to);
+        let behind = std::mem::replace(&mut self.at(to - 1).chain, first);
+        self.at(before - 1).chain = behind;
     }
 
     /// True if there are more flows than the near caches hold.

@@ -1,7 +1,5 @@
 //! A class of an `hfsc`, as its scheduler knows it.
 
-use softnet::sync::prefetch;
-
 use super::curve::{Curve, Runtime, ServiceCurve};
 use super::highest::Highest;
 use super::race::{Race, tie};
@@ -23,8 +21,8 @@ pub(super) enum Sharing {
     Unfit,
 }
 
-/// A class. Times are in ticks, amounts in bytes. Of a leaf that has a link-sharing curve alone, a
-/// packet that leaves needs the first two cache lines, and the first packet that comes one more.
+/// A class. Times are in ticks, amounts in bytes. What a packet of a leaf that has a link-sharing
+/// curve alone needs is in the first three cache lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Class {
@@ -48,12 +46,10 @@ pub(super) struct Class {
     pub(super) sharing: Sharing,
     /// There is a real-time curve.
     pub(super) is_real_time: bool,
-    /// There is an upper limit.
-    pub(super) is_limited: bool,
 
     /// The link-sharing curve.
     pub(super) virtuals: Option<Runtime>,
-    /// When it may be served by its own upper limit; 0 if there is none.
+    /// When it may be served by its own upper limit.
     pub(super) own_fit: u64,
     /// Bytes sent because of the real-time curve.
     pub(super) cumulative: u64,
@@ -88,7 +84,6 @@ pub(super) struct Class {
     free: Vec<u32>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Class, virtuals) <= 64);
 const _: () = assert!(std::mem::offset_of!(Class, limits) <= 3 * 64);
 
 impl Class {
@@ -106,7 +101,6 @@ impl Class {
             is_active: false,
             sharing: Sharing::No,
             is_real_time: false,
-            is_limited: false,
             virtuals: None,
             own_fit: 0,
             cumulative: 0,
@@ -130,14 +124,6 @@ impl Class {
         };
         class.set_curves(spec, 0);
         class
-    }
-
-    /// Asks for the lines that a packet of a leaf needs.
-    #[inline]
-    pub(super) fn prefetch(&self) {
-        prefetch(&raw const self.parent);
-        prefetch(&raw const self.virtuals);
-        prefetch(&raw const self.own_fit);
     }
 
     /// Order of leaves that are not eligible yet: by eligible time.
@@ -179,7 +165,7 @@ impl Class {
         let (virtual_time, total) = (self.virtual_time, self.total);
         renew(&mut self.virtuals, spec.ls, virtual_time, total);
         renew(&mut self.limits, spec.ul, now, total);
-        (self.is_real_time, self.is_limited) = (spec.rt.is_some(), spec.ul.is_some());
+        self.is_real_time = spec.rt.is_some();
     }
 
     /// Shares by its real-time curve, if it has no other.

@@ -4,8 +4,6 @@
 //! time in ticks of 64 ns, slopes in 2^-24 bytes a tick, inverse slopes in 2^-14 ticks a byte, both
 //! rounded up. Sums that do not fit end at the greatest number, where the kernel's wrap.
 
-use std::hint::select_unpredictable;
-
 use softnet::time::Time;
 
 /// Nanoseconds of a tick.
@@ -73,11 +71,10 @@ impl ServiceCurve {
 
 /// A slope and its inverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
 struct Slope {
+    up: u64,
     /// [`NEVER`] if the slope is 0.
     inverse: u64,
-    up: u64,
 }
 
 fn most(number: u128) -> u64 {
@@ -113,13 +110,12 @@ impl Slope {
 
 /// A curve from 0 on, ready for use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
 pub(super) struct Curve {
-    second: Slope,
     first: Slope,
     /// Length of the first piece, and bytes at its end.
     dx: u64,
     dy: u64,
+    second: Slope,
 }
 
 impl From<ServiceCurve> for Curve {
@@ -141,9 +137,8 @@ impl Curve {
     }
 }
 
-/// A curve that begins somewhere. What [`x_of`](Runtime::x_of) needs comes first, in 56 bytes.
+/// A curve that begins somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
 pub(super) struct Runtime {
     x: u64,
     y: u64,
@@ -213,9 +208,9 @@ impl Runtime {
     pub(super) fn lower(&mut self, x: u64, y: u64) {
         let (here, curve) = (self.y_of(x), self.curve);
         if curve.is_convex() {
-            let is_above = here >= y;
-            self.x = select_unpredictable(is_above, x, self.x);
-            self.y = select_unpredictable(is_above, y, self.y);
+            if here >= y {
+                (self.x, self.y) = (x, y);
+            }
             return;
         }
         if here <= y {

@@ -43,10 +43,11 @@ impl Highest {
             self.nodes[at] = STALE;
             at /= 2;
         }
-        // Without a branch: whether a class goes or stays cannot be foreseen.
-        let is_highest = time >= self.bound;
-        self.is_exact = is_highest | (self.is_exact & (before != self.bound));
-        self.bound = self.bound.max(time);
+        if time >= self.bound {
+            (self.bound, self.is_exact) = (time, true);
+        } else if before == self.bound {
+            self.is_exact = false;
+        }
     }
 
     /// The highest of all; 0 if none is active.

@@ -20,16 +20,15 @@
 
 mod class;
 mod curve;
-mod enqueue;
 mod highest;
 mod race;
 mod scheduler;
-mod serve;
 mod sharing;
 mod spec;
 
-use softnet::mem::PacketList;
+use softnet::mem::{Packet, PacketList};
 use softnet::qdisc::{Cx, Next, Peek, Qdisc, Verdict};
+use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::class::{ClassKind, Classes};
@@ -38,15 +37,17 @@ use super::kind::{Kind, QdiscSpec, of_children, parts};
 use super::option::{Form, QdiscOption, Unset, options};
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
-use crate::filter::Filters;
+use crate::filter::{Filters, Lost};
 use crate::handle::Handle;
 use crate::qdisc::class::ClassSpec;
 use class::Class;
-use scheduler::Scheduler;
+use scheduler::{Choice, Scheduler};
 
 pub use curve::ServiceCurve;
 pub use spec::{HfscClassSpec, HfscSpec};
 
+/// Filters that are asked one after the other at most.
+const HOPS: usize = 9;
 /// The words of a class's statistics.
 const WORK: usize = 0;
 const REAL_TIME_WORK: usize = 1;
@@ -188,11 +189,35 @@ impl Hfsc {
             .is_some_and(|child| !child.is_inner())
     }
 
-    /// The class that has this name.
-    #[inline]
-    fn find(&self, class: Handle) -> Option<usize> {
-        let ours = class.qdisc() == self.handle;
-        ours.then(|| self.classes.find(class.minor())).flatten()
+    /// The leaf that a packet goes to.
+    ///
+    /// # Errors
+    /// If there is none, or a filter takes it out.
+    fn classify(&self, packet: &mut Packet, cx: &mut Cx) -> Result<usize, Lost> {
+        let find = |class: Handle| {
+            let ours = class.qdisc() == self.handle;
+            ours.then(|| self.classes.find(class.minor())).flatten()
+        };
+        let named = find(Handle::from_raw(packet.priority()));
+        if let Some(leaf) = named.filter(|&slot| self.is_leaf(slot)) {
+            return Ok(leaf);
+        }
+        let (mut filters, mut above) = (&self.filters, self.root);
+        for _ in 0..HOPS {
+            let Some(class) = filters.classify(packet, cx).class()? else {
+                break;
+            };
+            let level = |slot: usize| self.scheduler.class(slot).level;
+            let below = find(class).filter(|&slot| level(slot) < level(above));
+            match below {
+                Some(slot) if self.is_leaf(slot) => return Ok(slot),
+                Some(slot) => (filters, above) = (self.classes.filters(slot), slot),
+                None => break,
+            }
+        }
+        let default = self.classes.find(self.default);
+        let leaf = default.filter(|&slot| self.is_leaf(slot));
+        leaf.ok_or(Lost::Dropped(DropReason::NoClass))
     }
 
     fn is_empty(&self, slot: usize) -> bool {
@@ -278,11 +303,127 @@ impl Hfsc {
             Peek::Idle | Peek::Unknown => self.held.hold(slot, later),
         }
     }
+
+    fn put(&mut self, slot: usize, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
+        let verdict = self.classes.enqueue(slot, packets, cx);
+        self.update(slot, cx);
+        verdict
+    }
+
+    fn serve(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
+        if self.scheduler.is_bare() {
+            return self.classes.dequeue(self.root, budget, out, cx);
+        }
+        let mut left = budget as u64;
+        let later = cx.now.plus_nanos(1);
+        while let Some(slot) = self.held.due(cx.now) {
+            self.start(slot, cx);
+        }
+        loop {
+            if self.classes.stats.qlen == 0 {
+                return Next::Idle;
+            }
+            if left == 0 {
+                return Next::Ready;
+            }
+            let Some(choice) = self.scheduler.choose(cx.now) else {
+                self.classes.stats.overlimits += 1;
+                let next = self.scheduler.next_event().min(self.held.next());
+                return Next::At(next.max(later));
+            };
+            let leaf = choice.leaf;
+            let Some(sent) = self.classes.pop_pfifo(leaf, 1, || 0, out) else {
+                left = left.saturating_sub(self.serve_leaf(choice, out, cx));
+                continue;
+            };
+            left = left.saturating_sub(sent.size.packets);
+            let next = if sent.emptied {
+                None
+            } else if self.scheduler.is_real_time(leaf) {
+                self.next_len(leaf, cx)
+            } else {
+                Some(0)
+            };
+            self.scheduler.charge(choice, sent.size.bytes, next, cx.now);
+            self.publish_counts(leaf);
+        }
+    }
+
+    /// Lets a leaf send a packet whose qdisc is another one than a `pfifo`. Returns how many wire
+    /// packets left.
+    #[inline(never)]
+    fn serve_leaf(&mut self, choice: Choice, out: &mut PacketList, cx: &mut Cx) -> u64 {
+        let leaf = choice.leaf;
+        let later = cx.now.plus_nanos(1);
+        let until = match self.classes.peek(leaf, cx) {
+            Peek::Packet(_) => None,
+            Peek::At(time) => Some(time.max(later)),
+            Peek::Idle | Peek::Unknown => Some(later),
+        };
+        let sent = match until {
+            None => self.classes.send_one(leaf, out, cx),
+            Some(_) => Default::default(),
+        };
+        if sent.packets == 0 {
+            self.scheduler.deactivate(leaf, cx.now);
+            self.publish_counts(leaf);
+            if !self.is_empty(leaf) {
+                self.held.hold(leaf, until.unwrap_or(later));
+            }
+            return 0;
+        }
+        let mut next = None;
+        if !self.is_empty(leaf) {
+            match self.classes.peek(leaf, cx) {
+                Peek::Packet(size) => next = Some(size.bytes),
+                Peek::At(time) => self.held.hold(leaf, time.max(later)),
+                Peek::Idle | Peek::Unknown if self.is_empty(leaf) => {}
+                Peek::Idle | Peek::Unknown => self.held.hold(leaf, later),
+            }
+        }
+        self.scheduler.charge(choice, sent.bytes, next, cx.now);
+        self.publish_counts(leaf);
+        sent.packets
+    }
 }
 
 impl Qdisc for Hfsc {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        self.sort(packets, cx)
+        let mut verdict = Verdict::Queued;
+        // Consecutive packets of one class stay one list.
+        let mut run = PacketList::new();
+        let mut current = self.root;
+        while let Some(mut packet) = packets.pop_front() {
+            let slot = match self.classify(&mut packet, cx) {
+                Ok(slot) => slot,
+                Err(lost) => {
+                    let lost = lost.settle(packet, &mut self.classes.stats, cx);
+                    verdict = verdict.max(lost);
+                    continue;
+                }
+            };
+            if slot != current && !run.is_empty() {
+                verdict = verdict.max(self.put(current, &mut run, cx));
+            }
+            current = slot;
+            if !run.is_empty() {
+                run.push_back(packet);
+                continue;
+            }
+            let len = packet.wire_len();
+            match self.classes.push_pfifo(slot, packet) {
+                Ok(true) if slot != self.root => {
+                    self.held.release(slot);
+                    self.activate(slot, len, cx.now);
+                }
+                Ok(_) => {}
+                Err(packet) => run.push_back(packet),
+            }
+        }
+        if !run.is_empty() {
+            verdict = verdict.max(self.put(current, &mut run, cx));
+        }
+        verdict
     }
 
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {

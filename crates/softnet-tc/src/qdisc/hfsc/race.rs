@@ -1,10 +1,8 @@
 //! The orders in which the classes of an `hfsc` are looked at: tournaments, in which each class has
 //! a place and the one with the least key wins. A class that comes, goes or changes plays once a
 //! round until it makes no difference; there are as many rounds as the number of places has bits.
-//! One that comes to an empty place meets who has won so far, and nearly always loses soon. One
-//! that goes leaves the rounds that it had won to the least of those that it met there, which is
-//! selected, not branched on: half of the outcomes could not be predicted. Nothing is allocated but
-//! by [`grow`](Race::grow).
+//! Which ones it meets does not depend on any outcome, and who wins is selected, not branched on:
+//! half of the outcomes could not be predicted. Nothing is allocated but by [`grow`](Race::grow).
 
 use std::hint::select_unpredictable;
 
@@ -19,31 +17,29 @@ pub(super) fn tie(number: u64, slot: usize) -> u64 {
     number << SLOT_BITS | slot as u64
 }
 
-/// True if one key is before another one. Word by word: of a comparison of 128 bits the compiler
-/// makes branches, also where what follows is said not to be predictable.
+/// True if one key is before another one.
 #[inline]
 fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
-    let mut before = false;
-    for at in (0..WORDS).rev() {
+    let last_two = |key: &[u64; WORDS]| {
+        let high = u128::from(key[WORDS - 2]);
+        high << 64 | u128::from(key[WORDS - 1])
+    };
+    let mut before = last_two(a) < last_two(b);
+    for at in (0..WORDS - 2).rev() {
         before = (a[at] < b[at]) | ((a[at] == b[at]) & before);
     }
     before
 }
 
-/// One of two keys, selected.
-#[inline]
-fn select<const WORDS: usize>(second: bool, a: [u64; WORDS], b: [u64; WORDS]) -> [u64; WORDS] {
-    std::array::from_fn(|word| select_unpredictable(second, b[word], a[word]))
-}
-
 /// The first of two keys.
 #[inline]
 fn least<const WORDS: usize>(a: [u64; WORDS], b: [u64; WORDS]) -> [u64; WORDS] {
-    select(is_before(&b, &a), a, b)
+    let loses = is_before(&b, &a);
+    std::array::from_fn(|word| select_unpredictable(loses, b[word], a[word]))
 }
 
 /// A tournament of classes, by keys of so many words, two at least: the first one decides, and the
-/// last one is a [`tie`]. A class is at one place.
+/// last one is a [`tie`].
 #[derive(Debug)]
 pub(super) struct Race<const WORDS: usize> {
     /// Places are the second half. Who wins between those at `2 * n` and `2 * n + 1` is at `n`.
@@ -75,15 +71,9 @@ impl<const WORDS: usize> Race<WORDS> {
     /// The slot of the class with the least key.
     #[inline]
     pub(super) fn first(&self) -> Option<usize> {
-        self.first_key().map(|(_, slot)| slot)
-    }
-
-    /// The first word of the least key, and the slot of its class.
-    #[inline]
-    pub(super) fn first_key(&self) -> Option<(u64, usize)> {
         let winner = self.keys.get(1)?;
         let slot = winner[WORDS - 1] as u16;
-        (winner[WORDS - 1] != u64::MAX).then_some((winner[0], slot.into()))
+        (*winner != Self::NOBODY).then_some(slot.into())
     }
 
     /// True if there is a class at a place.
@@ -97,58 +87,24 @@ impl<const WORDS: usize> Race<WORDS> {
     pub(super) fn put(&mut self, place: usize, key: [u64; WORDS]) {
         let keys = &mut self.keys[..];
         let mut at = keys.len() / 2 + place;
-        let old = std::mem::replace(&mut keys[at], key);
-        if is_before(&old, &key) {
-            self.fall(place, old, key);
-            return;
-        }
-        // Who has won so far still wins, or it does.
-        while at > 1 {
-            at /= 2;
-            if !is_before(&key, &keys[at]) {
-                break;
-            }
-            keys[at] = key;
-        }
-    }
-
-    /// As [`put`](Race::put) or [`remove`](Race::remove), which of them cannot be foreseen.
-    #[inline]
-    pub(super) fn put_if(&mut self, there: bool, place: usize, key: [u64; WORDS]) {
-        self.put(place, select(there, Self::NOBODY, key));
-    }
-
-    /// The class at a place has a greater key than before, which is there already.
-    fn fall(&mut self, place: usize, old: [u64; WORDS], key: [u64; WORDS]) {
-        let keys = &mut self.keys[..];
-        let mut at = keys.len() / 2 + place;
+        keys[at] = key;
+        // The least of those that it meets: known before the key is, which depends on a packet.
         let mut others = Self::NOBODY;
         while at > 1 {
             others = least(others, keys[at ^ 1]);
             at /= 2;
-            if keys[at][WORDS - 1] != old[WORDS - 1] {
+            let winner = least(key, others);
+            if keys[at] == winner {
                 break;
             }
-            keys[at] = least(key, others);
+            keys[at] = winner;
         }
     }
 
     /// Takes the class out that is at a place.
     #[inline]
     pub(super) fn remove(&mut self, place: usize) {
-        let keys = &mut self.keys[..];
-        let mut at = keys.len() / 2 + place;
-        let old = std::mem::replace(&mut keys[at], Self::NOBODY);
-        // The least of those that it met, who have won where it had.
-        let mut others = Self::NOBODY;
-        while at > 1 {
-            others = least(others, keys[at ^ 1]);
-            at /= 2;
-            if keys[at][WORDS - 1] != old[WORDS - 1] {
-                break;
-            }
-            keys[at] = others;
-        }
+        self.put(place, Self::NOBODY);
     }
 
     pub(super) fn clear(&mut self) {
@@ -187,21 +143,19 @@ mod tests {
             race.grow(places);
             let place = place % places;
             let slot = 39 - place;
-            let mut key = [second; WORDS];
-            key[0] = first;
-            key[WORDS - 1] = tie(second, slot);
-            let is_there = first >= 20;
-            match (second % 2, is_there) {
-                (0, _) => race.put_if(is_there, place, key),
-                (_, true) => race.put(place, key),
-                (_, false) => race.remove(place),
+            if first < 20 {
+                race.remove(place);
+                keys[slot] = None;
+            } else {
+                let mut key = [second; WORDS];
+                key[0] = first;
+                key[WORDS - 1] = tie(second, slot);
+                race.put(place, key);
+                keys[slot] = Some(key);
             }
-            keys[slot] = is_there.then_some(key);
             let least = (0..40).filter(|&slot| keys[slot].is_some());
             let least = least.min_by_key(|&slot| keys[slot]);
             prop_assert_eq!(race.first(), least);
-            let time = least.and_then(|slot| keys[slot]).map(|key| key[0]);
-            prop_assert_eq!(race.first_key().map(|(time, _)| time), time);
             prop_assert_eq!(race.contains(place), keys[slot].is_some());
             race.assert_right(|slot| keys[slot].unwrap());
         }

@@ -35,7 +35,7 @@ pub(super) struct Scheduler {
     waiting: Race<2>,
     eligible: Race<3>,
     /// Numbers changes, so that what changed first comes first among equals.
-    pub(super) number: u64,
+    number: u64,
 }
 
 impl Scheduler {
@@ -64,14 +64,6 @@ impl Scheduler {
 
     pub(super) fn class(&self, slot: usize) -> &Class {
         &self.classes[slot]
-    }
-
-    /// Asks for what a packet of a leaf needs, which will come or leave soon.
-    #[inline]
-    pub(super) fn prefetch(&self, slot: usize) {
-        if let Some(class) = self.classes.get(slot) {
-            class.prefetch();
-        }
     }
 
     /// True if the root has no classes below it.
@@ -266,15 +258,15 @@ impl Scheduler {
         let Choice { leaf, real_time } = choice;
         self.share(leaf, len, next.is_none(), now);
         let class = &mut self.classes[leaf];
-        class.is_active = next.is_some();
-        if !class.is_real_time {
-            return;
-        }
         if real_time {
             class.cumulative = class.cumulative.saturating_add(len);
         }
         match next {
-            None => self.leave_real_time(leaf),
+            None => {
+                class.is_active = false;
+                self.leave_real_time(leaf);
+            }
+            Some(_) if !class.is_real_time => {}
             Some(len) if real_time => self.set_real_time(leaf, len, now),
             Some(len) => self.set_next(leaf, len),
         }
@@ -336,7 +328,6 @@ impl Scheduler {
             assert_eq!(class.active, active, "{slot}");
             let active = active > 0;
             assert_eq!(class.is_real_time, class.deadlines.is_some());
-            assert_eq!(class.is_limited, class.limits.is_some());
             let (above, place) = (of(class.parent), class.place as usize);
             let (fits, unfits) = (above.fits.contains(place), above.unfits.contains(place));
             assert_eq!(fits ^ unfits, active, "{slot}");

@@ -2,7 +2,6 @@
 //! and go.
 
 mod property;
-mod together;
 
 use softnet::mem::{PacketList, Pool};
 use softnet::qdisc::*;

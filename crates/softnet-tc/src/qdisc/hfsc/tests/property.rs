@@ -203,15 +203,6 @@ impl Hierarchy {
         let node = nodes.find(|node| node.slot == choice.leaf).unwrap();
         node.queued -= 1;
         let next = (node.queued > 0).then_some(LEN);
-        // As it is served: it steps aside, and back if its queue is one that sends nothing now.
-        if !choice.real_time && !len.is_multiple_of(4) {
-            let first = self.scheduler.step_aside(choice.leaf);
-            prop_assert!(first != Some(choice.leaf));
-            if len % 4 == 1 {
-                self.scheduler.step_back(choice.leaf);
-                prop_assert_eq!(self.scheduler.choose(self.now), Some(choice));
-            }
-        }
         self.scheduler.charge(choice, len, next, self.now);
         Ok(Some(choice))
     }
