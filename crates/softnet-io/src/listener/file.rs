@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,17 +15,20 @@ use rustix::process::geteuid;
 use super::{Listen, ListenError, unix};
 use crate::rights::SocketFile;
 
+/// The file of this name, not opened. Whoever may write in the directory may put something else
+/// there at any time, so what was found is looked at and changed, not what has the name.
+pub(super) fn find(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
 /// The file of a socket of ours, with its mode and group.
 pub(super) fn take_file(
     config: &Listen,
     is_ours: impl FnOnce(&fs::Metadata) -> bool,
 ) -> Result<SocketFile, ListenError> {
     let path = &config.path;
-    // Whoever may write in the directory may have put something else there by now, so what was
-    // found is changed, not what has the name.
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file =
-        open(path, flags, Mode::empty()).map_err(ListenError::io(path, "find the socket"))?;
+    let file = find(path).map_err(ListenError::io(path, "find the socket"))?;
     let found = file.try_clone().map(fs::File::from);
     let found = found.and_then(|found| found.metadata());
     let found = found.map_err(ListenError::io(path, "find the socket"))?;

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Uid, chownat, fstat, open};
+use rustix::fs::{AtFlags, Uid, chownat, fstat};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_reuseaddr, socket_domain, socket_protocol, socket_type};
 use rustix::net::{
@@ -19,7 +19,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use super::file::Lock;
+use super::file::{Lock, find};
 use super::operations::is_not_told;
 use super::{ListenError, unix};
 use crate::NetnsSpec;
@@ -191,15 +191,11 @@ fn give_to_maker(path: &Path, socket: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     let file = match file_of(socket) {
-        Err(error) if is_not_told(&error) => {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            open(path, flags, Mode::empty())?
-        }
+        Err(error) if is_not_told(&error) => find(path)?,
         told => told?,
     };
     let file = fs::File::from(file);
     let found = file.metadata()?;
-    // Whoever may write in the directory may have put something else there by now.
     if !found.file_type().is_socket() || found.uid() != own {
         return Err(io::Error::other(ListenError::Replaced(path.to_owned())));
     }

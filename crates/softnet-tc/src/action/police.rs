@@ -185,13 +185,12 @@ impl Police {
         tally: &Tally,
         now: Time,
     ) -> bool {
-        let is_shared = action.state().is_shared();
         let credit = tally.get(Tally::EXTRA);
         // At most 200 us of the rate: others lack it.
         let rate = self.rate.max(self.pkts_rate).min(units::MAX_RATE);
         let ahead = (burst / 8).min(rate / 5000);
         // One alone gives back what it has, so that the bucket is never fuller with it.
-        let (kept, back) = match is_shared {
+        let (kept, back) = match action.state().is_shared() {
             true => (credit, 0),
             false => (0, credit),
         };

@@ -17,16 +17,15 @@
 //! words there is a moment between push and claim at which a preempted sender leaves packets that
 //! nobody serves; here there is none. An owner whose budget is used up may
 //! [`leave`](ListOwner::leave) nodes behind; it must then tell the queue's worker, and any sender
-//! that comes before the worker becomes the owner and gets the nodes with it, or
-//! [finds](ListOwner::take_left) them. A claimer forgets missed events: it must tell the worker when
-//! it gives the list up.
+//! that comes before the worker becomes the owner and [takes](ListOwner::take_left) them first. A
+//! claimer forgets missed events: it must tell the worker when it gives the list up.
 //!
 //! Invariant 3 (the control path does not starve): while CLAIMED is set no sender becomes the
 //! owner, and an owner cannot [`take`](ListOwner::take) (but once what was left before it). So a
-//! claimer waits for one owner. A
-//! claimer that has lost its CPU before it is the owner stops nobody for long: who finds too much
-//! waiting [takes its turn](OwnedList::begin_overdue), once, and leaves the claim. So a claimer
-//! that waits for another owner has been off its CPU while that much came.
+//! claimer waits for one owner. A claimer that has lost its CPU before it is the owner stops nobody
+//! for long: who finds too much waiting [takes its turn](OwnedList::begin_overdue), once, and
+//! leaves the claim. So a claimer that waits for another owner has been off its CPU while that much
+//! came.
 //!
 //! Ordering: one word, so no two locations race here. Every change is a SeqCst compare-and-swap:
 //! the one that takes nodes or becomes the owner reads, through a chain of such changes, from the
@@ -285,10 +284,9 @@ impl<L: NodeList, T> OwnedList<L, T> {
         Ok((self.owner(), Left(nodes(word).is_some())))
     }
 
-    /// Becomes the owner as soon as there is none, within so many pauses.
-    /// Each [time between two looks](gaps) is twice the last: a look takes the word's line from the
-    /// owner, which has to write it. A claim ends it: this thread would wait for a thread of the
-    /// control path.
+    /// Becomes the owner as soon as there is none, within so many pauses. Each [time between two
+    /// looks](gaps) is twice the last: a look takes the word's line from the owner, which has to
+    /// write it. A claim ends it: this thread would wait for a thread of the control path.
     #[inline]
     pub(crate) fn begin_within(&self, pauses: u32) -> Option<(ListOwner<'_, L, T>, Left)> {
         for gap in gaps(pauses) {

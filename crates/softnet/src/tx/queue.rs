@@ -359,9 +359,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         XmitResult::Drop
     }
 
-    /// Serves the queue until nothing is left or the budget is used up: first what
-    /// others left, then `own`. Returns what became of `own`, and when the queue wants to be
-    /// served again ([`Time::MAX`]: it does not).
+    /// Serves the queue until nothing is left or the budget is used up: first what others left,
+    /// then `own`. Returns what became of `own`, and when the queue wants to be served again
+    /// ([`Time::MAX`]: it does not).
     ///
     /// The worker's [timer](WorkerTimer) is armed while the queue is owned; `arm` is the time of an
     /// owner that is a sender.

@@ -4,12 +4,12 @@
 //! Flows are in a slab of chunks, which never move. A hash table with chains leads to them. It
 //! grows by linear hashing (Litwin, 1980): each new flow splits one or two buckets, so that no
 //! call moves all of them. Flows that have had no packets for long are removed a few at a time, as
-//! new ones come. A flow that gets a packet becomes the first of its bucket: those that have none
-//! cost the others no look at their lines.
+//! new ones come.
 //!
-//! The near caches have few of many flows, and each look-up would wait for a bucket and then for a
-//! flow. So those of a list of packets are [asked for](FlowTable::fetch) first, all at once, and on
-//! the way out [the next ones](FlowTable::fetch_behind).
+//! The near caches have few of [many](FlowTable::has_many) flows, and each look-up would wait for a
+//! bucket and then for a flow. So those of a list of packets are [asked for](FlowTable::fetch)
+//! first, all at once, and at dequeue [the next ones](FlowTable::fetch_behind). A flow that gets a
+//! packet becomes the first of its bucket: those that have none cost it no look at their lines.
 
 use std::ops::Range;
 

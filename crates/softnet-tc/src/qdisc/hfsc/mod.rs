@@ -430,14 +430,6 @@ impl Qdisc for Hfsc {
         self.serve(budget, out, cx)
     }
 
-    /// Which leaf is next shows only as it is served.
-    fn peek(&self, _: Time) -> Peek {
-        match self.classes.stats.qlen {
-            0 => Peek::Idle,
-            _ => Peek::Unknown,
-        }
-    }
-
     fn drain(&mut self, out: &mut PacketList) {
         self.classes.drain(out);
         self.held.clear();

@@ -24,6 +24,14 @@ fn fq(spec: &FqSpec, pool: &Pool) -> Fq {
     Fq::make(spec, Handle::NONE, &QdiscEnv::new(pool))
 }
 
+/// Packets of different hashes are of different flows.
+fn by_whole_hash() -> FqSpec {
+    FqSpec {
+        orphan_mask: u32::MAX,
+        ..FqSpec::default()
+    }
+}
+
 fn xstat(qdisc: &Fq, name: &str) -> u64 {
     let mut all = qdisc.xstats().unwrap().iter();
     all.find(|(own, _)| *own == name).unwrap().1
@@ -67,11 +75,7 @@ fn run(fq: &mut Fq, mut now: u64, end: u64, cx: &mut Cx) -> Vec<(u32, u64)> {
 fn inv_q_4_flows_share_alike() {
     let pool = pool(8192);
     let mut cx = Cx::new(&pool);
-    let spec = FqSpec {
-        orphan_mask: u32::MAX,
-        ..FqSpec::default()
-    };
-    let mut fq = fq(&spec, &pool);
+    let mut fq = fq(&by_whole_hash(), &pool);
     let packet = |len: usize, flow: u32| of_flow(&pool, len, flow, flow);
     let bytes = shares(&mut fq, 100, packet, cx.at(Time(MS)));
     assert!(jain(&bytes) > 0.999, "{} {bytes:?}", jain(&bytes));
@@ -86,11 +90,7 @@ fn packets_of_many_flows_leave_in_order() {
     const FLOWS: u32 = 5000;
     let pool = pool(8192);
     let mut cx = Cx::new(&pool);
-    let spec = FqSpec {
-        orphan_mask: u32::MAX,
-        ..FqSpec::default()
-    };
-    let mut fq = fq(&spec, &pool);
+    let mut fq = fq(&by_whole_hash(), &pool);
     for numbers in [0..FLOWS, FLOWS..6000, 6000..7000] {
         let packet = |n: u32| of_flow(&pool, 100, n * 7 % FLOWS, n);
         let mut list: PacketList = numbers.map(packet).collect();

@@ -258,11 +258,7 @@ fn packets_with_a_departure_time_are_paced_one_by_one() {
 fn a_call_takes_a_bounded_number_of_flows_from_the_heap() {
     let pool = pool(512);
     let mut cx = Cx::new(&pool);
-    let spec = FqSpec {
-        orphan_mask: u32::MAX,
-        ..FqSpec::default()
-    };
-    let mut fq = fq(&spec, &pool);
+    let mut fq = fq(&by_whole_hash(), &pool);
     for flow in 0..400 {
         let mut packet = of_flow(&pool, 60, flow, flow);
         packet.set_departure_time(Time(2 * MS));
