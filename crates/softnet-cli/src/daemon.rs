@@ -259,8 +259,11 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
             server.waker().wake();
         }
         drop(engine);
-        if let Some(socket) = successors.try_iter().last() {
-            successor = Successor::new(socket).ok();
+        for socket in successors.try_iter() {
+            let next = Successor::new(socket).ok();
+            if let Some(before) = mem::replace(&mut successor, next) {
+                before.turn_away();
+            }
         }
         if successor.is_some() {
             wait = wait.min(LOOK_SUCCESSOR);

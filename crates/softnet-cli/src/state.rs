@@ -2,7 +2,8 @@
 //!
 //! The file is what `dump-config` prints, after a line with the hash of the configuration that it
 //! grew from and the names of what was added at run time. It is replaced whole: a crash leaves the
-//! old one or the new one.
+//! old one or the new one. A copy that is cut off lacks the last line, and is none: many a text
+//! without its end is valid, and has a port without its limit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +19,8 @@ use crate::reload::Added;
 
 /// Start of the first line.
 const MARK: &str = "# softnet-state ";
+/// The last line.
+const END: &str = "# softnet-state ends";
 /// Version of the first line.
 const VERSION: u32 = 1;
 
@@ -29,6 +32,9 @@ struct Head {
     configuration: String,
     ports: BTreeSet<String>,
     rate_groups: BTreeSet<String>,
+    /// There is a last line. Older states have none.
+    #[serde(default)]
+    ends: bool,
 }
 
 /// A state to be written.
@@ -54,6 +60,8 @@ pub(crate) enum StateError {
     Read(PathBuf, #[source] io::Error),
     #[error("{0}: is no state of this version of softnet")]
     Head(PathBuf),
+    #[error("{0}: is cut off")]
+    End(PathBuf),
     #[error("{0}")]
     Config(#[from] config::ConfigError),
     #[error("{0}: cannot be written")]
@@ -81,6 +89,9 @@ pub(crate) fn parse(
     let head: Option<Head> = head.and_then(|head| serde_json::from_str(head).ok());
     let head = head.filter(|head| head.version == VERSION);
     let head = head.ok_or_else(|| StateError::Head(path.to_owned()))?;
+    if head.ends && !text.trim_end().ends_with(END) {
+        return Err(StateError::End(path.to_owned()));
+    }
     let file = path.display().to_string();
     let (config, _) = config::checked(&file, text, Some(workers))?;
     Ok(Saved {
@@ -102,9 +113,10 @@ impl State {
             configuration: running.hash.clone(),
             ports: added.ports,
             rate_groups: added.rate_groups,
+            ends: true,
         };
         let head = serde_json::to_string(&head)?;
-        Ok(format!("{MARK}{head}\n{}", config::write(&running)))
+        Ok(format!("{MARK}{head}\n{}{END}\n", config::write(&running)))
     }
 
     /// Replaces the file that the configuration names, on the disk when this returns.
@@ -166,6 +178,11 @@ mod tests {
                 (running.links.clone(), added.clone())
             );
             assert_eq!(saved.is_of, hash == "2");
+        }
+        let whole = fs::read_to_string(&path).expect("it is there");
+        for (end, _) in whole.trim_end().match_indices('\n') {
+            let cut = parse(&path, &whole[..end], "2", 1);
+            assert!(matches!(cut, Err(StateError::End(_))), "at {end}: {cut:?}");
         }
         for bad in ["", "[engine]\n", "# softnet-state {\"version\":2}\n"] {
             fs::write(&path, bad).expect("ours");

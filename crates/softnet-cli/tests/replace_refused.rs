@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Running, Scratch, between, pass_on, receive, send, softnet, text, wait_for};
+use rustix::net::{Shutdown, shutdown};
 
 /// A device belongs to one of the two: the daemon opens its own only when the successor that it
 /// has refused is gone.
@@ -125,4 +126,44 @@ fn a_successor_that_is_refused_writes_no_state() {
     assert_eq!(saved(), before);
     wait_for("its answer", || ask("stats"));
     daemon.stop();
+}
+
+/// The successor may be gone by when the daemon, which had no CPU, reads that it runs.
+#[test]
+fn a_daemon_goes_on_when_the_successor_is_gone_that_ran() {
+    let scratch = Scratch::new("ranbefore");
+    let (place, socket) = (scratch.path("between"), scratch.path("s"));
+    let file = "[engine]\nworkers = 1\nbuffers = 512\n[[port]]\nname = \"a\"\ndriver = \"null\"\n";
+    let config = scratch.file("config.toml", file);
+    let start = |options: &[&str], socket: &Path| {
+        let mut command = softnet();
+        command.arg("run").arg(&config).args(options);
+        Running::start(command.arg("--socket").arg(socket))
+    };
+    let answers = || {
+        let mut command = softnet();
+        let output = command.arg("--socket").arg(&socket).arg("stats").output();
+        output.expect("softnet").status.success()
+    };
+    let mut daemon = start(&[], &socket);
+    wait_for("the daemon", || {
+        daemon.assert_running();
+        answers()
+    });
+    let listener = between(&place);
+    let next = start(&["--replace"], &place);
+    let (successor, running, _) = pass_on(&listener, &socket, "\"Running\"");
+    // Nobody hears the daemon any more.
+    shutdown(&running, Shutdown::Read).expect("a socket");
+    send(&running, b"\"Running\"", &[]);
+    send(&successor, br#"{"Refused":"too late"}"#, &[]);
+    let output = next.finish();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    drop((successor, running));
+    wait_for("its answer", || {
+        daemon.assert_running();
+        answers()
+    });
+    let log = daemon.stop();
+    assert!(log.contains("not replaced: "), "{log}");
 }

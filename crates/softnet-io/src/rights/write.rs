@@ -35,8 +35,13 @@ impl Privileged for WriteFile {
         let content = files.into_iter().next();
         let content = content.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut content = fs::File::from(content);
-        if !content.metadata()?.is_file() {
+        let found = content.metadata()?;
+        if !found.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // A part of it is not what was asked for.
+        if found.len() > LONGEST {
+            return Err(io::ErrorKind::FileTooLarge.into());
         }
         content.rewind()?;
         let mut new = self.path.clone().into_os_string();
@@ -81,4 +86,28 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), AskError<io::Error>
     let file = write().map_err(AskError::Channel)?;
     let path = path.to_owned();
     ask(None, WriteFile { path }, &[file.as_fd()]).map(drop)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_not_written_in_part() {
+        let path = std::env::temp_dir().join(format!("softnet-write-{}", std::process::id()));
+        fs::write(&path, "before").expect("ours");
+        let write = |length: u64| {
+            let content = memfd_create("softnet", MemfdFlags::CLOEXEC).expect("memory");
+            let content = fs::File::from(content);
+            content.set_len(length).expect("it has holes");
+            let path = path.clone();
+            WriteFile { path }.perform(vec![content.into()], &Ledger::default())
+        };
+        let refused = write(LONGEST + 1).expect_err("it is too long");
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(fs::read(&path).expect("it is there"), b"before");
+        write(3).expect("a directory of ours");
+        assert_eq!(fs::read(&path).expect("it is there"), [0; 3]);
+        fs::remove_file(path).expect("ours");
+    }
 }
