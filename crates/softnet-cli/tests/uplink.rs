@@ -5,30 +5,13 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use common::{
-    Daemon, NamedNetns, PATIENCE, Scratch, has_program, may_make_networks, softnet, text, wait_for,
+    Daemon, NamedNetns, PATIENCE, Scratch, has_program, kill_passt, may_make_networks, passt,
+    passt_system, softnet_at, wait_for,
 };
-use rustix::process::{Pid, Signal, kill_process};
-
-/// The number of a passt that runs in a namespace.
-fn passt(system: &NamedNetns) -> Option<Pid> {
-    let mut command = Command::new("ip");
-    let output = command
-        .args(["netns", "pids", &system.name])
-        .output()
-        .ok()?;
-    let pids = text(&output.stdout);
-    let is_passt = |pid: &&str| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.starts_with("passt"))
-    };
-    let pid = pids.split_whitespace().find(is_passt)?;
-    Pid::from_raw(pid.parse().ok()?)
-}
 
 /// Sends and gets back `len` bytes by TCP, and a datagram.
 fn exchange(system: &NamedNetns, guest: &NamedNetns, len: usize) {
@@ -93,13 +76,7 @@ fn a_way_out_by_passt() {
         return;
     }
     let scratch = Scratch::new("passt");
-    let [system, guest] = ["passts", "passtg"].map(NamedNetns::new);
-    system.ip(&["link", "set", "lo", "up"]);
-    system.ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
-    system.ip(&["address", "add", "10.55.0.2/24", "dev", "v0"]);
-    system.ip(&["link", "set", "v0", "up"]);
-    system.ip(&["link", "set", "v1", "up"]);
-    system.ip(&["route", "add", "default", "via", "10.55.0.1"]);
+    let (system, guest) = (passt_system("passts"), NamedNetns::new("passtg"));
     let config = format!(
         "[[port]]\nname = \"uplink\"\ndriver = \"stream\"\nuplink = \"passt\"\n\
          [[port]]\nname = \"guest\"\ndriver = \"tap\"\nnetns = {:?}\n\
@@ -108,10 +85,7 @@ fn a_way_out_by_passt() {
         guest.name
     );
     let config = scratch.file("uplink.toml", &config);
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &system.name]);
-    command.arg(softnet().get_program());
-    let daemon = Daemon::by(command, config, scratch.path("s"));
+    let daemon = Daemon::by(softnet_at(&system), config, scratch.path("s"));
     exchange(&system, &guest, 1 << 20);
     // It has no rights.
     let first = passt(&system).expect("it runs");
@@ -122,14 +96,7 @@ fn a_way_out_by_passt() {
             .contains("CapEff:\t0000000000000000")
     );
     // One that dies is started again, and the reason is told.
-    wait_for("the reason", || {
-        // It is told until the next one is started: each time later.
-        if let Some(pid) = passt(&system) {
-            // It may end just now.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        daemon.say("stats --json").contains("passt: signal: 9")
-    });
+    kill_passt(&system, &daemon);
     wait_for("another one", || {
         passt(&system).is_some_and(|pid| pid != first)
     });

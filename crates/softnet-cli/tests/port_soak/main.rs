@@ -1,9 +1,13 @@
-//! Ports of all drivers on one bridge, which come and go under load, as do their interfaces. At
-//! each rest every packet is accounted for, every port is there, and its station is heard.
+//! Ports of all drivers, which come and go under load, as do their interfaces, and passt. At each
+//! rest every packet is accounted for, every port is there, and its station is heard.
 //!
 //! It takes `SOFTNET_PORT_SOAK_SECONDS` (5).
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod net;
+mod uplink;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -14,14 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, NamedNetns, Scratch, ask, has_program, may_make_networks, text, wait_for};
+use common::{Daemon, NamedNetns, ask, has_program, kill_passt, may_make_networks, wait_for};
+use net::{Net, datagram};
 use serde_json::Value;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig};
 use softnet_tests::random::Random;
 
 /// Time between two rests.
 const LOAD: Duration = Duration::from_secs(2);
-/// Ports of the stations that are hosts, whose numbers are from 1 on, and of the others.
+/// Ports of the stations that are hosts, whose numbers are from 1 on, and of the others on their
+/// bridge.
 const HOSTS: [&str; 7] = [
     "tap",
     "tap2",
@@ -32,166 +38,36 @@ const HOSTS: [&str; 7] = [
     "dgram",
 ];
 const OTHERS: [&str; 3] = ["vhost_user", "pcap", "null"];
+/// Ports of the other bridge: passt serves one station, and answers for all other addresses.
+const BEHIND: [&str; 2] = ["guest", UPLINK];
+const UPLINK: &str = "uplink";
 /// Number of the station that is a virtual machine.
 const MACHINE: u8 = 8;
-const BROADCAST: [u8; 6] = [0xff; 6];
 /// UDP port where stations hear each other at a rest.
 const REST: u16 = 8;
 
-fn mac(number: u8) -> String {
-    format!("02:00:00:00:02:{number:02x}")
-}
-
-/// UDP over IPv4 in a broadcast frame to a station, without a checksum.
-fn datagram(from: u8, to: u8, port: u16, payload: &[u8]) -> Vec<u8> {
-    let mut ip = [
-        0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, from, 10, 9, 0, to,
-    ];
-    ip[2..4].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
-    let sum = softnet::wire::checksum(&ip);
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let length = (8 + payload.len() as u16).to_be_bytes();
-    let port = port.to_be_bytes();
-    let ethernet = [&BROADCAST[..], &[2, 0, 0, 0, 2, from, 8, 0]].concat();
-    [&ethernet, &ip[..], &port, &port, &length, &[0, 0], payload].concat()
-}
-
-/// A pcap file of such frames.
-fn packet_file() -> Vec<u8> {
-    let words = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 1];
-    let mut file: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-    for number in 0..300 {
-        let frame = datagram(77, 1, 9, &vec![7; number * 4]);
-        let len = frame.len() as u32;
-        file.extend([0, 0, len, len].into_iter().flat_map(u32::to_le_bytes));
-        file.extend(frame);
-    }
-    file
-}
-
-/// The hosts, and the switch's ends of veths.
-struct Net {
-    hosts: Vec<NamedNetns>,
-    wires: NamedNetns,
-    scratch: Scratch,
-}
-
-impl Net {
-    fn new() -> Net {
-        let host = |name| NamedNetns::new(&format!("all{name}"));
-        let net = Net {
-            hosts: HOSTS.map(host).into(),
-            wires: NamedNetns::new("allw"),
-            scratch: Scratch::new("all"),
-        };
-        fs::write(net.scratch.path("in.pcap"), packet_file()).expect("a file");
-        let foreign = &net.hosts[2];
-        foreign.ip(&["tuntap", "add", "eth0", "mode", "tap", "vnet_hdr"]);
-        net.configure(3);
-        for number in [4, 5] {
-            net.connect(number);
-        }
-        net
-    }
-
-    /// Gives a host's own interface its addresses.
-    fn configure(&self, number: u8) {
-        let host = &self.hosts[usize::from(number) - 1];
-        let (mac, address) = (mac(number), format!("10.9.0.{number}/24"));
-        let broadcast = ["broadcast", "10.9.0.255"];
-        host.ip(&["link", "set", "eth0", "address", &mac]);
-        host.ip(&[&["address", "add", &address, "dev", "eth0"], &broadcast[..]].concat());
-        host.ip(&["link", "set", "eth0", "up"]);
-    }
-
-    /// Makes a host's veth.
-    fn connect(&self, number: u8) {
-        let host = &self.hosts[usize::from(number) - 1];
-        let wire = format!("wire{number}");
-        let peer = ["type", "veth", "peer", "name", "eth0", "netns", &host.name];
-        self.wires
-            .ip(&[&["link", "add", &wire], &peer[..]].concat());
-        self.wires.ip(&["link", "set", &wire, "up"]);
-        // A port of af_xdp has no offloads.
-        let output = host.at("ethtool -K eth0 tx off txvlan off");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        self.configure(number);
-    }
-
-    /// The keys of a port, each as in a file and as in a command.
-    fn keys(&self, name: &str) -> Vec<String> {
-        let path = |file: &str| format!("{:?}", self.scratch.path(file));
-        let tap = |host: u8| {
-            vec![
-                "driver=\"tap\"".to_owned(),
-                format!("netns={:?}", self.hosts[usize::from(host) - 1].name),
-                format!("mac={:?}", mac(host)),
-                format!("address=[\"10.9.0.{host}/24\"]"),
-                "interface=\"eth0\"".to_owned(),
-            ]
-        };
-        let wire = |driver: &str, number: u8| {
-            vec![
-                format!("driver={driver:?}"),
-                format!("interface=\"wire{number}\""),
-                format!("netns={:?}", self.wires.name),
-            ]
-        };
-        let socket = |driver: &str, server: bool| {
-            vec![
-                format!("driver={driver:?}"),
-                format!("socket={}", path(&format!("{driver}.sock"))),
-                format!("server={server}"),
-            ]
-        };
-        match name {
-            "tap" => tap(1),
-            "tap2" => tap(2),
-            "foreign" => vec![
-                "driver=\"tap\"".to_owned(),
-                "attach=true".to_owned(),
-                "interface=\"eth0\"".to_owned(),
-                format!("netns={:?}", self.hosts[2].name),
-            ],
-            "af_packet" => wire("af_packet", 4),
-            "af_xdp" => wire("af_xdp", 5),
-            "pcap" => vec![
-                "driver=\"pcap\"".to_owned(),
-                format!("read={}", path("in.pcap")),
-                format!("write={}", path("out.pcap")),
-                "pace=\"fast\"".to_owned(),
-            ],
-            "null" => vec!["driver=\"null\"".to_owned()],
-            "host6" => tap(6),
-            "host7" => tap(7),
-            "to_stream" => socket("stream", false),
-            "to_dgram" => socket("dgram", false),
-            driver => socket(driver, true),
-        }
-    }
-
-    /// A daemon with these bridges.
-    fn start(&self, name: &str, bridges: &[&[&str]]) -> Daemon {
-        // As much as one who may not raise the limit may lock for two ports of af_xdp.
-        let mut file = String::from("[engine]\nworkers = 2\nbuffers = 2048\n");
-        for (number, ports) in bridges.iter().enumerate() {
-            for port in *ports {
-                let keys = self.keys(port).join("\n");
-                file += &format!("[[port]]\nname = {port:?}\n{keys}\n");
-            }
-            file += &format!("[[bridge]]\nname = \"br{number}\"\nports = {ports:?}\n");
-        }
-        let file = self.scratch.file(&format!("{name}.toml"), &file);
-        Daemon::on(file, self.scratch.path(name))
-    }
+/// Ports that come and go.
+fn changed() -> Vec<&'static str> {
+    [&HOSTS[1..], &OTHERS, &[UPLINK]].concat()
 }
 
 impl Daemon {
     fn add(&self, net: &Net, name: &str) -> Result<String, String> {
         let keys = net.keys(name);
-        let mut words = vec!["port", "add", name, "bridge=br0"];
+        let bridge = match name {
+            UPLINK => "bridge=br1",
+            _ => "bridge=br0",
+        };
+        let mut words = vec!["port", "add", name, bridge];
         words.extend(keys.iter().map(String::as_str));
         ask(&self.socket, &words)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.stats()["ports"].as_array().is_some_and(|ports| {
+            let mut ports = ports.iter();
+            ports.any(|port| port["name"] == name)
+        })
     }
 
     /// Waits until every packet is accounted for, and none is queued.
@@ -291,10 +167,9 @@ fn host_load(host: &NamedNetns, seed: u64, load: &AtomicBool, stop: &AtomicBool)
 
 /// One thing that happens to a port or to its interface.
 fn change(net: &Net, daemon: &Daemon, random: &mut Random) {
-    let names = [&HOSTS[1..], &OTHERS].concat();
-    let name = *random.pick(&names);
+    let name = *random.pick(&changed());
     // What fails is not there, or there already.
-    match random.below(10) {
+    match random.below(11) {
         0..=2 => {
             let _ = ask(&daemon.socket, &["port", "del", name]);
         }
@@ -325,30 +200,22 @@ fn change(net: &Net, daemon: &Daemon, random: &mut Random) {
                 thread::sleep(Duration::from_millis(random.below(20)));
             }
         }
-        _ => {
+        9 => {
             let number = *random.pick(&[4, 5]);
             net.wires.ip(&["link", "del", &format!("wire{number}")]);
             thread::sleep(Duration::from_millis(random.below(20)));
             net.connect(number);
         }
+        _ if daemon.has(UPLINK) => kill_passt(&net.uplink.system, daemon),
+        _ => {}
     }
 }
 
 /// Every port is there, and every station hears the first, and is heard by it.
 fn everybody_is_heard(net: &Net, daemon: &Daemon, machine: &mut Machine, nonce: &mut u64) {
-    for name in [&HOSTS[1..], &OTHERS].concat() {
-        let mut answer = Err(String::new());
+    for name in changed() {
         wait_for(&format!("{name} to be there"), || {
-            let there = daemon.stats()["ports"].as_array().is_some_and(|ports| {
-                let mut ports = ports.iter();
-                ports.any(|port| port["name"] == name)
-            });
-            answer = if there {
-                Ok(String::new())
-            } else {
-                daemon.add(net, name)
-            };
-            answer.is_ok()
+            daemon.has(name) || daemon.add(net, name).is_ok()
         });
     }
     let mut fresh = || {
@@ -378,18 +245,24 @@ fn everybody_is_heard(net: &Net, daemon: &Daemon, machine: &mut Machine, nonce: 
         let came = machine.turn(&frame);
         came.iter().any(|frame| frame.ends_with(&nonce))
     });
+    let nonce = fresh();
+    wait_for("the server behind passt", || net.uplink.answers(&nonce));
+    // Pauses before another passt double: those of a port that is made anew begin again.
+    ask(&daemon.socket, &["port", "del", UPLINK]).expect("it is there");
+    wait_for("another uplink", || daemon.add(net, UPLINK).is_ok());
 }
 
 #[test]
 fn soak_of_all_drivers() {
-    if !may_make_networks() || !has_program("ethtool") || !has_program("ip") {
+    let programs = ["ethtool", "ip", "passt"];
+    if !may_make_networks() || !programs.into_iter().all(has_program) {
         return;
     }
     let seconds = std::env::var("SOFTNET_PORT_SOAK_SECONDS").ok();
     let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(5);
     let end = Instant::now() + Duration::from_secs(seconds);
     let net = Net::new();
-    let daemon = net.start("switch", &[&[&HOSTS[..], &OTHERS].concat()]);
+    let daemon = net.start("switch", &[&[&HOSTS[..], &OTHERS].concat(), &BEHIND]);
     let peers = net.start("peers", &[&["to_stream", "host6"], &["to_dgram", "host7"]]);
     let machine = Mutex::new(Machine {
         socket: net.scratch.path("vhost_user.sock"),
@@ -412,6 +285,7 @@ fn soak_of_all_drivers() {
                 thread::sleep(Duration::from_millis(1));
             }
         });
+        scope.spawn(|| net.uplink.load(&load, &stop));
         let _ends = Ends(&stop);
         loop {
             let rest = (Instant::now() + LOAD).min(end);
