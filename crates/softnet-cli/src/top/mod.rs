@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Show one interval of a second and end
     #[arg(long)]
     once: bool,
-    /// Print one JSON object; with --once alone
+    /// Print one JSON object; needs --once
     #[arg(long, requires = "once")]
     json: bool,
     /// Order of rows at first
