@@ -44,7 +44,7 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// whether the bridge queries, while no other querier is heard
     "mcast_querier": Value, "0"
         => Flag, |b| Some(&mut b.options.multicast.querier);
-    /// groups that the bridge knows at most
+    /// how many groups the bridge can know
     "mcast_hash_max": Value, "-1"
         => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.hash_max);
     /// version of IGMP, 2 or 3; from 3 on, sources count

@@ -263,7 +263,7 @@ fn next(daemon: &Daemon, state: &mut State) -> Result<Sample, Failure> {
 }
 
 fn terminal(error: io::Error) -> Failure {
-    Failure::because(Exit::Failure, "the terminal", &error)
+    Failure::because(Exit::Failure, "cannot use the terminal", &error)
 }
 
 /// Draws rows as large as the terminal is.
