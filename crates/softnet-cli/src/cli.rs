@@ -81,7 +81,7 @@ enum Command {
         helper: Option<PathBuf>,
         /// Take over from the daemon that runs at the same control socket, if one does
         ///
-        /// Its running state is kept, but for what this configuration sets otherwise, if it was
+        /// The running state is kept, but for what this configuration sets otherwise, if it was
         /// edited. Devices stay open: no carrier drops, and connections go on. If the new daemon
         /// cannot run, the old one resumes. Needs root, or the user of the old daemon.
         #[arg(long)]
