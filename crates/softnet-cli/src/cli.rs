@@ -82,8 +82,9 @@ enum Command {
         /// Take over from the daemon that runs at the same control socket, if one does
         ///
         /// The running state is kept, but for what this configuration sets otherwise, if it was
-        /// edited. Devices stay open: no carrier drops, and connections go on. If the new daemon
-        /// cannot run, the old one resumes. Needs root, or the user of the old daemon.
+        /// edited. All devices but those of af_xdp and passt stay open: no carrier drops, and
+        /// connections go on. If the new daemon cannot run, the old one resumes. Needs root, or the
+        /// user of the old daemon.
         #[arg(long)]
         replace: bool,
         /// Make devices in a user and network namespace of its own, without being root
