@@ -1,7 +1,5 @@
 //! passt as a port's uplink: a host in a namespace reaches servers of the daemon's own system.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -9,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Daemon, NamedNetns, PATIENCE, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
