@@ -1,6 +1,5 @@
-//! Commands of the program, and daemons on networks of their own. One program of tests: each is
-//! linked by itself, and tests run beside each other in one program only. A test that wants all
-//! CPUs or a time of its own is in another one.
+//! Commands of the program, and daemons on networks of their own. They are one program of tests, as
+//! each is linked by itself and runs alone; what wants all CPUs is another one (`demo`).
 
 #[path = "../common/mod.rs"]
 mod common;
