@@ -1,5 +1,5 @@
-//! Commands of the program, and daemons on networks of their own. They are one program of tests, as
-//! each is linked by itself and runs alone; what wants all CPUs is another one (`demo`).
+//! Commands of the program, and daemons on networks of their own. They are one program of tests,
+//! as each is linked by itself and runs alone; what wants all CPUs is another one (`demo`).
 
 #[path = "../common/mod.rs"]
 mod common;
