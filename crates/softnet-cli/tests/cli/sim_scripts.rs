@@ -1,12 +1,10 @@
 //! `softnet sim --script`: scripts as people have them, and scripts that do not end.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Running, Scratch, has_program, may_make_networks, softnet, text, wait_for};
+use crate::common::{Running, Scratch, has_program, may_make_networks, softnet, text, wait_for};
 use rustix::process::Signal;
 
 const TBF: &str = "tc qdisc add dev eth0 root tbf rate 1mbit burst 10k latency 1s\n";

@@ -1,12 +1,10 @@
 //! `softnet stats` against a running daemon.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::{Daemon, Scratch, softnet, text};
+use crate::common::{Daemon, Scratch, softnet, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

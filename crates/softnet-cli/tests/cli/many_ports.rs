@@ -1,11 +1,9 @@
 //! `softnet run` with many ports: none of their devices is left when it ends, whichever way, and
 //! those of others are.
 
-mod common;
-
 use std::fmt::Write;
 
-use common::{
+use crate::common::{
     NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::Signal;

@@ -1,10 +1,8 @@
 //! Hostile streams and files of packets: the fuzzers' corpora.
 
-#![cfg(not(miri))]
+use crate::corpus;
 
-#[path = "../../../fuzz/bodies/corpus.rs"]
-mod corpus;
-#[path = "../../../fuzz/bodies/frames.rs"]
+#[path = "../../../../fuzz/bodies/frames.rs"]
 mod frames;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

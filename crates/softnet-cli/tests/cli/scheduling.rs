@@ -1,11 +1,9 @@
 //! Scheduling classes of the daemon's workers, by the rights that it has.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::{Daemon, Running, Scratch, has_program, softnet, wait_for};
+use crate::common::{Daemon, Running, Scratch, has_program, softnet, wait_for};
 
 /// A class as `/proc` tells it: policy (0 `SCHED_OTHER`, 2 `SCHED_RR`), realtime priority, nice
 /// level.
@@ -41,11 +39,9 @@ fn classes(running: &Running) -> Option<(Class, Class)> {
 /// The daemon, started by `command`, has an idle worker of this class, says all of `texts`, and
 /// its other threads are as they were.
 fn assert_class(command: Command, scheduling: &str, expected: Class, texts: &[&str]) {
-    let tag = std::thread::current()
-        .name()
-        .unwrap_or("scheduling")
-        .to_owned();
-    let scratch = Scratch::new(&tag);
+    let thread = std::thread::current();
+    let test = thread.name().and_then(|name| name.rsplit("::").next());
+    let scratch = Scratch::new(test.expect("tests have names"));
     let toml = format!("[engine]\nworkers = 1\nscheduling = {scheduling:?}\n");
     let config = scratch.file("scheduling.toml", &toml);
     let running = Daemon::by(command, config, scratch.path("socket")).running;
@@ -54,7 +50,7 @@ fn assert_class(command: Command, scheduling: &str, expected: Class, texts: &[&s
     });
     running.signal(rustix::process::Signal::TERM);
     let output = running.finish();
-    let log = common::text(&output.stderr);
+    let log = crate::common::text(&output.stderr);
     for text in texts {
         assert!(log.contains(text), "{text:?} is missing:\n{log}");
     }

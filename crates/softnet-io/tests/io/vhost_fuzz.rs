@@ -1,12 +1,10 @@
 //! Hostile front ends and drivers: the fuzzers' corpora.
 
-#![cfg(not(miri))]
+use crate::corpus;
 
-#[path = "../../../fuzz/bodies/corpus.rs"]
-mod corpus;
-#[path = "../../../fuzz/bodies/vhost_messages.rs"]
+#[path = "../../../../fuzz/bodies/vhost_messages.rs"]
 mod vhost_messages;
-#[path = "../../../fuzz/bodies/vhost_ring.rs"]
+#[path = "../../../../fuzz/bodies/vhost_ring.rs"]
 mod vhost_ring;
 
 #[test]

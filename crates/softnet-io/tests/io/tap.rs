@@ -1,11 +1,9 @@
 //! The TAP driver against the kernel, in namespaces of its own: frames of all kinds, both ways.
 
-mod common;
-
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
-use common::*;
+use crate::common::*;
 use softnet::mem::PacketList;
 use softnet::stats::DropCounters;
 use softnet::time::Time;

@@ -1,12 +1,10 @@
 //! Network namespaces: made, entered and left without a trace in the caller's thread.
 
-mod common;
-
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use common::*;
+use crate::common::*;
 use softnet_io::{LinkError, Links, Netns, NetnsError};
 
 /// A pair of numbers that tells two namespaces apart.

@@ -1,14 +1,12 @@
 //! `softnet run` on the example of the README, between two named network namespaces.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use common::{
+use crate::common::{
     HostState, NamedNetns, PATIENCE, Running, Scratch, copy_program, has_program,
     may_make_networks, skip, softnet, text, two_ports, wait_for,
 };

@@ -1,10 +1,8 @@
 //! `softnet sim`: the same result on every run, what it tells, and clear complaints.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Scratch, softnet, text};
+use crate::common::{Scratch, softnet, text};
 
 #[test]
 fn generated_flows() {

@@ -1,8 +1,5 @@
 //! Operation of the daemon: metrics, `top`, checks for programs, systemd.
 
-#[path = "common/mod.rs"]
-mod common;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use common::{
+use crate::common::{
     Daemon, NamedNetns, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::Signal;
@@ -130,7 +127,7 @@ fn systemd_is_told() {
     let path = scratch.path("notify");
     let socket = UnixDatagram::bind(&path).expect("ours");
     socket
-        .set_read_timeout(Some(common::PATIENCE))
+        .set_read_timeout(Some(crate::common::PATIENCE))
         .expect("a socket");
     let daemon = daemon(&scratch, "", |command| {
         command

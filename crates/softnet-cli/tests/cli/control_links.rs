@@ -1,10 +1,8 @@
 //! The unmodified `ip` and `bridge` on Softnet's links, beside the same commands on the kernel's.
 
-mod common;
-
 use std::process::{Command, Output};
 
-use common::{
+use crate::common::{
     Daemon, NamedNetns, Running, Scratch, has_program, may_make_networks, softnet, text, wait_for,
 };
 use rustix::process::Signal;
@@ -97,7 +95,7 @@ ip -j link show t1
 
 /// Answers of Linux 7.2 and iproute2 7.3 about VLANs: command, exit code, JSON. A dummy stands for
 /// each port there, and all are up.
-const VLANS: &str = include_str!("../../../tests/golden/vlans.txt");
+const VLANS: &str = include_str!("../../../../tests/golden/vlans.txt");
 
 /// The daemon in a namespace of its own.
 struct Bench {

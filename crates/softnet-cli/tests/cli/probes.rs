@@ -1,14 +1,12 @@
 //! Static tracepoints (USDT) of the program: its ELF notes, what docs/tracing.md says of them, and
 //! the scripts of packaging/bpftrace.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{skip, text};
+use crate::common::{skip, text};
 use softnet::stats::DropReason;
 
 fn root() -> PathBuf {

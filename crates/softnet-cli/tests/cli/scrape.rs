@@ -1,9 +1,7 @@
 //! A measurement, not a test: scrapes of a daemon that has a port with 10,000 classes.
 //!
-//! `cargo test --release -p softnet-cli --test scrape -- --ignored --nocapture`, on a machine that
-//! does nothing else.
-
-mod common;
+//! `cargo test --release -p softnet-cli --test cli scrape -- --ignored --nocapture`, on a machine
+//! that does nothing else.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use common::{Running, Scratch, softnet, wait_for};
+use crate::common::{Running, Scratch, softnet, wait_for};
 
 const CLASSES: usize = 10_000;
 const ROUNDS: usize = 51;

@@ -2,9 +2,9 @@
 
 #![cfg(not(miri))]
 
-#[path = "../../../fuzz/bodies/capture_filter.rs"]
+#[path = "../../../../fuzz/bodies/capture_filter.rs"]
 mod body;
-#[path = "../../../fuzz/bodies/corpus.rs"]
+#[path = "../../../../fuzz/bodies/corpus.rs"]
 mod corpus;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

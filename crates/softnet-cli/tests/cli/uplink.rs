@@ -1,14 +1,12 @@
 //! passt as a port's uplink: a host in a namespace reaches servers of the daemon's own system.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Daemon, NamedNetns, PATIENCE, Scratch, has_program, kill_passt, may_make_networks, passt,
     passt_system, softnet_at, wait_for,
 };

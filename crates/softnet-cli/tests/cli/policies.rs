@@ -1,12 +1,10 @@
 //! `softnet sim` on the policies that people have: files, scripts, expectations.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use common::{Scratch, has_program, may_make_networks, softnet, text};
+use crate::common::{Scratch, has_program, may_make_networks, softnet, text};
 use serde_json::Value;
 
 const CONFIG: &str = "[[port]]\nname = \"web\"\ndriver = \"null\"\n\

@@ -1,14 +1,12 @@
 //! A daemon that takes over, and is refused when it runs already.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Running, Scratch, between, pass_on, receive, send, softnet, text, wait_for};
+use crate::common::{Running, Scratch, between, pass_on, receive, send, softnet, text, wait_for};
 use rustix::net::{Shutdown, shutdown};
 
 /// A device belongs to one of the two: the daemon opens its own only when the successor that it

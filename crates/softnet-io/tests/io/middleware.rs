@@ -1,7 +1,5 @@
 //! Middleware around drivers: what is lost is counted, what is received is recorded.
 
-mod common;
-
 use std::os::fd::BorrowedFd;
 
 use softnet::mem::{PacketList, Pool};
@@ -12,7 +10,7 @@ use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Capture, FaultInjector, PcapWriter, Trace, Tracer};
 
-use common::{frames_of, pool_of, send_and_drain};
+use crate::common::{frames_of, pool_of, send_and_drain};
 
 fn pool() -> Pool {
     pool_of(1024)

@@ -1,13 +1,11 @@
 //! The page that a newcomer follows, docs/policy-ci.md: its commands run, and print what it shows.
 
-mod common;
-
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Scratch, has_program, may_make_networks, text};
+use crate::common::{Scratch, has_program, may_make_networks, text};
 
 /// Runs a command as a newcomer does, in the folder of the examples.
 fn run(folder: &Path, commands: &str) -> String {

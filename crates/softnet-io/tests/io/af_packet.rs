@@ -1,12 +1,10 @@
 //! The driver `af_packet` at both ends of a veth: frames as they are, tags and large frames among
 //! them.
 
-mod common;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{buffers, bytes, namespace, pool, skip};
+use crate::common::{buffers, bytes, namespace, pool, skip};
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;

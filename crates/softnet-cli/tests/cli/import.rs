@@ -1,10 +1,8 @@
 //! `softnet import`: what this kernel runs at an interface, as a configuration.
 
-mod common;
-
 use std::process::{Command, Output};
 
-use common::{NamedNetns, Scratch, has_program, may_make_networks, softnet, text};
+use crate::common::{NamedNetns, Scratch, has_program, may_make_networks, softnet, text};
 
 /// A namespace with the interface `t0`, and the commands of `tc` that its kernel takes.
 struct Host {

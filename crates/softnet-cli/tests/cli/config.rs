@@ -1,10 +1,8 @@
 //! Mistakes in a configuration or a command line: one clear line, exit code 2, nothing left behind.
 
-mod common;
-
 use std::path::Path;
 
-use common::{HostState, NamedNetns, Scratch, has_program, may_make_networks, softnet, text};
+use crate::common::{HostState, NamedNetns, Scratch, has_program, may_make_networks, softnet, text};
 
 /// Runs `softnet VERB FILE` on `config`; returns the one line of its complaint, without the file's
 /// path.

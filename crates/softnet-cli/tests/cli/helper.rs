@@ -1,8 +1,6 @@
 //! A helper that is a service of its own, and daemons without rights that it serves; files that
 //! systemd passes to both.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -11,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
-use common::{
+use crate::common::{
     NamedNetns, Running, Scratch, ask, carriers, copy_program, end, has_program,
     may_make_networks, ping, softnet, text, two_ports, wait_for,
 };

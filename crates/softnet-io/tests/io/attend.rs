@@ -1,7 +1,5 @@
 //! A helper that is a service of its own, and who connects to it.
 
-#![cfg(not(miri))]
-
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;

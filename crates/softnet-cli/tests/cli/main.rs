@@ -1,0 +1,24 @@
+//! Commands of the program, and daemons on networks of their own. They are one program of tests,
+//! as each is linked by itself and runs alone; what wants all CPUs is another one (`demo`).
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod config;
+mod control_links;
+mod helper;
+mod import;
+mod many_ports;
+mod operations;
+mod policies;
+mod policy_page;
+mod probes;
+mod replace_refused;
+mod run;
+mod scheduling;
+mod scrape;
+mod sim;
+mod sim_captures;
+mod sim_scripts;
+mod stats;
+mod uplink;
