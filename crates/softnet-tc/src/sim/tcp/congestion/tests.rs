@@ -1,4 +1,5 @@
 use super::*;
+use crate::sim::flow::Random;
 
 fn acked(now: Time, segments: u32, flight: u32, is_round: bool) -> Acked {
     Acked {
@@ -206,6 +207,30 @@ fn bbr_conserves_packets_as_a_recovery_begins() {
         ..again
     });
     assert_eq!(bbr.window(), 288, "the timer's has none");
+}
+
+/// Where a share p of segments is marked, DCTCP's window is 2/p, which `dualpi2`'s coupling counts
+/// with; a little more, as a round without a mark reduces nothing.
+#[test]
+fn dctcps_window_is_two_by_the_share_of_marks() {
+    for share in [0.2, 0.1, 0.07] {
+        let mut random = Random(7);
+        let mut dctcp = Congestion::new(Algorithm::Dctcp);
+        (dctcp.window, dctcp.threshold) = (20.0, 20.0);
+        let (mut until, mut rounds) = (0, 0);
+        let segments = 100_000;
+        for number in 0..segments {
+            let is_round = number >= until;
+            if is_round {
+                (until, rounds) = (number + u64::from(dctcp.window()), rounds + 1);
+            }
+            let marked = u32::from(random.uniform() < share);
+            let one = acked(Time(number), 1, dctcp.window(), is_round);
+            dctcp.acked(Acked { marked, ..one });
+        }
+        let product = segments as f64 / f64::from(rounds) * share;
+        assert!((1.8..2.4).contains(&product), "{share}: {product}");
+    }
 }
 
 #[test]
