@@ -271,8 +271,8 @@ mod tests {
             ..Figures::default()
         };
         let fields = |measured| fields(&[of(200e6), of(80e6), of(100e6)], &of(measured), &[1.0]);
-        let all = [100.0, 80.0, 200.0, 160.0, 0.0];
-        assert_eq!(fields(160e6).iter().map(|field| field.1).collect::<Vec<_>>(), all);
+        let all: Vec<f64> = fields(160e6).iter().map(|field| field.1).collect();
+        assert_eq!(all, [100.0, 80.0, 200.0, 160.0, 0.0]);
         assert_eq!(fields(250e6)[4], ("sim_error_percent", 25.0));
         assert_eq!(fields(60e6)[4], ("sim_error_percent", 25.0));
     }

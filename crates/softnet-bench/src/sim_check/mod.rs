@@ -49,6 +49,8 @@ const SETUP: Duration = Duration::from_millis(2500);
 /// Runs of the simulation, each with a seed and an order of starts of its own: where the outcome
 /// depends on chance, one run is one of many.
 const RUNS: u64 = 9;
+/// Figures of one name of senders in each of them.
+type Runs = Vec<Figures>;
 /// Policies that are measured at the same time, each with a daemon: the time is better spent on
 /// longer windows, and together they send at most 160 Mb/s.
 const AT_ONCE: usize = 3;
@@ -100,13 +102,9 @@ impl Policy {
     }
 
     /// For each name of senders, the figures of every run in virtual time.
-    fn simulate(
-        &self,
-        softnet: &Softnet,
-        time: Duration,
-    ) -> Result<Vec<Vec<Figures>>, BenchError> {
+    fn simulate(&self, softnet: &Softnet, time: Duration) -> Result<Vec<Runs>, BenchError> {
         let names = self.senders.names();
-        let mut all = vec![Vec::new(); names.len()];
+        let mut all = vec![Runs::new(); names.len()];
         for run in 0..RUNS {
             let mut sim = Command::new(softnet.program());
             sim.args(["sim", "--json", "--dev", "eth0", "--script", &self.path]);

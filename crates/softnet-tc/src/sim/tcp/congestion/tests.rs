@@ -192,7 +192,7 @@ fn bbr_conserves_packets_as_a_recovery_begins() {
         bbr.window()
     };
     assert_eq!(window(100, true, false, 0), 288);
-    assert_eq!(window(90, false, true, 8), 92, "in flight, and what arrived");
+    assert_eq!(window(90, false, true, 8), 92, "in flight, and arrived");
     assert_eq!(window(60, false, true, 0), 92, "what is lost is sent again");
     assert_eq!(window(60, false, true, 20), 72, "one for each delivered");
     assert_eq!(window(80, true, true, 0), 288, "a round later");
