@@ -20,9 +20,9 @@ use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::{Cx, Qdisc as _};
 use softnet::time::Time;
 use softnet_tc::{
-    AnyQdisc, ClassSpec, DrrClassSpec, EtsSpec, FqSpec, Handle, HfscClassSpec, HfscSpec, NetemSpec,
-    QdiscEnv, QdiscKind, QdiscSpec, QfqClassSpec, RedCurve, RedSpec, ServiceCurve, SfqSpec,
-    SpecError, TreeSpec,
+    AnyQdisc, ClassSpec, DrrClassSpec, EtsSpec, FqSpec, Handle, HfscClassSpec, HfscSpec,
+    NetemSpec, QdiscEnv, QdiscKind, QdiscSpec, QfqClassSpec, RedCurve, RedSpec, ServiceCurve,
+    SfqSpec, SpecError, TreeSpec,
 };
 
 use self::hooks::{FILTERS, Hook, hook_params, together};

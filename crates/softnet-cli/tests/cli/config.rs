@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::common::{HostState, NamedNetns, Scratch, has_program, may_make_networks, softnet, text};
+use crate::common::{
+    HostState, NamedNetns, Scratch, has_program, may_make_networks, softnet, text,
+};
 
 /// Runs `softnet VERB FILE` on `config`; returns the one line of its complaint, without the file's
 /// path.
