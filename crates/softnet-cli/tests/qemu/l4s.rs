@@ -180,8 +180,8 @@ fn simulated(config: &Path) -> (f64, [u64; 3]) {
     (share, counters(&told["classes"]))
 }
 
-/// Of `dualpi2` among these classes: packets that came to the low-latency queue and to the classic
-/// one, and those that were marked by the step.
+/// Packets that came to the low-latency queue of the `dualpi2` among these classes and to its
+/// classic one, and those that were marked by the step.
 fn counters(classes: &Value) -> [u64; 3] {
     let mut classes = classes.as_array().expect("classes").iter();
     let qdisc = classes.find(|class| class["kind"] == "dualpi2");
