@@ -172,6 +172,8 @@ pub(crate) fn merge(file: &Config, saved: &Saved) -> (Config, Added, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
     use super::*;
 
     const FILE: &str = "[engine]\nworkers = 1\nbuffers = 256\n\
@@ -181,11 +183,24 @@ mod tests {
         config::checked("x.toml", text, None).expect("valid").0
     }
 
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    }
+
+    /// A directory of ours alone.
+    fn folder(tag: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("softnet-{tag}-{}", std::process::id()));
+        // Of a run that was killed, and had the number of this process.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("it is new");
+        mode(&path, 0o700);
+        path
+    }
+
     #[test]
     fn a_state_is_read_as_it_was_written() {
-        let path = std::env::temp_dir().join(format!("softnet-state-{}", std::process::id()));
-        // Of a run that was killed, and had the number of this process.
-        let _ = fs::remove_file(&path);
+        let folder = folder("state");
+        let path = folder.join("state");
         let none = read(&path, "1", 1).expect("no file is no error");
         assert!(none.is_none());
         let more = FILE.replace("[\"a\"]", "[\"a\", \"b\"]")
@@ -227,21 +242,14 @@ mod tests {
         );
         fs::write(&path, text).expect("ours");
         assert!(matches!(read(&path, "1", 1), Err(StateError::Config(_))));
-        fs::remove_file(path).expect("ours");
+        fs::remove_dir_all(folder).expect("ours");
     }
 
     /// Another user's ports, limits and devices are not this daemon's.
     #[test]
     fn a_state_that_others_could_have_written_is_not_taken() {
-        use std::os::unix::fs::{PermissionsExt, chown};
-        let folder = std::env::temp_dir().join(format!("softnet-foreign-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).expect("it is new");
+        let folder = folder("foreign");
         let path = folder.join("state");
-        let mode = |path: &Path, mode| {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
-        };
-        mode(&folder, 0o700);
         let mut state = State {
             added: Added::default(),
             running: config(FILE),

@@ -79,7 +79,7 @@ impl New {
             let rest = found.file_name();
             let rest = rest.as_bytes().strip_prefix(name.as_bytes());
             if rest.is_some_and(is_mark) {
-                // Who may not remove it has no other helper that could give it the name.
+                // One that cannot be removed is another user's, and no helper's of this one.
                 let _ = fs::remove_file(found.path());
             }
         }
