@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
 use crate::common::{Running, Scratch, between, pass_on, receive, send, softnet, text, wait_for};
@@ -123,6 +125,52 @@ fn a_successor_that_is_refused_writes_no_state() {
     assert!(log.contains("goes on: too late"), "{log}");
     assert_eq!(saved(), before);
     wait_for("its answer", || ask("stats"));
+    daemon.stop();
+}
+
+/// No client has an answer that is forgotten with a successor that is refused: who comes meanwhile
+/// waits, and the daemon answers.
+#[test]
+fn clients_wait_until_it_is_known_which_daemon_goes_on() {
+    let scratch = Scratch::new("refusedasks");
+    let (place, socket) = (scratch.path("between"), scratch.path("s"));
+    let file = "[engine]\nworkers = 1\nbuffers = 512\n[[port]]\nname = \"a\"\ndriver = \"null\"\n";
+    let config = scratch.file("config.toml", file);
+    let start = |options: &[&str], socket: &Path| {
+        let mut command = softnet();
+        command.arg("run").arg(&config).args(options);
+        Running::start(command.arg("--socket").arg(socket))
+    };
+    let client = |words: &str| {
+        let mut command = softnet();
+        command.arg("--socket").arg(&socket).args(words.split(' '));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("softnet")
+    };
+    let ask = |words: &str| client(words).wait_with_output().expect("softnet");
+    let mut daemon = start(&[], &socket);
+    wait_for("the daemon", || {
+        daemon.assert_running();
+        ask("stats").status.success()
+    });
+    let listener = between(&place);
+    let next = start(&["--replace"], &place);
+    let (successor, running, _) = pass_on(&listener, &socket, "\"Running\"");
+    let mut waits = client("port set a mtu=1400");
+    for _ in 0..50 {
+        let ended = waits.try_wait().expect("softnet");
+        assert!(ended.is_none(), "the successor has answered");
+        thread::sleep(Duration::from_millis(10));
+    }
+    send(&successor, br#"{"Refused":"too late"}"#, &[]);
+    drop((successor, running));
+    let output = next.finish();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let output = waits.wait_with_output().expect("softnet");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = ask("dump-config");
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("mtu = 1400"), "{shown}");
     daemon.stop();
 }
 

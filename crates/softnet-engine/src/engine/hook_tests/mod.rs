@@ -1,6 +1,7 @@
 //! Hooks of ports, by whole engines: every packet is sent, dropped or queued, whatever filters do.
 
 mod names;
+mod others;
 
 use std::time::Duration;
 
