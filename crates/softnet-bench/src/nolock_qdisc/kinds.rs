@@ -63,6 +63,7 @@ const MANY_FLOWS: [(&str, u32, u32); 3] = [
     ("fq", 100_000, 10_000),
     ("fq_codel", 1024, 1024),
 ];
+
 /// A class for each flow.
 fn classes(root: QdiscSpec, class: &ClassSpec) -> Result<QdiscSpec, SpecError> {
     let mut tree = TreeSpec::new();

@@ -10,7 +10,7 @@ use crate::error::BenchError;
 use crate::numbers::{median, percentile, supports};
 use crate::report::Field;
 
-/// Difference of sojourns that is allowed, as a share of the simulated one.
+/// Difference of sojourns that is allowed, as a share of the nearest simulated one.
 const ALLOWED: f64 = 0.15;
 /// Seconds of a day, by which lines of a capture tell the time.
 const DAY: f64 = 86_400.0;

@@ -10,8 +10,11 @@ use crate::traffic::flows::{Flow, Kind};
 /// Source ports: those of a line of senders follow those of the line before.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 1000;
-/// Microseconds within which senders start: of a host's timers, 99 % are later by no more.
+/// Microseconds within which senders start: 99 % of a host's timers are late by less, as measured.
 const LATE: u64 = 500;
+/// Microseconds from one sender's start to the next one's in run 1, modulo [`LATE`]: with a common
+/// divisor the starts of some would coincide.
+const STEP: u64 = 97;
 /// Address that they send from, unless a line names another.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -80,7 +83,7 @@ impl Senders {
             };
             for number in 0..count {
                 let sport = flow.from.port() + number;
-                let late = (generated.len() as u64 + 1) * run * 97 % LATE;
+                let late = (generated.len() as u64 + 1) * run * STEP % LATE;
                 generated.push(format!(
                     "{own}{kind},for={millis}ms,start={late}us,src={src},sport={sport},dst={dst}"
                 ));

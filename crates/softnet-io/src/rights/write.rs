@@ -134,7 +134,7 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), AskError<io::Error>
     ask(None, WriteFile { path }, &[file.as_fd()]).map(drop)
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::rights::Channel;

@@ -50,7 +50,7 @@ pub(super) struct Acked {
     pub marked: u32,
     /// Round-trip time of the newest, or the average, ns; none before one was measured.
     pub rtt: Option<u64>,
-    /// Segments in flight before.
+    /// Segments that are still in flight.
     pub flight: u32,
     /// Delivery rate of the newest, segments per second.
     pub rate: f64,
@@ -328,7 +328,8 @@ impl Bbr {
     }
 
     /// The window in the first round of a recovery, in which no more is sent than was delivered
-    /// (`bbr_set_cwnd_to_recover_or_restore`).
+    /// (`bbr_set_cwnd_to_recover_or_restore`). If the recovery goes on behind that, Linux's window
+    /// grows by what is delivered until it is what it was; this one is so at once.
     fn conserve(&mut self, acked: Acked) -> Option<f64> {
         let begins = acked.recovers && !self.recovers;
         self.recovers = acked.recovers;
