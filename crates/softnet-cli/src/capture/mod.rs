@@ -76,7 +76,7 @@ pub(crate) struct Options {
     /// Tell the way of each packet that FLOW, a filter, matches: a line from its arrival to its end
     #[arg(long, value_name = "FLOW", conflicts_with_all = ["dropped", "write"])]
     story: Option<String>,
-    /// Packets to capture, such as `udp and host 10.0.0.1`; without it all. With --story: the other
+    /// Packets to capture, such as `udp and host 10.0.0.1`; default: all. With --story: the other
     /// port of their way
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,

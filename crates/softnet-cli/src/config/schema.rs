@@ -104,10 +104,11 @@ fn sentence(about: &str) -> Value {
     let line = about.split_whitespace().collect::<Vec<_>>().join(" ");
     let (mut text, mut rest) = (String::new(), line.as_str());
     while let Some((before, link)) = rest.split_once("](")
+        && let Some((before, shown)) = before.rsplit_once('[')
         && let Some((_, after)) = link.split_once(')')
     {
         text += before;
-        text.push(']');
+        text += shown;
         rest = after;
     }
     (text + rest).into()

@@ -1,5 +1,6 @@
-//! Commands of the program, and daemons on networks of their own. They are one program of tests,
-//! as each is linked by itself and runs alone; what wants all CPUs is another one (`demo`).
+//! Commands of the program, and daemons on networks of their own. They share a program, as programs
+//! of tests are linked one by one and run one after the other; a test that wants all CPUs has one
+//! of its own (`demo`).
 
 #[path = "../common/mod.rs"]
 mod common;
