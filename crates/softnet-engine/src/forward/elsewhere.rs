@@ -126,7 +126,12 @@ impl<R: TxRing> LinkTable<R> {
         packets: PacketList,
         now: Time,
     ) {
-        let device = self.targets.load().links.get(&index).and_then(Weak::upgrade);
+        let device = self
+            .targets
+            .load()
+            .links
+            .get(&index)
+            .and_then(Weak::upgrade);
         match device {
             Some(device) => deliver_to(source.device, &device, ingress, packets, now),
             None => {
