@@ -22,10 +22,10 @@ use crate::{
 const EXIT_CODES: &str = "Exit codes:
   0    success; `run` was stopped by SIGINT or SIGTERM and stopped cleanly
   1    it failed while running, or no daemon can be reached
-  2    the command line or the configuration is wrong, or a port cannot be opened
-       (`reload`, `run --strict`)
-  3    `check --strict` found nothing wrong, but something to warn of; `import --strict`, something
-       that this version lacks; `sim`, a result that breaks an expectation
+  2    the command line or the configuration is wrong, or what it names cannot be opened: a socket
+       for clients, or a port (`reload`, `run --strict`)
+  3    `check --strict` found no error, but something to warn of; `import --strict` left something
+       out; a result of `sim` breaks an expectation
   130  `demo` was interrupted before it was done, or a second signal ended `run` at once";
 
 /// The release, and the revision if the build was told which it is.
@@ -81,29 +81,30 @@ enum Command {
         helper: Option<PathBuf>,
         /// Take over from the daemon that runs at the same control socket, if one does
         ///
-        /// The state goes on as it is, or as this configuration says where that is another, and so
-        /// do devices: no carrier drops, and connections go on. If this one cannot run, that one
-        /// does. Takes root, or the user that it runs as.
+        /// The running state is kept, but for what this configuration sets otherwise, if it was
+        /// edited. All devices but those of af_xdp and passt stay open: no carrier drops, and
+        /// connections go on. If the new daemon cannot run, the old one resumes. Needs root, or the
+        /// user of the old daemon.
         #[arg(long)]
         replace: bool,
         /// Make devices in a user and network namespace of its own, without being root
         ///
-        /// `nsenter -t PID -U -n --preserve-credentials` leads there. Ports with `netns` reach
-        /// containers of the same user by process.
+        /// `nsenter -t PID -U -n --preserve-credentials` enters them. `netns = { pid = N }` of a
+        /// port reaches containers of the same user.
         #[arg(long)]
         userns: bool,
     },
-    /// Do what takes rights for daemons that have none: `softnet run --helper PATH`
+    /// Open devices, sockets and files for daemons without rights: `softnet run --helper PATH`
     ///
-    /// Serves each daemon of one user that connects, until SIGINT or SIGTERM; daemons that are
-    /// connected then keep what serves them. Listens on the socket that systemd passes, else on the
-    /// one that `--listen` names. A daemon without `--helper` starts a helper by itself.
+    /// Serves each daemon of one user that connects, until SIGINT or SIGTERM; those that are
+    /// connected by then are served on. Listens on the socket that systemd passes, else on the one
+    /// that `--listen` names. A daemon without `--helper` starts a helper by itself.
     #[command(after_help = EXIT_CODES)]
     Helper {
         /// First enter the namespaces whose files come
         #[arg(long, hide = true, conflicts_with = "user")]
         enter: bool,
-        /// Configuration file of the daemons: what they may have opened of others
+        /// Configuration file of the daemons: what of others may be opened for them
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// User of the daemons, by name or number; no other is served
@@ -115,14 +116,14 @@ enum Command {
     },
     /// Check configuration files and say where they are wrong
     ///
-    /// Warns of what is valid and hardly meant, such as a default class that does not exist. Only
-    /// reads the files: whether their ports can be opened on this machine is seen by `run`.
+    /// Warns of valid settings that are probably mistakes, such as a default class that does not
+    /// exist. Only reads the files: whether ports can be opened on this machine is seen by `run`.
     #[command(after_help = EXIT_CODES)]
     Check {
         /// Configuration files (TOML)
         #[arg(required = true, value_name = "FILE")]
         configs: Vec<PathBuf>,
-        /// End with exit code 3 if there is something to warn of
+        /// End with exit code 3 if there are warnings and no errors
         #[arg(long)]
         strict: bool,
         /// Print one JSON object: for each file whether it is valid, errors and warnings with place
@@ -199,13 +200,13 @@ enum Command {
     ///
     /// Keys: arrows choose, Enter shows the classes of a port and Esc the ports again, s changes
     /// the order, / filters by name, q ends. Flows (`--flows web`) are counted from two captures of
-    /// the port, which are for who may change something.
+    /// the port, which need the right to make changes.
     #[command(after_help = EXIT_CODES)]
     Top(top::Options),
     /// Capture packets of a port, with queue, class, time waited and reasons of drops
     ///
-    /// Prints a line for each, or writes a pcapng file, until Ctrl-C. Slows nobody down: what it
-    /// cannot keep up with it misses, and says so at the end.
+    /// Prints a line for each, or writes a pcapng file, until Ctrl-C. Delays no packet: those that
+    /// come too fast are missed, and counted at the end.
     #[command(after_help = capture::HELP)]
     Capture(capture::Options),
     /// Print the daemon's running state as a configuration file
@@ -216,8 +217,8 @@ enum Command {
     DumpConfig(client::Reach),
     /// Have the daemon apply its configuration file anew, as SIGHUP does, while packets flow
     ///
-    /// All of the file is applied or nothing. What is as the file says stays as it is, with its
-    /// queues and counters; what tc, ip and bridge made differ becomes as the file says.
+    /// All of the file is applied, or nothing. What does not differ keeps its queues and counters;
+    /// changes by tc, ip and bridge are reverted to the file.
     #[command(after_help = EXIT_CODES)]
     Reload {
         #[command(flatten)]

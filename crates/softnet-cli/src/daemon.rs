@@ -177,9 +177,6 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
         .on_release(move |socket| _ = released.send(socket));
     let first = rtnl.first();
     let saver = saver(&loaded, rtnl.first(), server.waker())?;
-    // Until the daemon before this one ends, the file is its own: clients' changes wait for that.
-    let saves = saver.as_ref().filter(|_| predecessor.is_some());
-    let turn = saves.map(Saver::hold);
     let rtnl = match &saver {
         Some(saver) => rtnl.keep(saver.clients()),
         None => rtnl,
@@ -195,6 +192,11 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
             .start(text)
             .map_err(cannot("cannot start a thread"))?;
     }
+    if predecessor.is_some() {
+        // Until the daemon before this one ends, it may go on, and would know of no change that is
+        // made here; the state's file is its own.
+        server.hold();
+    }
     let server = server
         .start(rtnl)
         .map_err(cannot("cannot start the control thread"))?;
@@ -204,8 +206,8 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
             return Err(failure);
         }
         server.own().map_err(|error| cannot_listen(&path, &error))?;
+        server.go_on();
     }
-    drop(turn);
     first.lock().devices().own();
     let is_successor = predecessor.take().is_some();
     log(said);
@@ -259,8 +261,11 @@ pub(crate) fn run(mut loaded: Loaded, json: bool, how: &Start) -> Result<(), Fai
             server.waker().wake();
         }
         drop(engine);
-        if let Some(socket) = successors.try_iter().last() {
-            successor = Successor::new(socket).ok();
+        for socket in successors.try_iter() {
+            let next = Successor::new(socket).ok();
+            if let Some(before) = mem::replace(&mut successor, next) {
+                before.turn_away();
+            }
         }
         if successor.is_some() {
             wait = wait.min(LOOK_SUCCESSOR);

@@ -94,6 +94,7 @@ mod tests {
         for part in [".SH [[port]]", ".B workers", ".B mcast_querier", ".B rate"] {
             assert!(page.contains(part), "{part}");
         }
+        assert!(!page.contains("]("), "a link of the reference");
         fs::remove_dir_all(directory).expect("ours");
     }
 }

@@ -40,15 +40,15 @@ pub(crate) enum Port {
     /// `softnet port add vm7 driver=vhost_user socket=/run/vm7.sock bridge=br0
     /// qdisc.kind=fq_codel`.
     Add(Words),
-    /// Change keys of a port while packets flow; `KEY=` has it be the default again
+    /// Change keys of a port while packets flow; `KEY=` restores the default
     Set(Words),
     /// Remove a port
     ///
-    /// One that the configuration file has comes back with `softnet reload`.
+    /// A port of the configuration file comes back with `softnet reload`.
     Del(Name),
     /// Show the ports, or one of them with all its keys
     Show {
-        /// Port to show alone
+        /// Show only this port
         name: Option<String>,
         /// Print one JSON object
         #[arg(long)]

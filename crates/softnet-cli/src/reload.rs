@@ -148,7 +148,7 @@ impl Loaded {
                 .address
                 .or_else(|| known.and_then(|known| known.address));
         }
-        let head = format!("state: the configuration is another than that of {from}; it wins");
+        let head = format!("state: the configuration differs from that of {from}, and decides");
         let lines = lines.lines().map(|line| format!("state: {line}"));
         std::iter::once(head).chain(lines).collect()
     }

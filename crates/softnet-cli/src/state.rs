@@ -2,11 +2,14 @@
 //!
 //! The file is what `dump-config` prints, after a line with the hash of the configuration that it
 //! grew from and the names of what was added at run time. It is replaced whole: a crash leaves the
-//! old one or the new one.
+//! old one or the new one. A copy that is cut off lacks the last line, and is none: many a text
+//! without its end is valid, and has a port without its limit. One that another user could have
+//! written is none either: it says what is opened, by the rights of this one.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +21,8 @@ use crate::reload::Added;
 
 /// Start of the first line.
 const MARK: &str = "# softnet-state ";
+/// The last line.
+const END: &str = "# softnet-state ends";
 /// Version of the first line.
 const VERSION: u32 = 1;
 
@@ -29,6 +34,9 @@ struct Head {
     configuration: String,
     ports: BTreeSet<String>,
     rate_groups: BTreeSet<String>,
+    /// There is a last line. Older states have none.
+    #[serde(default)]
+    ends: bool,
 }
 
 /// A state to be written.
@@ -52,8 +60,12 @@ pub(crate) struct Saved {
 pub(crate) enum StateError {
     #[error("{0}: cannot be read")]
     Read(PathBuf, #[source] io::Error),
+    #[error("{0}: {1}, so that a state there may be another user's, and is not taken")]
+    Foreign(PathBuf, String),
     #[error("{0}: is no state of this version of softnet")]
     Head(PathBuf),
+    #[error("{0}: is cut off")]
+    End(PathBuf),
     #[error("{0}")]
     Config(#[from] config::ConfigError),
     #[error("{0}: cannot be written")]
@@ -62,12 +74,38 @@ pub(crate) enum StateError {
 
 /// Reads a state. `None`: there is none yet. `hash` is of the configuration as it is now.
 pub(crate) fn read(path: &Path, hash: &str, workers: usize) -> Result<Option<Saved>, StateError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(why) => return Err(StateError::Read(path.to_owned(), why)),
-    };
-    parse(path, &text, hash, workers).map(Some)
+    match text(path) {
+        Ok(text) => parse(path, &text, hash, workers).map(Some),
+        Err(StateError::Read(_, why)) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The text of a state that nobody else could have written.
+fn text(path: &Path) -> Result<String, StateError> {
+    let failed = |why| StateError::Read(path.to_owned(), why);
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = parent.unwrap_or_else(|| Path::new("."));
+    check_owner(directory, &fs::metadata(directory).map_err(failed)?)?;
+    let mut file = fs::File::open(path).map_err(failed)?;
+    check_owner(path, &file.metadata().map_err(failed)?)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// Refuses a file, or its directory, that neither root nor this user has made, or that others can
+/// write. In a directory with the sticky bit, as `/tmp`, each one's files are his own.
+fn check_owner(path: &Path, found: &fs::Metadata) -> Result<(), StateError> {
+    let refused = |why: String| Err(StateError::Foreign(path.to_owned(), why));
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return refused(format!("belongs to user {owner}"));
+    }
+    if mode & 0o022 != 0 && !(found.is_dir() && mode & 0o1000 != 0) {
+        return refused(format!("can be written by others (mode {mode:o})"));
+    }
+    Ok(())
 }
 
 /// The state in a text, which is from `path`.
@@ -81,6 +119,9 @@ pub(crate) fn parse(
     let head: Option<Head> = head.and_then(|head| serde_json::from_str(head).ok());
     let head = head.filter(|head| head.version == VERSION);
     let head = head.ok_or_else(|| StateError::Head(path.to_owned()))?;
+    if head.ends && !text.trim_end().ends_with(END) {
+        return Err(StateError::End(path.to_owned()));
+    }
     let file = path.display().to_string();
     let (config, _) = config::checked(&file, text, Some(workers))?;
     Ok(Saved {
@@ -102,9 +143,10 @@ impl State {
             configuration: running.hash.clone(),
             ports: added.ports,
             rate_groups: added.rate_groups,
+            ends: true,
         };
         let head = serde_json::to_string(&head)?;
-        Ok(format!("{MARK}{head}\n{}", config::write(&running)))
+        Ok(format!("{MARK}{head}\n{}{END}\n", config::write(&running)))
     }
 
     /// Replaces the file that the configuration names, on the disk when this returns.
@@ -130,6 +172,8 @@ pub(crate) fn merge(file: &Config, saved: &Saved) -> (Config, Added, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
     use super::*;
 
     const FILE: &str = "[engine]\nworkers = 1\nbuffers = 256\n\
@@ -139,11 +183,24 @@ mod tests {
         config::checked("x.toml", text, None).expect("valid").0
     }
 
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    }
+
+    /// A directory of ours alone.
+    fn folder(tag: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("softnet-{tag}-{}", std::process::id()));
+        // Of a run that was killed, and had the number of this process.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("it is new");
+        mode(&path, 0o700);
+        path
+    }
+
     #[test]
     fn a_state_is_read_as_it_was_written() {
-        let path = std::env::temp_dir().join(format!("softnet-state-{}", std::process::id()));
-        // Of a run that was killed, and had the number of this process.
-        let _ = fs::remove_file(&path);
+        let folder = folder("state");
+        let path = folder.join("state");
         let none = read(&path, "1", 1).expect("no file is no error");
         assert!(none.is_none());
         let more = FILE.replace("[\"a\"]", "[\"a\", \"b\"]")
@@ -167,6 +224,11 @@ mod tests {
             );
             assert_eq!(saved.is_of, hash == "2");
         }
+        let whole = fs::read_to_string(&path).expect("it is there");
+        for (end, _) in whole.trim_end().match_indices('\n') {
+            let cut = parse(&path, &whole[..end], "2", 1);
+            assert!(matches!(cut, Err(StateError::End(_))), "at {end}: {cut:?}");
+        }
         for bad in ["", "[engine]\n", "# softnet-state {\"version\":2}\n"] {
             fs::write(&path, bad).expect("ours");
             assert!(
@@ -180,7 +242,52 @@ mod tests {
         );
         fs::write(&path, text).expect("ours");
         assert!(matches!(read(&path, "1", 1), Err(StateError::Config(_))));
-        fs::remove_file(path).expect("ours");
+        fs::remove_dir_all(folder).expect("ours");
+    }
+
+    /// Another user's ports, limits and devices are not this daemon's.
+    #[test]
+    fn a_state_that_others_could_have_written_is_not_taken() {
+        let folder = folder("foreign");
+        let path = folder.join("state");
+        let mut state = State {
+            added: Added::default(),
+            running: config(FILE),
+        };
+        state.running.state = Some(path.clone());
+        state.write().expect("a directory of ours");
+        let is_refused = || match read(&path, "1", 1) {
+            Ok(saved) => {
+                assert!(saved.is_some());
+                false
+            }
+            Err(error) => {
+                assert!(matches!(error, StateError::Foreign(..)), "{error}");
+                true
+            }
+        };
+        assert!(!is_refused());
+        for (of_file, of_folder, refused) in [
+            (0o644, 0o755, false),
+            (0o600, 0o1777, false),
+            (0o660, 0o700, true),
+            (0o602, 0o700, true),
+            (0o600, 0o770, true),
+            (0o600, 0o707, true),
+        ] {
+            mode(&path, of_file);
+            mode(&folder, of_folder);
+            assert_eq!(is_refused(), refused, "{of_file:o} {of_folder:o}");
+        }
+        mode(&folder, 0o700);
+        // Root alone can.
+        for theirs in [&path, &folder] {
+            if chown(theirs, Some(65_534), None).is_ok() {
+                assert!(is_refused(), "{theirs:?}");
+                chown(theirs, Some(0), None).expect("it was ours");
+            }
+        }
+        fs::remove_dir_all(&folder).expect("ours");
     }
 
     #[test]

@@ -21,11 +21,11 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// The options of the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Port to show alone; with `:CLASS`, that class or qdisc of it: `web`, `web:1:10`
+    /// Show only this port, or this class or qdisc of it: `web`, `web:1:10`
     #[arg(value_name = "PORT[:CLASS]")]
     of: Option<Part>,
-    /// Show the N ports that moved the most bytes alone, and of each the N classes and filters that
-    /// did
+    /// Show only the N ports that moved the most bytes, and the N busiest classes and filters of
+    /// each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
     /// Print one JSON object

@@ -16,8 +16,8 @@ pub(crate) struct Store {
     /// Ports whose files are there, and the number of each one's opening. 0: files of a daemon
     /// before this one.
     known: BTreeMap<String, u64>,
-    /// Devices when it was looked last.
-    seen: Option<(u64, usize)>,
+    /// Devices when it was looked last, and the links of those ports.
+    seen: Option<((u64, usize), Vec<Option<u32>>)>,
 }
 
 impl Store {
@@ -39,7 +39,7 @@ impl Store {
     /// Has the store keep files of the devices as they are now.
     pub(crate) fn follow(&mut self, engine: &Engine, notify: &Notify) {
         let now = engine.devices().openings();
-        if !notify.is_connected() || self.seen == Some(now) {
+        if !notify.is_connected() || self.seen == Some((now, self.links(engine))) {
             return;
         }
         let mut devices = named(engine);
@@ -65,7 +65,14 @@ impl Store {
             }
             self.known.insert(name, device.serial);
         }
-        self.seen = Some(now);
+        self.seen = Some((now, self.links(engine)));
+    }
+
+    /// The links that have the names of the ports whose files are there: after a change of names
+    /// the files are other ports'.
+    fn links(&self, engine: &Engine) -> Vec<Option<u32>> {
+        let link = |name: &String| Some(engine.link_named(name).ok()?.index);
+        self.known.keys().map(link).collect()
     }
 
     /// Has the files be forgotten of devices that are not open any more. False: some are still

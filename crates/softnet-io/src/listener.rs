@@ -4,7 +4,7 @@
 mod file;
 mod metrics;
 mod operations;
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
 use std::io;

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::senders::{Senders, scaled};
 use crate::error::BenchError;
-use crate::numbers::{percentile, supports};
+use crate::numbers::{median, percentile, supports};
 use crate::report::Field;
 
-/// Difference of sojourns that is allowed, as a share of the simulated one.
+/// Difference of sojourns that is allowed, as a share of the nearest simulated one.
 const ALLOWED: f64 = 0.15;
 /// Seconds of a day, by which lines of a capture tell the time.
 const DAY: f64 = 86_400.0;
@@ -125,31 +125,48 @@ fn left(line: &str) -> Option<(f64, u16, f64, f64)> {
     Some((at, port, after("length")?.parse().ok()?, waited))
 }
 
-/// Names of the fields of a percentile: simulated, measured, their difference as a part of what is
-/// allowed, delay of a timer.
+/// Names of the fields of a percentile: of the simulation's runs the middle one, the least and the
+/// most; measured, their difference as a part of what is allowed, delay of a timer.
 #[rustfmt::skip] // A table.
-const SOJOURNS: [[&str; 4]; 2] = [
-    ["sim_sojourn_p50_ns", "sojourn_p50_ns", "sojourn_p50_apart", "wake_p50_ns"],
-    ["sim_sojourn_p99_ns", "sojourn_p99_ns", "sojourn_p99_apart", "wake_p99_ns"],
+const SOJOURNS: [[&str; 6]; 2] = [
+    ["sim_sojourn_p50_ns", "sim_sojourn_p50_least_ns", "sim_sojourn_p50_most_ns",
+        "sojourn_p50_ns", "sojourn_p50_apart", "wake_p50_ns"],
+    ["sim_sojourn_p99_ns", "sim_sojourn_p99_least_ns", "sim_sojourn_p99_most_ns",
+        "sojourn_p99_ns", "sojourn_p99_apart", "wake_p99_ns"],
 ];
 
-/// The fields of a row; `delays` are those of a timer, ns.
-pub(super) fn fields(simulated: &Figures, measured: &Figures, delays: &[f64]) -> Vec<Field> {
-    let error = (measured.bits / simulated.bits - 1.0).abs() * 100.0;
+/// A figure of the simulation's runs: the middle one, the least and the most.
+fn spread(runs: &[Figures], of: impl Fn(&Figures) -> f64) -> [f64; 3] {
+    let all: Vec<f64> = runs.iter().map(of).collect();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = all.iter().copied().fold(0.0, f64::max);
+    [median(&all), least, most]
+}
+
+/// The fields of a row; `delays` are those of a timer, ns. What is measured differs by its distance
+/// from the nearest run of the simulation, and not at all between the least and the most of them.
+pub(super) fn fields(runs: &[Figures], measured: &Figures, delays: &[f64]) -> Vec<Field> {
+    let [middle, least, most] = spread(runs, |run| run.bits);
+    let error = (measured.bits / measured.bits.clamp(least, most) - 1.0).abs() * 100.0;
     let mut fields = vec![
-        ("sim_mbps", simulated.bits / 1e6),
+        ("sim_mbps", middle / 1e6),
+        ("sim_least_mbps", least / 1e6),
+        ("sim_most_mbps", most / 1e6),
         ("measured_mbps", measured.bits / 1e6),
         ("sim_error_percent", error),
     ];
     let [p50, p99] = SOJOURNS;
     for (fraction, names, theirs, ours) in [
-        (0.5, p50, simulated.p50, measured.p50),
-        (0.99, p99, simulated.p99, measured.p99),
+        (0.5, p50, spread(runs, |run| run.p50), measured.p50),
+        (0.99, p99, spread(runs, |run| run.p99), measured.p99),
     ] {
         if supports(measured.frames as usize, fraction) {
             let wake = percentile(delays, fraction);
-            let apart = (ours - theirs).abs() / (ALLOWED * theirs).max(2.0 * wake);
-            fields.extend(names.into_iter().zip([theirs, ours, apart, wake]));
+            let [middle, least, most] = theirs;
+            let nearest = ours.clamp(least, most);
+            let apart = (ours - nearest).abs() / (ALLOWED * nearest).max(2.0 * wake);
+            let figures = [middle, least, most, ours, apart, wake];
+            fields.extend(names.into_iter().zip(figures));
         }
     }
     fields
@@ -231,13 +248,32 @@ mod tests {
             p50,
             p99: p50,
         };
-        let apart = |simulated, measured, wake| {
-            let fields = fields(&of(100.0, simulated), &of(99.0, measured), &[wake]);
+        let differ = |simulated: &[f64], measured, wake| {
+            let runs: Vec<_> = simulated.iter().map(|&p50| of(100.0, p50)).collect();
+            let fields = fields(&runs, &of(99.0, measured), &[wake]);
             // Too few frames for more than the median.
-            assert_eq!(fields.len(), 7);
-            fields[5]
+            assert_eq!(fields.len(), 11);
+            assert_eq!(fields[9].0, "sojourn_p50_apart");
+            fields[9].1
         };
-        assert_eq!(apart(1000.0, 1150.0, 10.0), ("sojourn_p50_apart", 1.0));
-        assert_eq!(apart(0.0, 100.0, 100.0), ("sojourn_p50_apart", 0.5));
+        assert_eq!(differ(&[1000.0], 1150.0, 10.0), 1.0);
+        assert_eq!(differ(&[0.0], 100.0, 100.0), 0.5);
+        let runs = [1000.0, 3000.0, 1500.0];
+        assert_eq!(differ(&runs, 2000.0, 10.0), 0.0, "between two runs");
+        assert_eq!(differ(&runs, 3450.0, 10.0), 1.0);
+        assert_eq!(differ(&runs, 700.0, 10.0), 2.0);
+    }
+
+    #[test]
+    fn a_rate_differs_from_the_nearest_run() {
+        let of = |bits| Figures {
+            bits,
+            ..Figures::default()
+        };
+        let fields = |measured| fields(&[of(200e6), of(80e6), of(100e6)], &of(measured), &[1.0]);
+        let all: Vec<f64> = fields(160e6).iter().map(|field| field.1).collect();
+        assert_eq!(all, [100.0, 80.0, 200.0, 160.0, 0.0]);
+        assert_eq!(fields(250e6)[4], ("sim_error_percent", 25.0));
+        assert_eq!(fields(60e6)[4], ("sim_error_percent", 25.0));
     }
 }

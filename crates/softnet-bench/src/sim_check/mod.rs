@@ -8,6 +8,9 @@
 //! histograms of `softnet stats` know the power of two). Percentiles are a connection's own; of
 //! several they are the mean, weighted by frames, since the simulation gives no others.
 //!
+//! The simulation runs several times, with other seeds and starts: what is measured is compared
+//! with the nearest run.
+//!
 //! A tenth policy, `tcp` (`tcp.sh` beside this file), compares the simulated TCP with Linux's: Reno
 //! and Cubic alone, beside each other, and in fair queues.
 //!
@@ -42,7 +45,12 @@ const TIME: Duration = Duration::from_millis(3200);
 /// Time that the capture has to start, and connections to be made.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Time for the simulations, to connect the hosts, and to end.
-const SETUP: Duration = Duration::from_millis(1300);
+const SETUP: Duration = Duration::from_millis(2500);
+/// Runs of the simulation, each with a seed and an order of starts of its own: where the outcome
+/// depends on chance, one run is one of many.
+const RUNS: u64 = 9;
+/// Figures of one name of senders in each of them.
+type Runs = Vec<Figures>;
 /// Policies that are measured at the same time, each with a daemon: the time is better spent on
 /// longer windows, and together they send at most 160 Mb/s.
 const AT_ONCE: usize = 3;
@@ -93,17 +101,27 @@ impl Policy {
         vec![("policy", json!(self.name)), ("flow", json!(flow))]
     }
 
-    /// The figures of each name of senders in virtual time.
-    fn simulate(&self, softnet: &Softnet, time: Duration) -> Result<Vec<Figures>, BenchError> {
-        let mut sim = Command::new(softnet.program());
-        sim.args(["sim", "--json", "--dev", "eth0", "--script", &self.path]);
-        for flow in self.senders.generated(time) {
-            sim.args(["--generate", &flow]);
+    /// For each name of senders, the figures of every run in virtual time.
+    fn simulate(&self, softnet: &Softnet, time: Duration) -> Result<Vec<Runs>, BenchError> {
+        let names = self.senders.names();
+        let mut all = vec![Runs::new(); names.len()];
+        for run in 0..RUNS {
+            let mut sim = Command::new(softnet.program());
+            sim.args(["sim", "--json", "--dev", "eth0", "--script", &self.path]);
+            sim.arg("--seed").arg((run + 1).to_string());
+            for flow in self.senders.generated(time, run) {
+                sim.args(["--generate", &flow]);
+            }
+            let printed = process::output(&mut sim)?;
+            let told: Value = serde_json::from_str(&printed).map_err(|e| {
+                BenchError::command("softnet sim", format!("it printed no JSON: {e}"))
+            })?;
+            let figures = figures::simulated(&told, &names);
+            for (runs, figures) in all.iter_mut().zip(figures) {
+                runs.push(figures);
+            }
         }
-        let printed = process::output(&mut sim)?;
-        let told: Value = serde_json::from_str(&printed)
-            .map_err(|e| BenchError::command("softnet sim", format!("it printed no JSON: {e}")))?;
-        Ok(figures::simulated(&told, &self.senders.names()))
+        Ok(all)
     }
 
     /// The figures of each name of senders on a port, and delays of a timer meanwhile, ns.
@@ -268,9 +286,9 @@ mod tests {
             // Keys that hosts know, and no others.
             let known = [
                 "name", "tcp", "cc", "rtt", "rate", "size", "dscp", "src", "sport", "dst",
-                "dport", "for",
+                "dport", "for", "start",
             ];
-            for line in senders.generated(TIME) {
+            for line in senders.generated(TIME, 1) {
                 let keys = line.split(',').filter_map(|part| part.split('=').next());
                 let unknown: Vec<_> = keys.filter(|key| !known.contains(key)).collect();
                 assert!(unknown.is_empty(), "{}: {unknown:?}", policy.name);

@@ -10,6 +10,11 @@ use crate::traffic::flows::{Flow, Kind};
 /// Source ports: those of a line of senders follow those of the line before.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 1000;
+/// Microseconds within which senders start: 99 % of a host's timers are late by less, as measured.
+const LATE: u64 = 500;
+/// Microseconds from one sender's start to the next one's in run 1, modulo [`LATE`]: with a common
+/// divisor the starts of some would coincide.
+const STEP: u64 = 97;
 /// Address that they send from, unless a line names another.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -61,18 +66,30 @@ impl Senders {
         self.0.iter().map(|(_, flow)| flow.clone()).collect()
     }
 
-    /// Senders as `softnet sim --generate` has them, each for so long.
-    pub(super) fn generated(&self, time: Duration) -> Vec<String> {
-        let words = |(line, flow): &(String, Flow)| {
-            let replaced = ["for=", "src="];
+    /// Senders as `softnet sim --generate` has them, each for so long, a line for each connection.
+    /// All start at once in run 0; in each other run they start in an order of its own.
+    pub(super) fn generated(&self, time: Duration, run: u64) -> Vec<String> {
+        let millis = time.as_millis();
+        let mut generated = Vec::new();
+        for (line, flow) in &self.0 {
+            let replaced = ["for=", "src=", "tcp="];
             let own = line.split(',');
             let own = own.filter(|part| !replaced.iter().any(|key| part.starts_with(key)));
             let own = own.collect::<Vec<_>>().join(",");
-            let (src, sport, dst) = (flow.from.ip(), flow.from.port(), flow.to.ip());
-            let millis = time.as_millis();
-            format!("{own},for={millis}ms,src={src},sport={sport},dst={dst}")
-        };
-        self.0.iter().map(words).collect()
+            let (src, dst) = (flow.from.ip(), flow.to.ip());
+            let (count, kind) = match flow.kind {
+                Kind::Tcp { count, .. } => (count, ",tcp=1"),
+                Kind::Udp { .. } => (1, ""),
+            };
+            for number in 0..count {
+                let sport = flow.from.port() + number;
+                let late = (generated.len() as u64 + 1) * run * STEP % LATE;
+                generated.push(format!(
+                    "{own}{kind},for={millis}ms,start={late}us,src={src},sport={sport},dst={dst}"
+                ));
+            }
+        }
+        generated
     }
 
     /// The round-trip time of connections, which is one in a policy.
@@ -158,12 +175,19 @@ mod tests {
         };
         assert_eq!((&reno.kind, reno.to.port()), (&tcp(8, "reno"), 443));
         assert_eq!((&cubic.kind, cubic.to.port()), (&tcp(1, "cubic"), 80));
-        let generated = senders.generated(Duration::from_millis(1500));
-        assert_eq!(
-            generated[1],
-            "name=many,tcp=8,cc=reno,rtt=30ms,dport=443,for=1500ms,src=10.0.0.1,sport=21000,\
-             dst=10.99.0.2"
-        );
+        let generated = |run| senders.generated(Duration::from_millis(1500), run);
+        let first = |start, port| {
+            format!(
+                "name=many,cc=reno,rtt=30ms,dport=443,tcp=1,for=1500ms,start={start}us,\
+                 src=10.0.0.1,sport={port},dst=10.99.0.2"
+            )
+        };
+        assert_eq!(generated(0).len(), 1 + 8 + 1);
+        assert_eq!(generated(0)[1], first(0, 21_000));
+        assert_eq!(generated(1)[1], first(194, 21_000));
+        assert_eq!(generated(1)[8], first(373, 21_007));
+        let call = "name=call,rate=200kbit,size=200,dscp=46,for=1500ms,start=97us,src=10.0.0.3,";
+        assert!(generated(1)[0].starts_with(call), "{:?}", generated(1));
         assert_eq!(senders.missing("reno bbr cubic\n"), None);
         assert_eq!(senders.missing("bbr cubic\n"), Some("reno"));
         assert_eq!(senders.with_port(21_007), Some("many"));

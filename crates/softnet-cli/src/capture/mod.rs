@@ -54,7 +54,7 @@ Examples:
 A line, and the comment of a packet in a file, says what happened to it: when, on its way in or
 out, in which queue and class, how long it waited, and why it was dropped. With --story a line says
 all of that of a packet's way from one port to another: when it came, where and how long it waited,
-and that it was sent, or why it was dropped. Who may change nothing may capture nothing.";
+and that it was sent, or why it was dropped. Needs the right to make changes.";
 
 /// Options of the command line.
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ pub(crate) struct Options {
     /// Tell the way of each packet that FLOW, a filter, matches: a line from its arrival to its end
     #[arg(long, value_name = "FLOW", conflicts_with_all = ["dropped", "write"])]
     story: Option<String>,
-    /// Packets to capture, such as `udp and host 10.0.0.1`; all without. With --story: the other
+    /// Packets to capture, such as `udp and host 10.0.0.1`; default: all. With --story: the other
     /// port of their way
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,

@@ -34,7 +34,7 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// the VLAN of ports, and of the bridge, that are told nothing of VLANs; 0: none
     "vlan_default_pvid": Value, "4095"
         => ZeroIsNone(Number(0, 4094)), |b| Some(&mut b.options.default_pvid);
-    /// how long an address is known that no frame comes from
+    /// how long an address is known from which no frame comes
     "ageing_time": Value, "\"60000000s\""
         => Time(AGEING_MAX, "0s to 42949672.95s"), |b| Some(&mut b.options.ageing_time);
     /// whether frames to a group go only to its members and to multicast routers, as long as
@@ -44,7 +44,7 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// whether the bridge queries, while no other querier is heard
     "mcast_querier": Value, "0"
         => Flag, |b| Some(&mut b.options.multicast.querier);
-    /// groups that the bridge knows at most
+    /// how many groups the bridge can know
     "mcast_hash_max": Value, "-1"
         => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.hash_max);
     /// version of IGMP, 2 or 3; from 3 on, sources count
@@ -56,7 +56,7 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// queries for a group that somebody has left
     "mcast_last_member_count": Value, "-1"
         => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.last_member_count);
-    /// queries of a querier that has just begun that come faster
+    /// first queries, `mcast_startup_query_interval` apart
     "mcast_startup_query_count": Value, "-1"
         => Number(0, u32::MAX as i64), |b| Some(&mut b.options.multicast.startup_query_count);
     /// time between queries for a group that somebody has left, from 0.1 s on
@@ -65,7 +65,7 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// time for which a report counts
     "mcast_membership_interval": Value, "\"60000000s\""
         => LONG, |b| Some(&mut b.options.multicast.membership_interval);
-    /// time for which another querier counts, and a router
+    /// time for which another querier, or a router, counts after it was heard
     "mcast_querier_interval": Value, "\"60000000s\""
         => LONG, |b| Some(&mut b.options.multicast.querier_interval);
     /// time between two queries, from 1 s on
@@ -74,10 +74,10 @@ pub(super) static BRIDGE: &[Key<BridgeSpec>] = keys! { BridgeSpec =>
     /// time in which hosts answer
     "mcast_query_response_interval": Value, "\"60000000s\""
         => LONG, |b| Some(&mut b.options.multicast.query_response_interval);
-    /// time between the first queries, from 1 s on
+    /// time between the first queries of a querier, from 1 s on
     "mcast_startup_query_interval": Value, "\"60000000s\""
         => LONG, |b| Some(&mut b.options.multicast.startup_query_interval);
-    /// addresses that it can know, about; its table takes 64 to 128 bytes for each
+    /// about how many addresses it can learn; its table takes 64 to 128 bytes for each
     "fdb_max_learned": Value, "0"
         => Number(*FDB_SIZES.start() as _, *FDB_SIZES.end() as _),
         |b| Some(&mut b.options.fdb_max_learned);

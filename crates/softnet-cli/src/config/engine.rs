@@ -62,8 +62,8 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
         => Text(default_qdisc, |of| Some(of.name().to_owned())),
         |c| Some(&mut c.settings.default_qdisc);
     /// scheduling class of a worker for the first 2 ms after it is woken, `auto`, `realtime`
-    /// (`SCHED_RR`, priority 1), `nice` (level -20) or `normal`; it is `normal` then, until it has
-    /// nothing to do. Where the right is missing the next of them; `softnet run` says so
+    /// (`SCHED_RR`, priority 1), `nice` (level -20) or `normal`; then it is `normal` until it has
+    /// nothing to do. Without the right for one the next is used, and `softnet run` says so
     "scheduling": Words("`\"auto\"`: the first of them that the system allows"), "\"fifo\""
         => SCHEDULING, |c| Some(&mut c.scheduling);
     /// path of the socket on which the daemon answers `tc`, `ip` and `bridge` (`softnet exec`)
@@ -80,20 +80,20 @@ pub(super) static ENGINE: &[Key<Config>] = keys! { Config =>
         => Maybe(GROUP), |c| Some(&mut c.control.group);
     /// path of a file in which the running state outlives the daemon
     /// ([the running state](operations.md#the-running-state))
-    "state": Words("none: a start knows the configuration alone"), "\"\""
+    "state": Words("none: a start has the configuration alone"), "\"\""
         => Maybe(FILE), |c| Some(&mut c.state);
-    /// list of what ports that are added at run time may open of others with the privileged helper:
-    /// `interface:NAME`, `interface:NAMESPACE/NAME`, `socket:/PATH`, `file:/PATH`; `*` and `?`
-    /// stand for characters of a name
-    /// ([what the helper opens](security.md#what-the-helper-opens)). A reload may change it
-    "allow": Words("`[]`: what the ports of the file have"), "[\"eth0\"]"
+    /// list of patterns: what of others the privileged helper may open for ports added at run time:
+    /// `interface:NAME`, `interface:NAMESPACE/NAME`, `socket:/PATH`, `file:/PATH`; `*`, `?` and
+    /// `[…]` stand for characters of a name ([what the helper
+    /// opens](security.md#what-the-helper-opens)). A reload may change it
+    "allow": Words("`[]`: only what ports of the file name"), "[\"eth0\"]"
         => List(ALLOW), |c| Some(&mut c.allow);
     /// address and port, or path of a Unix socket, at which Prometheus gets counters over HTTP
     /// ([metrics](operations.md#metrics)); whoever can connect can read them
     "metrics": Words("nowhere"), "\"9090\""
         => Maybe(Text(MetricsPlace::parse, MetricsPlace::text)), |c| Some(&mut c.metrics);
-    /// classes of a port that have metrics of their own, those that sent most; sums over all are
-    /// there beside them
+    /// number of classes of a port that have metrics of their own: those that sent most. There are
+    /// sums over all
     "metrics_classes": Value, "-1"
         => Number(0, 1_000_000), |c| Some(&mut c.metrics_classes);
     /// path of a second socket, on which nothing can be changed; open to everybody unless there is

@@ -18,11 +18,11 @@ use super::vlans::VLAN;
 use super::write::Writer;
 
 pub(super) static FDB: &[Key<FdbSpec>] = keys! { FdbSpec =>
-    /// its Ethernet address; in a bridge and VLAN it is given once
+    /// its Ethernet address, of which a bridge has one entry in each VLAN
     "address": Required("it", "\"02:00:00:00:00:07\""), "\"x\"" => MAC, |f| Some(&mut f.address);
     /// the port that it is behind, a member of a bridge
     "port": Required("it", "\"p\""), "\"x\"";
-    /// its VLAN, in a bridge with `vlan_filtering`; others look for it in no VLAN
+    /// its VLAN, in a bridge with `vlan_filtering`; other bridges use only entries without one
     "vlan": Words("no VLAN"), "2" => Maybe(VLAN), |f| Some(&mut f.vlan);
     /// `"static"`; or `"permanent"`: the address is the bridge's own, and what is sent there is
     /// dropped

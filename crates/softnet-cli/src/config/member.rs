@@ -30,8 +30,9 @@ pub(super) static MEMBER: &[Key<BridgePortOptions>] = keys! { BridgePortOptions 
     "mcast_router": Value, "3" => MCAST_ROUTER, |m| Some(&mut m.multicast.router);
     /// whether a host that leaves a group was the only member behind the port (bridge(8))
     "fastleave": Value, "true" => Flag, |m| Some(&mut m.multicast.fastleave);
-    /// groups that the port may be a member of; 0: as many as an eighth of the bridge's
-    /// `mcast_hash_max`, and what is over that has the port get all frames to groups
+    /// groups that the port may be a member of; further reports have no effect. With 0 it is an
+    /// eighth of the bridge's `mcast_hash_max`, and a port that reports more gets all frames to
+    /// groups
     "mcast_max_groups": Value, "-1"
         => Number(0, u32::MAX as i64), |m| Some(&mut m.multicast.max_groups);
 };

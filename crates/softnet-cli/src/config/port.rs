@@ -63,7 +63,7 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
             format!("there are no VLANs of {other:?}; use 802.1q or 802.1ad")
         }),
         |p| vlan(p).map(|(_, tag)| &mut tag.proto);
-    /// path of the socket where the virtual machine's front end or the other process is met
+    /// path of the Unix socket to the virtual machine's front end or the other process
     /// (`vhost_user`, `stream`, `dgram`; required there)
     "socket": Words("none"), "\"\"", needs "socket"
         => PATH, |p| socket(p).map(|socket| &mut socket.path);
@@ -92,7 +92,7 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     "memory": Value, "\"1k\"", needs "socket"
         => Size(MEMORY_MIN, MEMORY_MAX, "1 MiB to 1 PiB"),
            |p| guest(p).map(|guest| &mut guest.guest.memory.bytes);
-    /// `"hugetlb"` takes memory in huge pages alone (`memory-backend-memfd,hugetlb=on`): it is the
+    /// `"hugetlb"` takes only memory in huge pages (`memory-backend-memfd,hugetlb=on`): it is the
     /// front end's from the start, and no access to it waits for a swap device. For front ends that
     /// are not trusted. `"any"`: that, or any memory file (`vhost_user`)
     "memory_kind": Value, "\"disk\"", needs "socket"
@@ -108,9 +108,9 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// name of the kernel's interface: the one that is used (`af_packet`, `af_xdp`) or made (`tap`)
     "interface": Words("the name of the port"), "\"a/b\"", needs "network device"
         => INTERFACE_NAME, |p| interface(p);
-    /// whether the device is there, made by somebody else (`ip tuntap add`), and stays as it is:
-    /// its address, MTU and state are its own, and it goes on when Softnet ends if it is persistent
-    /// (`tap`)
+    /// whether the device exists already, made by somebody else (`ip tuntap add`), and stays as it
+    /// is: its address, MTU and state are its own, and it goes on when Softnet ends if it is
+    /// persistent (`tap`)
     "attach": Value, "1", needs "TAP device"
         => Flag, |p| tap(p).map(|tap| &mut tap.attach);
     /// file that Softnet was started with and that is a queue of a TAP device, opened with
@@ -122,8 +122,7 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// IP, also compressed by gzip; `"-"` is standard input (`pcap`)
     "read": Words("none; nothing is received"), "\"\"", needs "file"
         => Maybe(FILE), |p| pcap(p).map(|pcap| &mut pcap.read);
-    /// file that is written with what is sent, a pcap file, in the place of one that is there
-    /// (`pcap`)
+    /// pcap file of what is sent; a file that is there is replaced (`pcap`)
     "write": Words("none; what is sent is discarded"), "\"\"", needs "file"
         => Maybe(FILE), |p| pcap(p).map(|pcap| &mut pcap.write);
     /// when packets of the file are received: `"captured"`, as far apart as they were captured, or
@@ -167,8 +166,8 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     "mac": Words("random"), "\"01:00:5e:00:00:01\""
         => Maybe(MAC), |p| Some(&mut p.settings.address);
     /// number of queue pairs, 1 to 256 (`vhost_user`: 128; `af_xdp`: those of the interface, up to
-    /// 128); or with `num_tc` the queues of each
-    /// traffic class as `"COUNT@OFFSET"`
+    /// 128; `stream`, `dgram`, `pcap`: 1); or with `num_tc` the queues of each traffic class as
+    /// `"COUNT@OFFSET"`
     "queues": Words("`1`"), "257";
     /// number of traffic classes, 1 to 16 (tc-mqprio)
     "num_tc": Words("no classes"), "2";
@@ -209,7 +208,7 @@ pub(super) static PORT: &[Key<Port>] = keys! { Port =>
     /// the qdisc that packets leave through, as a table; or a list of tables (`[[port.qdisc]]`),
     /// which is a tree
     "qdisc": Words("the engine's `default_qdisc` at each queue"), "\"tbf\"";
-    /// list of tables (`[[port.class]]`): classes of an `htb` in the tree
+    /// list of tables (`[[port.class]]`): classes of the tree's qdiscs
     "class": Words("`[]`"), "[{ classid = \"1:1\", rate = \"1mbit\" }]";
     /// list of tables (`[[port.filter]]`) that put packets into the tree's classes
     "filter": Words("`[]`"), "[{ flowid = \"1:1\" }]";

@@ -98,12 +98,20 @@ fn value<T>(key: &Key<T>) -> Value {
     value
 }
 
+/// A description in one line, with the texts of its links and not their targets, which are places
+/// in the reference.
 fn sentence(about: &str) -> Value {
-    about
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .into()
+    let line = about.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (mut text, mut rest) = (String::new(), line.as_str());
+    while let Some((before, link)) = rest.split_once("](")
+        && let Some((before, shown)) = before.rsplit_once('[')
+        && let Some((_, after)) = link.split_once(')')
+    {
+        text += before;
+        text += shown;
+        rest = after;
+    }
+    (text + rest).into()
 }
 
 /// A qdisc: its kind, place, and the options of all kinds.

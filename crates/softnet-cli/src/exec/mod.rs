@@ -23,9 +23,9 @@ use crate::failure::{Exit, Failure};
 
 pub(crate) const HELP: &str = "\
 All that the program starts goes to the daemon, too. It runs in an empty network namespace: what
-does not reach the daemon finds no device of the host, neither in /sys. A program that cannot be
-preloaded (statically linked, written in Go) runs below a supervisor, which its system calls wait
-for (seccomp user notification); one that gains privileges (set-user-ID) is refused.
+does not reach the daemon finds no device of the host, not even in /sys. A program that cannot be
+preloaded (statically linked, written in Go) runs under a supervisor, for which its system calls
+wait (seccomp user notification); one that gains privileges (set-user-ID) is refused.
 
 Exit codes: the program's, or
   2    the command line is wrong

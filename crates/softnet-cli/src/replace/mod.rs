@@ -10,6 +10,7 @@
 //!  opens ports from their files
 //!  Running ------------------------>
 //!  <-------------------------- Yours  ends
+//!  answers clients
 //! ```
 //!
 //! Until `Yours` the one that runs can go on: it has copies of all files, and does so if the

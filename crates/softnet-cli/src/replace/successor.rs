@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown, shutdown};
 use softnet_engine::LinkInfo;
 use softnet_io::rights::{Channel, FILES};
 use softnet_io::{DeviceSpec, HandOff, OpenDevice};
@@ -54,6 +54,19 @@ impl Successor {
         poll(&mut file, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
+    /// Another one is to take over. It is told: the connection's end alone would be this daemon's
+    /// death to it. Never waits.
+    pub(crate) fn turn_away(self) {
+        let told = Message::Refused("another successor has come".into());
+        // If it is gone, that is no news.
+        let _ = self.channel.send(&told, &[], SendFlags::DONTWAIT);
+        // What it has said, or would, must not be left unread: it would find the connection reset
+        // in the place of the message.
+        if shutdown(&self.channel, Shutdown::Read).is_ok() {
+            while let Ok(Some(_)) = self.channel.receive::<Message>() {}
+        }
+    }
+
     /// Hands off, if the successor asks for it. An error: this daemon goes on.
     pub(crate) fn replace(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
         let gone = || Failure::new(Exit::Failure, "the successor has ended");
@@ -67,19 +80,12 @@ impl Successor {
             let busy = Failure::new(Exit::Failure, "the control thread is busy");
             return Err(self.refuse(busy));
         }
-        let tried = self.hand_off(parts, notify);
-        match &tried {
-            Ok(()) => {
-                notify.main_pid(pid);
-                // If it has died now, so be it: it ran.
-                let _ = self.say(&Message::Yours, &[]);
+        let tried = self.hand_off(pid, parts, notify);
+        if tried.is_err() {
+            if let Err(error) = parts.server.own() {
+                log(chain(&error));
             }
-            Err(_) => {
-                if let Err(error) = parts.server.own() {
-                    log(chain(&error));
-                }
-                parts.server.go_on();
-            }
+            parts.server.go_on();
         }
         tried
     }
@@ -91,9 +97,9 @@ impl Successor {
         why
     }
 
-    /// Closes all devices and hands them off. An error: it was refused, they are open again, and
-    /// nothing else has changed.
-    fn hand_off(&self, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
+    /// Closes all devices and hands them off to the process `pid`. An error: it was refused, they
+    /// are open again, and nothing else has changed.
+    fn hand_off(&self, pid: u32, parts: &Parts<'_>, notify: &mut Notify) -> Tried {
         let failed = |error: io::Error| Failure::new(Exit::Failure, chain(&error));
         let loaded = crate::daemon::lock(parts.loaded);
         let engine = parts.first.lock();
@@ -109,7 +115,12 @@ impl Successor {
         let (state, devices, closed) = close().map_err(|why| self.refuse(why))?;
         let sent = self.send(&state, &devices, parts).and_then(|()| {
             match receive(&self.channel, || notify.alive())? {
-                Some((Message::Running, _)) => Ok(()),
+                Some((Message::Running, _)) => {
+                    notify.main_pid(pid);
+                    // It may have been gone for long, where this process had no CPU.
+                    let said = self.say(&Message::Yours, &[]);
+                    said.inspect_err(|_| notify.main_pid(std::process::id()))
+                }
                 _ => Err(io::Error::other("the successor failed")),
             }
         });

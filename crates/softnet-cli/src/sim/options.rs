@@ -87,21 +87,21 @@ pub(crate) struct Options {
     /// The tree of qdiscs (TOML)
     #[arg(long, value_name = "FILE")]
     pub(super) tree: Option<PathBuf>,
-    /// The configuration whose port's tree it is
+    /// A configuration file; the tree is that of its port --port
     #[arg(long, value_name = "FILE", requires = "port")]
     pub(super) config: Option<PathBuf>,
-    /// The port
+    /// The port of the configuration file
     #[arg(long, value_name = "NAME", requires = "of_port")]
     pub(super) port: Option<String>,
-    /// A script of tc, ip and bridge that makes the tree, for what its first line names, or sh; it
-    /// sees devices that nothing is behind, and no other network, and has a minute
+    /// A script of tc, ip and bridge that makes the tree, run by what its first line names, or sh,
+    /// for at most a minute; its devices lead nowhere, and it has no other network
     #[arg(long, value_name = "SH", requires = "dev")]
     pub(super) script: Option<PathBuf>,
-    /// The device at which the script leaves the tree; it is there before
+    /// The device at which the script makes the tree; it exists when the script starts
     #[arg(long, value_name = "NAME", requires = "of_dev")]
     pub(super) dev: Option<String>,
     /// Another policy for the same packets: a script, a configuration or a tree, by the file; both
-    /// results are printed, and expectations decide by the first
+    /// results are printed, and expectations are about the first
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Option<PathBuf>,
     /// The policy of the reverse direction, read like that of --compare: acknowledgments and

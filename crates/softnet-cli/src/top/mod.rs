@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Show one interval of a second and end
     #[arg(long)]
     once: bool,
-    /// Print one JSON object; with --once alone
+    /// Print one JSON object; needs --once
     #[arg(long, requires = "once")]
     json: bool,
     /// Order of rows at first
@@ -263,7 +263,7 @@ fn next(daemon: &Daemon, state: &mut State) -> Result<Sample, Failure> {
 }
 
 fn terminal(error: io::Error) -> Failure {
-    Failure::because(Exit::Failure, "the terminal", &error)
+    Failure::because(Exit::Failure, "cannot use the terminal", &error)
 }
 
 /// Draws rows as large as the terminal is.

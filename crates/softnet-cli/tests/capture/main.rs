@@ -136,6 +136,11 @@ impl Shaped {
     fn start(tag: &str, rate: &str) -> Shaped {
         let scratch = Scratch::new(tag);
         let hosts = ["a", "b"].map(|host| NamedNetns::new(&format!("{tag}{host}")));
+        for host in &hosts {
+            // With IPv6 they say things by themselves. (Where this may not be written, they do.)
+            let file = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+            let _ = host.run(|| fs::write(file, "1"));
+        }
         let shaped = format!(
             "[[port.qdisc]]\nkind = \"htb\"\nhandle = \"1:\"\ndefault = \"20\"\n\
              [[port.class]]\nclassid = \"1:20\"\nrate = \"{rate}\"\n\

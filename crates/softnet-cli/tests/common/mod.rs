@@ -9,6 +9,7 @@
 
 mod between;
 mod daemon;
+mod uplink;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,6 +25,7 @@ pub(crate) use softnet_tests::{PATIENCE, skip, wait_for};
 
 pub(crate) use between::{between, pass_on, receive, send};
 pub(crate) use daemon::Daemon;
+pub(crate) use uplink::{kill_passt, passt, passt_system, softnet_at};
 
 /// The built program. Each call chooses another control socket, so that daemons do not meet.
 pub(crate) fn softnet() -> Command {

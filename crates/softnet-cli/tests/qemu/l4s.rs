@@ -28,8 +28,12 @@ const RATE: f64 = 10e6;
 const RTT: &str = "50ms";
 const TIME: Duration = Duration::from_secs(60);
 /// Shares of the scalable sender where the queues are coupled: neither starves the other. Where it
-/// is in the classic sender's queue, the simulation gives it 0.95. Stalls of emulated CPUs make
-/// bursts, which are marked more: two runs gave 0.43 and 0.44, the simulation 0.67.
+/// is in the classic sender's queue, the simulation gives it 0.95.
+///
+/// By the laws of both windows it is 0.65: at p, DCTCP's is 2/(2p) in 55 ms, Cubic's 1.23/p in up
+/// to 125 ms. The simulation gives 0.67, two runs of guests 0.43 and 0.44, for which a twentieth of
+/// the scalable packets had to be marked besides. The step marks what waits 5 ms, as bursts of more
+/// than four frames do, which emulated CPUs make. So the test tells how many were.
 const SHARES: RangeInclusive<f64> = 0.25..=0.75;
 /// Packets that each sender sends at least.
 const FEW: u64 = 2000;
@@ -158,8 +162,8 @@ fn share([scalable, classic]: [f64; 2]) -> f64 {
     scalable / (scalable + classic)
 }
 
-/// The scalable sender's share in virtual time.
-fn simulated(config: &Path) -> f64 {
+/// The scalable sender's share in virtual time, and the counters of `dualpi2`.
+fn simulated(config: &Path) -> (f64, [u64; 3]) {
     let mut sim = softnet();
     sim.args(["sim", "--json", "--port", "receiver", "--config"]);
     sim.arg(config);
@@ -172,19 +176,25 @@ fn simulated(config: &Path) -> f64 {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rate = |flow: usize| told["flows"][flow]["rate_bps"].as_f64();
-    share([0, 1].map(|flow| rate(flow).expect("a rate")))
+    let share = share([0, 1].map(|flow| rate(flow).expect("a rate")));
+    (share, counters(&told["classes"]))
 }
 
-/// Packets that came to the two queues of `dualpi2`: low-latency and classic ones.
-fn queues(switch: &Daemon) -> [u64; 2] {
+/// Packets that came to the low-latency queue of the `dualpi2` among these classes and to its
+/// classic one, and those that were marked by the step.
+fn counters(classes: &Value) -> [u64; 3] {
+    let mut classes = classes.as_array().expect("classes").iter();
+    let qdisc = classes.find(|class| class["kind"] == "dualpi2");
+    let counts = &qdisc.expect("the qdisc")["xstats"];
+    ["pkts_in_l", "pkts_in_c", "step_marks"].map(|key| counts[key].as_u64().expect("a number"))
+}
+
+/// The same in the switch.
+fn queues(switch: &Daemon) -> [u64; 3] {
     let stats = switch.stats();
     let ports = stats["ports"].as_array().expect("ports");
     let port = ports.iter().find(|port| port["name"] == "receiver");
-    let classes = port.expect("the port")["classes"].as_array();
-    let mut classes = classes.expect("classes").iter();
-    let qdisc = classes.find(|class| class["kind"] == "dualpi2");
-    let counts = &qdisc.expect("the qdisc")["xstats"];
-    ["pkts_in_l", "pkts_in_c"].map(|key| counts[key].as_u64().expect("a number"))
+    counters(&port.expect("the port")["classes"])
 }
 
 #[test]
@@ -199,7 +209,7 @@ fn neither_sender_starves() {
     let _turn = turn();
     let scratch = Scratch::new("l4s");
     let config = config(&scratch);
-    let simulated = simulated(&config);
+    let (simulated, in_virtual_time) = simulated(&config);
     let (image, modules) = boots(&kernel, &image, &scratch);
     let switch = Daemon::on(config, scratch.path("control"));
     let mut guests = [("sender", ONE), ("receiver", TWO)].map(|(port, address)| {
@@ -243,11 +253,12 @@ fn neither_sender_starves() {
     let measured = share([scalable, classic]);
     let told = format!(
         "the scalable sender's share is {measured:.3}, simulated {simulated:.3}; {rate:.0} bit/s; \
-         packets of both queues: {queued:?}"
+         packets of both queues, marked by the step: {queued:?}, simulated {in_virtual_time:?}"
     );
     println!("{told}");
     // Without ECN, or without the filter, nothing is in the first queue.
-    assert!(queued.into_iter().all(|packets| packets > FEW), "{told}");
+    let [scalable, classic, _] = queued;
+    assert!(scalable.min(classic) > FEW, "{told}");
     assert!(rate > RATE / 2.0, "the guests are too slow: {told}");
     for share in [measured, simulated] {
         assert!(SHARES.contains(&share), "{told}");

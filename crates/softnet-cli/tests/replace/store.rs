@@ -112,8 +112,15 @@ fn a_daemon_that_was_killed_finds_its_devices_in_the_store() {
         kept.follow(&socket);
         names(&kept) == all
     });
+    // They are kept by the name that the port has.
+    let renamed = place.ask("ip link set dev eth-b name eth-c");
+    renamed.expect("renamed");
+    wait_for("the other name", || {
+        kept.follow(&socket);
+        names(&kept) == ["port-eth-a", "port-eth-a", "port-eth-c"]
+    });
     // A port that goes is not kept.
-    place.ask("port del eth-b").expect("removed");
+    place.ask("port del eth-c").expect("removed");
     wait_for("their end", || {
         kept.follow(&socket);
         names(&kept) == all[..2]

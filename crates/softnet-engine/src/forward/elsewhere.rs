@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use softnet::mem::PacketList;
@@ -25,9 +25,14 @@ pub(crate) struct Targets<R> {
     pub(crate) blocks: HashMap<u32, Vec<u32>>,
 }
 
-/// The links of an engine that packets may be sent to. Swapped as a whole.
+/// The links of an engine that packets may be sent to.
 #[derive(Debug)]
-pub(crate) struct LinkTable<R>(ArcSwap<Targets<R>>);
+pub(crate) struct LinkTable<R> {
+    /// Swapped as a whole.
+    targets: ArcSwap<Targets<R>>,
+    /// Held while a thread that is no worker of the engine runs filters of hooks.
+    others: Mutex<()>,
+}
 
 /// The place that packets are sent from.
 #[derive(Debug)]
@@ -47,15 +52,25 @@ impl<R> Copy for Source<'_, R> {}
 
 impl<R: TxRing> LinkTable<R> {
     pub(crate) fn new() -> Self {
-        LinkTable(ArcSwap::from_pointee(Targets {
-            links: HashMap::new(),
-            blocks: HashMap::new(),
-        }))
+        LinkTable {
+            targets: ArcSwap::from_pointee(Targets {
+                links: HashMap::new(),
+                blocks: HashMap::new(),
+            }),
+            others: Mutex::default(),
+        }
     }
 
     /// Replaces the table.
     pub(crate) fn set(&self, targets: Targets<R>) {
-        self.0.store(Arc::new(targets));
+        self.targets.store(Arc::new(targets));
+    }
+
+    /// The turn of a thread that is no worker of the engine to run filters of hooks. One for all
+    /// hooks: those that share a block run the same filters, and after a swap old and new lists
+    /// have filters in common.
+    pub(super) fn turn_of_others(&self) -> MutexGuard<'_, ()> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`carry_out`](LinkTable::carry_out), for qdiscs: a packet that comes to one again and
@@ -111,7 +126,12 @@ impl<R: TxRing> LinkTable<R> {
         packets: PacketList,
         now: Time,
     ) {
-        let device = self.0.load().links.get(&index).and_then(Weak::upgrade);
+        let device = self
+            .targets
+            .load()
+            .links
+            .get(&index)
+            .and_then(Weak::upgrade);
         match device {
             Some(device) => deliver_to(source.device, &device, ingress, packets, now),
             None => {
@@ -130,7 +150,7 @@ impl<R: TxRing> LinkTable<R> {
         mut packets: PacketList,
         now: Time,
     ) {
-        let targets = self.0.load_full();
+        let targets = self.targets.load_full();
         let of_block = targets.blocks.get(&block).map_or(&[][..], Vec::as_slice);
         let others = of_block.iter().filter(|&&index| index != source.index);
         let others: Vec<u32> = others.copied().collect();

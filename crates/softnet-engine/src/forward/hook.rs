@@ -3,14 +3,14 @@
 //!
 //! Each worker runs a copy of the filters that counts apart, so that none waits for another, and no
 //! cache line is shared but for the sums of [`HookCounts`]. Threads that are no workers of the
-//! engine share one copy and a lock. The control path swaps all copies as a whole.
+//! engine share one copy, and a lock of all hooks. The control path swaps all copies as a whole.
 //!
 //! Packets that actions send elsewhere are carried out when the filters have seen all of a list, in
 //! the order in which they were sent; see [`mirred`](super::mirred) for the bounds of loops.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use softnet::mem::{PacketList, Turn};
@@ -58,8 +58,8 @@ pub(crate) fn set_worker<R>(links: &Arc<LinkTable<R>>, index: usize) {
 pub(crate) struct Copies {
     /// By worker.
     workers: Box<[Filters]>,
-    /// That of all other threads.
-    others: Mutex<Filters>,
+    /// That of all other threads, which run it [in turn](LinkTable::turn_of_others).
+    others: Filters,
 }
 
 impl Copies {
@@ -71,7 +71,7 @@ impl Copies {
         }
         Some(Arc::new(Copies {
             workers: filters.into(),
-            others: Mutex::new(others),
+            others,
         }))
     }
 }
@@ -152,9 +152,8 @@ impl<R: TxRing> Hooks<R> {
         match copies.workers.get(number).filter(|_| is_own) {
             Some(filters) => self.filter(side, filters, packets, &mut cx),
             None => {
-                let filters = &copies.others;
-                let filters = filters.lock().unwrap_or_else(PoisonError::into_inner);
-                self.filter(side, &filters, packets, &mut cx);
+                let _turn = self.links.turn_of_others();
+                self.filter(side, &copies.others, packets, &mut cx);
             }
         }
         let dropped = cx.dropped.wire_packets();

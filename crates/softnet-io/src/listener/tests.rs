@@ -10,6 +10,7 @@ use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{bind, getsockname, listen};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
+use softnet_tests::skip;
 
 use super::*;
 use crate::peer::file_of;
@@ -214,8 +215,7 @@ fn as_nobody<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn the_file_of_metrics_is_of_who_made_the_socket() {
     if !geteuid().is_root() {
-        println!("skipped: not root");
-        return;
+        return skip("only root can become another user to test with");
     }
     let base = folder("maker");
     let path = base.join("m");
@@ -229,8 +229,7 @@ fn the_file_of_metrics_is_of_who_made_the_socket() {
 #[test]
 fn a_dead_socket_of_another_user_is_replaced_by_who_may_remove_it() {
     if !geteuid().is_root() {
-        println!("skipped: not root");
-        return;
+        return skip("only root can become another user to test with");
     }
     let base = folder("others");
     let path = base.join("m");

@@ -170,7 +170,7 @@ pub fn helper_is_gone() -> Option<String> {
 }
 
 /// True if the other end of a channel is closed.
-fn is_closed(channel: &Channel) -> bool {
+pub(super) fn is_closed(channel: &Channel) -> bool {
     // Nothing is asked for but what is always told: that it is closed.
     let mut fds = [PollFd::new(channel, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

@@ -9,6 +9,8 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::channel::Channel;
+use super::client::is_closed;
 use crate::Netns;
 
 /// Interfaces that are remembered; the oldest are gone long ago.
@@ -62,6 +64,8 @@ struct Made {
     next: u64,
     /// Where devices are made, if not in the helper's own namespace.
     home: Option<Netns>,
+    /// The process that it is for, if that is another.
+    asker: Option<Channel>,
 }
 
 /// The file of a socket, which is removed if it is still that one.
@@ -108,6 +112,16 @@ impl Ledger {
 
     pub(super) fn set_home(&self, home: Option<Netns>) {
         self.made().home = home;
+    }
+
+    /// Says over which connection it is asked.
+    pub(super) fn set_asker(&self, asker: Channel) {
+        self.made().asker = Some(asker);
+    }
+
+    /// True if nobody hears the answer: another process may have the place of who has asked.
+    pub(super) fn asker_is_gone(&self) -> bool {
+        self.made().asker.as_ref().is_some_and(is_closed)
     }
 
     /// Notes an interface that was made in, or taken from, a namespace.

@@ -28,68 +28,8 @@ pub enum Threads {
     Worker,
 }
 
-/// Calls that every worker may make, whatever the arguments but for `MSG_FASTOPEN`.
-const WORKER: &[c_long] = &[
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_sendmmsg,
-    libc::SYS_shutdown,
-    libc::SYS_timerfd_settime,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_ppoll,
-    libc::SYS_futex,
-    libc::SYS_membarrier,
-    libc::SYS_close,
-    libc::SYS_fcntl,
-    libc::SYS_dup,
-    libc::SYS_brk,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_gettimeofday,
-    libc::SYS_sched_yield,
-    libc::SYS_sched_setattr,
-    libc::SYS_sched_getattr,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_getcpu,
-    libc::SYS_getrandom,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
-    libc::SYS_rseq,
-    libc::SYS_set_robust_list,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_epoll_wait,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_poll,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_time,
-];
-
-/// Calls that a capture's thread may make: to send, wait, free memory, tell workers, and end.
+/// Calls that every thread may make, whatever the arguments but for `MSG_FASTOPEN`: to send, wait,
+/// free memory, tell workers, and end. Of the lists, a capture's thread has this one alone.
 const CAPTURE: &[c_long] = &[
     libc::SYS_write,
     libc::SYS_sendto,
@@ -122,6 +62,36 @@ const CAPTURE: &[c_long] = &[
     libc::SYS_exit_group,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
+];
+
+/// Calls that workers, ports' threads and all others may make besides.
+const WORKER: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_shutdown,
+    libc::SYS_timerfd_settime,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_fcntl,
+    libc::SYS_dup,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_getattr,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_time,
 ];
 
 /// Calls that ports' threads may make besides.
@@ -229,10 +199,10 @@ impl Threads {
     fn rules(self) -> Result<Rules, BackendError> {
         let mut rules = Rules::new();
         let mut allow = |calls: &[c_long]| rules.extend(calls.iter().map(|&call| (call, vec![])));
-        allow(match self {
-            Threads::Capture => CAPTURE,
-            _ => WORKER,
-        });
+        allow(CAPTURE);
+        if self != Threads::Capture {
+            allow(WORKER);
+        }
         if matches!(self, Threads::Port | Threads::All) {
             allow(PORT);
         }

@@ -54,6 +54,9 @@ pub fn serve(
         nested: BTreeMap::new(),
         again,
     };
+    server
+        .ledger
+        .set_asker(Channel(server.channel.0.try_clone()?));
     if enter && !server.enter()? {
         return Ok(());
     }

@@ -1,6 +1,8 @@
 //! Requests of clients, and the answers owed to them. No input and no output happens here:
 //! datagrams come in and go out by calls.
 
+mod options;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -59,17 +61,6 @@ pub struct Clients {
     reader: u64,
     /// The last port id that was assigned.
     assigned: u32,
-}
-
-/// `struct` behind the header of [`OPTION`].
-#[derive(Clone, Copy, Debug, FromBytes)]
-#[repr(C)]
-struct SetOption {
-    /// Whose option it is; 0: the sender's.
-    port: u32,
-    /// `NETLINK_*`, as in `setsockopt(SOL_NETLINK)`.
-    option: u32,
-    value: u32,
 }
 
 /// The end of a request.
@@ -451,38 +442,6 @@ impl Clients {
         let held: usize = connections.map(|(_, connection)| connection.text()).sum();
         held <= most
     }
-
-    /// The effect of `setsockopt(SOL_NETLINK)`. Every client gets extended and capped
-    /// acknowledgments, so these options change nothing.
-    fn set_option(&mut self, key: u64, request: &Request<'_>) -> Result<(), Error> {
-        let (set, _) = SetOption::read_from_prefix(request.payload())
-            .map_err(|_| Error::new(Errno::EINVAL))?;
-        let asks = self.connections.get(&key).map(|asks| Peer {
-            port: Some(set.port),
-            uid: asks.uid,
-            may_change: asks.client.may_change,
-            own: asks.client.own,
-        });
-        let target = match set.port {
-            0 => Some(key),
-            _ => asks.and_then(|asks| self.holder(&asks)),
-        };
-        let target = target.and_then(|target| self.connections.get_mut(&target));
-        let target = target.ok_or(Error::new(Errno::ECONNREFUSED))?;
-        if asks.is_none_or(|asks| asks.uid != target.uid && asks.uid != 0) {
-            return Err(Error::new(Errno::EPERM));
-        }
-        let on = set.value != 0;
-        match i32::try_from(set.option) {
-            Ok(libc::NETLINK_ADD_MEMBERSHIP) => target.groups |= member_bit(set.value)?,
-            Ok(libc::NETLINK_DROP_MEMBERSHIP) => target.groups &= !member_bit(set.value)?,
-            Ok(libc::NETLINK_NO_ENOBUFS) => target.silent_loss = on,
-            Ok(libc::NETLINK_GET_STRICT_CHK) => target.client.strict = on,
-            Ok(libc::NETLINK_CAP_ACK | libc::NETLINK_EXT_ACK) => {}
-            _ => return Err(Error::new(Errno::ENOPROTOOPT)),
-        }
-        Ok(())
-    }
 }
 
 /// Types come in fours: NEW, DEL, GET, SET.
@@ -492,10 +451,6 @@ fn is_change(request: &Request<'_>) -> bool {
 
 fn group_bit(group: u32) -> Option<u64> {
     (1..=GROUPS).contains(&group).then(|| 1 << (group - 1))
-}
-
-fn member_bit(group: u32) -> Result<u64, Error> {
-    group_bit(group).ok_or(Error::new(Errno::EINVAL))
 }
 
 fn not_permitted() -> Error {

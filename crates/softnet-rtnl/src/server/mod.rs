@@ -145,6 +145,11 @@ impl Server {
         Waker(Arc::clone(&self.waker))
     }
 
+    /// Lets nobody in before [`Running::go_on`]: who connects waits.
+    pub fn hold(&self) {
+        self.waker.hold.store(true, Ordering::Relaxed);
+    }
+
     /// Answers on a thread of its own.
     ///
     /// # Errors

@@ -82,7 +82,7 @@ impl Running {
         })
     }
 
-    /// Goes on after [`hold`](Running::hold).
+    /// Goes on after [`hold`](Running::hold), or [that](super::Server::hold) before it started.
     pub fn go_on(&self) {
         self.waker.0.hold.store(false, Ordering::Release);
         self.waker.wake();

@@ -5,7 +5,7 @@ use softnet::qdisc::QdiscStats;
 use softnet_engine::{Devices, Engine};
 use softnet_tc::{DeviceTree, Handle, LinkDefaults, Node, QdiscSpec};
 
-use super::kinds::QdiscContext;
+use super::kinds::{self, QdiscContext};
 use super::refusal;
 use super::shown::Shown;
 use crate::nl::{Errno, Error, Replies};
@@ -80,6 +80,14 @@ impl Place<'_> {
         if !all.is_empty() {
             replies.warning(all.join("; "));
         }
+    }
+
+    /// As [`warn`](Place::warn), of a qdisc.
+    pub(super) fn warn_of_qdisc(self, handle: Handle, replies: &mut Replies) {
+        let instances = self.tree.instances();
+        let node = self.node(handle);
+        let warning = node.and_then(|node| kinds::qdisc_warning(&node.qdisc, instances));
+        self.warn(handle, warning, replies);
     }
 
     /// Context of the options of a qdisc at `parent`.

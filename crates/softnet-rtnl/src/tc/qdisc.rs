@@ -99,12 +99,7 @@ fn add<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    Place::read(engine, link, |place| {
-        let instances = place.tree.instances();
-        let node = place.node(handle);
-        let warning = node.and_then(|node| kinds::qdisc_warning(&node.qdisc, instances));
-        place.warn(handle, warning, replies);
-    })?;
+    Place::read(engine, link, |place| place.warn_of_qdisc(handle, replies))?;
     // At a root the kernel tells before the queues have the new one, if that attaches itself.
     let waits = parent == Handle::ROOT && attaches_itself;
     if let Some(mut old) = old {
@@ -223,12 +218,7 @@ fn change<D: Devices>(
         estimator.map_or(Ok(()), |estimator| tree.set_estimator(handle, estimator))
     });
     edited.map_err(refusal::control)?;
-    Place::read(engine, link, |place| {
-        let instances = place.tree.instances();
-        let node = place.node(handle);
-        let warning = node.and_then(|node| kinds::qdisc_warning(&node.qdisc, instances));
-        place.warn(handle, warning, replies);
-    })?;
+    Place::read(engine, link, |place| place.warn_of_qdisc(handle, replies))?;
     tell_of(engine, link, handle, false, 0, replies)
 }
 

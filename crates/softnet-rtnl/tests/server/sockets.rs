@@ -14,6 +14,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use softnet_rtnl::nl::{Errno, NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use softnet_rtnl::server::{Config, Listen};
+use softnet_tests::skip;
 
 use crate::client::{Answer, DUMP, Socket, get_link, new_link, operation, option, request};
 use crate::files::{Folder, STARTS, config, nothing_starts, start};
@@ -124,8 +125,7 @@ fn connect_as(path: &Path, uid: u32, gid: u32, groups: &[u32]) -> rustix::io::Re
 #[test]
 fn other_users_read_and_members_of_the_group_change() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: not root");
-        return;
+        return skip("only root can become another user to test with");
     }
     let folder = Folder::new();
     let path = folder.join("control");
@@ -178,8 +178,7 @@ fn the_example_in_python() {
     links.links.insert(2, "bad".into());
     let _running = start(&config(&path), links);
     let Ok(run) = example(&path) else {
-        println!("skipped: there is no python3");
-        return;
+        return skip("needs python3");
     };
     // The service's dump ends at the bad one.
     assert_eq!(String::from_utf8_lossy(&run.stdout), "1 link1\n2 bad\n");

@@ -15,9 +15,11 @@ use std::collections::BTreeMap;
 use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Next, Noqueue, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
+use softnet::time::Time;
 
 use super::child::Child;
 use super::counters::{apply, zip};
+use super::direct_pfifo::Run;
 use crate::filter::Filters;
 use crate::handle::Handle;
 use crate::qdisc::AnyQdisc;
@@ -289,6 +291,42 @@ impl Children {
         let sum = WireSum::from(&one);
         out.append(&mut one);
         sum
+    }
+
+    /// Sends one packet of a child of any kind, if its length `fits`. Where more is queued then,
+    /// the next look says how long that is.
+    ///
+    /// # Errors
+    /// The time until which the child sends nothing; `None`: it has nothing.
+    #[inline]
+    pub(crate) fn pop_turn(
+        &mut self,
+        slot: usize,
+        fits: impl FnOnce(u64) -> bool,
+        out: &mut PacketList,
+        cx: &mut Cx,
+    ) -> Result<Run, Option<Time>> {
+        let later = cx.now.plus_nanos(1);
+        let size = match self.peek(slot, cx) {
+            Peek::Packet(size) => size,
+            Peek::At(time) => return Err(Some(time.max(later))),
+            // It dropped what it had as it was looked at; or it does not do what it says.
+            Peek::Idle | Peek::Unknown => {
+                return Err((!self.slots[slot].is_empty()).then_some(later));
+            }
+        };
+        if !fits(size.bytes) {
+            return Ok(Run {
+                sent: WireSum::default(),
+                next: Some(size.bytes),
+            });
+        }
+        let sent = self.send_one(slot, out, cx);
+        if sent.packets == 0 {
+            return Err(Some(later));
+        }
+        let next = (!self.slots[slot].is_empty()).then_some(0);
+        Ok(Run { sent, next })
     }
 
     /// Drops what a class held that is gone, or is no leaf any more, as the kernel does.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::ematch;
 use super::entry::Filter;
-use super::list::{FilterList, PriorityList};
-use super::{FilterError, FilterKind, FilterSpec};
+use super::priority_list::PriorityList;
+use super::{FilterError, FilterKind, FilterList, FilterSpec};
 
 /// The lowest priority that is chosen.
 const FIRST_CHOSEN: u16 = 0x8000;

@@ -10,55 +10,13 @@ use super::entry::{Filter, FilterStats};
 use super::handles::MAX_CHAIN;
 use super::mask::Mask;
 use super::priority::Priority;
+use super::priority_list::PriorityList;
 use super::walk::HashTables;
-use super::{ChainTemplate, FilterError, FilterKind, FilterSpec, Indev};
+use super::{
+    ChainTemplate, FilterError, FilterKey, FilterKind, FilterOp, FilterSelector, FilterSpec, Indev,
+};
 use crate::action::{Action, ActionList};
 use crate::handle::Handle;
-
-/// Name of a filter, or of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FilterKey {
-    /// The chain.
-    pub chain: u32,
-    /// The priority; 0: all of the chain's.
-    pub prio: u16,
-    /// The handle; 0: all of the priority's.
-    pub handle: u32,
-}
-
-/// Operation on a filter: `tc filter add`, `replace` and `change`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FilterOp {
-    /// It is new.
-    Add,
-    /// It takes the place of one of its handle, if there is one.
-    Replace,
-    /// It takes the place of one of its handle, which there must be.
-    Change,
-    /// It is new, and one of a list that was written down: it may match what another `flower` of
-    /// its priority does, as one that was changed may. The first one decides.
-    Restore,
-}
-
-/// Which filters are meant, and what they must be.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FilterSelector<'a> {
-    /// Name that they are called by.
-    pub key: FilterKey,
-    /// The priority's protocol; 0: any.
-    pub protocol: u16,
-    /// The priority's kind; `None`: any.
-    pub kind: Option<&'a str>,
-}
-
-impl From<FilterKey> for FilterSelector<'_> {
-    fn from(key: FilterKey) -> Self {
-        FilterSelector {
-            key,
-            ..FilterSelector::default()
-        }
-    }
-}
 
 /// The filters of one qdisc or class.
 #[derive(Clone, Debug, Default)]
@@ -83,16 +41,6 @@ pub(super) struct ChainList {
     /// Bits that its filters may look at; `None`: any.
     pub(super) template: Option<ChainTemplate>,
     pub(super) priorities: BTreeMap<u16, PriorityList>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct PriorityList {
-    pub(super) by_handle: BTreeMap<u32, Arc<Filter>>,
-    /// All handles from 1 to this one are in use, this one not included. Not kept for `u32`.
-    pub(super) free_from: u32,
-    /// The table that packets start in, of `u32`; else 0.
-    pub(super) root: u32,
-    pub(super) run: Arc<Priority>,
 }
 
 /// By the filters and the order in which they are tried, and the chains that stay without them.
@@ -518,74 +466,5 @@ impl FilterList {
         let own = chain.priorities.get(&prio).ok_or(FilterError::NoPrio)?;
         own.check(prio, which.protocol, which.kind)?;
         Ok(own)
-    }
-}
-
-impl PriorityList {
-    /// See [`FilterList::iter`].
-    fn filters(&self) -> Vec<&Arc<Filter>> {
-        match self.root {
-            0 => self.run.filters(),
-            root => {
-                let all = self.by_handle.values();
-                all.filter(|filter| filter.spec.handle != root << 20)
-                    .collect()
-            }
-        }
-    }
-
-    /// Puts another in the place of each filter, with its handle, order and mask. The tables of
-    /// `u32` are to be made anew then.
-    fn map(&mut self, mut f: impl FnMut(&Arc<Filter>) -> Arc<Filter>) {
-        if self.root != 0 {
-            for filter in self.by_handle.values_mut() {
-                *filter = f(filter);
-            }
-            return;
-        }
-        let filters = self.run.filters().into_iter();
-        let filters: Vec<_> = filters.map(f).collect();
-        self.run = Arc::new(Priority::new(&filters));
-        self.by_handle = filters.into_iter().map(|f| (f.spec.handle, f)).collect();
-    }
-
-    /// All filters of a priority are of one protocol and kind.
-    fn check(&self, prio: u16, protocol: u16, kind: Option<&str>) -> Result<(), FilterError> {
-        if protocol != 0 && protocol != self.run.protocol {
-            return Err(FilterError::Protocol(prio));
-        }
-        let own = self.kind().map_or("", FilterKind::name);
-        match kind {
-            Some(kind) if kind != own => Err(FilterError::Kind { prio, kind: own }),
-            _ => Ok(()),
-        }
-    }
-
-    /// That of all.
-    pub(super) fn kind(&self) -> Option<&FilterKind> {
-        self.by_handle
-            .values()
-            .next()
-            .map(|filter| &filter.spec.kind)
-    }
-
-    /// Checks a filter against the others; `may_be_same`: it may match what one of them does. As in
-    /// the kernel, one that takes another's place may match what a third does (`fl_change`); the
-    /// older then decides.
-    fn check_beside(&self, filter: &FilterSpec, may_be_same: bool) -> Result<(), FilterError> {
-        let prio = filter.prio;
-        match (&filter.kind, self.kind()) {
-            // There is one, which cannot be changed (`mall_change`).
-            (FilterKind::Matchall, _) => Err(FilterError::Exists(prio)),
-            (FilterKind::Flower(new), _) if !may_be_same && self.run.has_same(new, filter) => {
-                Err(FilterError::Exists(prio))
-            }
-            (FilterKind::Fw { mask: new, .. }, Some(&FilterKind::Fw { mask, .. }))
-                if *new != mask =>
-            {
-                Err(FilterError::Mask { prio, mask })
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -45,8 +45,10 @@ mod mask;
 mod match_tests;
 mod prefix;
 mod priority;
+mod priority_list;
 #[cfg(all(test, not(any(loom, miri))))]
 mod property_tests;
+mod selector;
 mod table;
 mod template;
 #[cfg(all(test, not(any(loom, miri))))]
@@ -65,8 +67,9 @@ pub use error::FilterError;
 pub use field::{FieldMatch, FlowerField};
 pub use flower::Flower;
 pub use indev::{Indev, IndevTable};
-pub use list::{FilterKey, FilterList, FilterOp, FilterSelector};
+pub use list::FilterList;
 pub use prefix::Prefix;
+pub use selector::{FilterKey, FilterOp, FilterSelector};
 pub use template::ChainTemplate;
 pub use u32::{BucketKey, Key, Offset, U32};
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::entry::Filter;
 use super::handles::{KEY, NODE};
-use super::list::{ChainList, FilterList, PriorityList};
+use super::list::{ChainList, FilterList};
 use super::priority::Priority;
+use super::priority_list::PriorityList;
 use super::walk::{HashTable, HashTables};
 use super::{FilterError, FilterKey, FilterKind, FilterOp, FilterSpec};
 use crate::action::ActionList;

@@ -18,7 +18,7 @@ use super::hfsc::HfscSpec;
 use super::htb::HtbSpec;
 use super::mq;
 use super::netem::NetemSpec;
-use super::option::{Form, QdiscOption, options};
+use super::option::QdiscOption;
 use super::pie::PieSpec;
 use super::prio::PrioSpec;
 use super::red::RedSpec;
@@ -477,62 +477,5 @@ impl Kind for Custom {
 
     fn make(spec: &CustomSpec, _: Handle, env: &QdiscEnv) -> Custom {
         (spec.make)(env)
-    }
-}
-
-impl Kind for Noqueue {
-    type Spec = ();
-    const NAME: &'static str = "noqueue";
-    const CAN_CHANGE: bool = false;
-
-    fn make((): &(), _: Handle, _: &QdiscEnv) -> Noqueue {
-        Noqueue::default()
-    }
-}
-
-impl Kind for Pfifo {
-    type Spec = u32;
-    const NAME: &'static str = "pfifo";
-    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Pfifo { limit } =>
-        /// packets, 0 to 4294967295; the default is the port's `txqueuelen`
-        "limit": Form::Size => *limit,
-    };
-
-    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> Pfifo {
-        Pfifo::new(limit)
-    }
-
-    fn change(&mut self, &limit: &u32, _: &mut Cx) {
-        self.set_limit(limit);
-    }
-}
-
-impl Kind for Bfifo {
-    type Spec = u64;
-    const NAME: &'static str = "bfifo";
-    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Bfifo { limit } =>
-        /// a size; the default is `txqueuelen` frames of the port's MTU
-        "limit": Form::Size => *limit,
-    };
-
-    fn make(&limit: &u64, _: Handle, _: &QdiscEnv) -> Bfifo {
-        Bfifo::new(limit)
-    }
-
-    fn change(&mut self, &limit: &u64, _: &mut Cx) {
-        self.set_limit(limit);
-    }
-}
-
-impl Kind for PfifoFast {
-    type Spec = u32;
-    const NAME: &'static str = "pfifo_fast";
-
-    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> PfifoFast {
-        PfifoFast::new(limit)
-    }
-
-    fn change(&mut self, &limit: &u32, cx: &mut Cx) {
-        self.resize(limit, &mut cx.dropped);
     }
 }

@@ -7,6 +7,7 @@ mod blackhole;
 mod cake;
 mod class;
 mod codel;
+mod core_kinds;
 mod default;
 mod draws;
 mod drr;

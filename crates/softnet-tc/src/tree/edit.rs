@@ -1,7 +1,8 @@
 //! Changes of a tree as configuration. Each is checked first: one that fails has changed nothing.
 
+use super::error::TreeError;
 use super::hook::Side;
-use super::spec::{ClassNode, MAX_DEPTH, Node, TreeError, TreeSpec};
+use super::spec::{ClassNode, MAX_DEPTH, Node, TreeSpec};
 use crate::account::{EstimatorSpec, SizeTable};
 use crate::action::ActionList;
 use crate::filter::{

@@ -14,8 +14,9 @@ use softnet::mem::Pool;
 use softnet::qdisc::{Cx, QdiscStats};
 use softnet::tx::Qdiscs;
 
+use super::error::TreeError;
 use super::hook::Copies;
-use super::spec::{Node, TreeError, TreeSpec};
+use super::spec::{Node, TreeSpec};
 use crate::account::{Accounted, Child, Children, ClassCounters, Estimators, Xstats};
 use crate::action::ActionList;
 use crate::filter::{

@@ -19,8 +19,9 @@ use softnet::qdisc::{Cx, QdiscStats};
 use softnet::time::Clock;
 use softnet::tx::{Device, Qdiscs, TxRing};
 
+use super::error::TreeError;
 use super::instances::DeviceTree;
-use super::spec::{Node, TreeError, TreeSpec};
+use super::spec::{Node, TreeSpec};
 use crate::account::{Accounted, EstimatorSpec, SizeTable};
 use crate::handle::Handle;
 use crate::qdisc::{AnyQdisc, FlowStats, QdiscSpec, SpecError};

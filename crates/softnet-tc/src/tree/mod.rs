@@ -2,6 +2,7 @@
 
 mod apply;
 mod edit;
+mod error;
 mod hook;
 mod instances;
 mod list;
@@ -12,12 +13,13 @@ mod single;
 mod spec;
 mod warnings;
 
+pub use error::TreeError;
 pub use hook::{Block, Hook, HookFilters, HookKind, Side};
 pub use instances::DeviceTree;
 pub use list::ClassStats;
 pub use live::{Live, Queues};
 pub use single::{LiveTree, Tree};
-pub use spec::{ClassNode, Node, TreeError, TreeSpec};
+pub use spec::{ClassNode, Node, TreeSpec};
 pub use warnings::{Warning, warnings};
 
 #[cfg(all(test, not(any(loom, miri))))]

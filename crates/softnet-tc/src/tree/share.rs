@@ -1,7 +1,8 @@
 //! Rates that are shares of a link's speed. A tree has both: the share, and what it comes to at the
 //! speed that was told last.
 
-use super::spec::{TreeError, TreeSpec};
+use super::error::TreeError;
+use super::spec::TreeSpec;
 use crate::handle::Handle;
 use crate::qdisc::{QdiscKind, SpecError, SpecOption};
 use crate::units::Share;

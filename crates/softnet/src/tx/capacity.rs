@@ -1,9 +1,11 @@
-//! Back-pressure for programs with tasks or an event loop.
+//! Back-pressure: waits for the capacity of a queue, of threads, and of programs with tasks or an
+//! event loop.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use super::{Device, TxQueue, TxRing};
+use super::{ControlError, Device, TxQueue, TxRing};
 use crate::qdisc::Qdisc;
 use crate::sync::Waiter;
 
@@ -71,6 +73,28 @@ impl<R: TxRing, Q: Qdisc> Drop for CapacityWaiter<R, Q> {
 }
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
+    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at
+    /// most `timeout`; false if they are as many then. A sender that calls this before it
+    /// transmits, with a limit below half of the qdisc's, is slowed down instead of losing packets.
+    /// (Half: what the owner of the queue has just taken over counts when it ends its run, and may
+    /// be as much.) Blocks; senders that do not call it are not affected.
+    ///
+    /// # Errors
+    /// [`ControlError::CalledByOwner`], at once, if there is no capacity and this thread owns a
+    /// queue: what waits there may be what it waits for.
+    pub fn wait_for_capacity(
+        &self,
+        limit: usize,
+        timeout: Duration,
+    ) -> Result<bool, ControlError> {
+        let waiting = || self.waiting();
+        if waiting() < limit {
+            return Ok(true);
+        }
+        ControlError::unless_owner()?;
+        Ok(self.cold.capacity.wait(timeout, limit, waiting))
+    }
+
     fn poll_capacity(&self, waiter: &mut Waiter, limit: usize, waker: &std::task::Waker) -> bool {
         let waiting = || self.waiting();
         self.cold.capacity.poll(waiter, limit, waker, waiting)

@@ -37,13 +37,14 @@ mod status;
 mod transmit;
 mod wake_file;
 mod waker;
+mod xmit_result;
 
 pub use capacity::CapacityWaiter;
 pub use control::ControlError;
 pub use device::{Device, DeviceConfig, Qdiscs};
 pub use device_stats::{DeviceStats, Distributions};
 pub use policy::{ServedBy, TxPolicy};
-pub use queue::{TxQueue, XmitResult};
+pub use queue::TxQueue;
 pub use queue_map::{QueueMap, QueueMapError, TcQueues};
 pub use ring::{Interest, RingFile, Sent, TxRing, Xmit};
 pub use runner::Runner;
@@ -51,6 +52,7 @@ pub use sender::{Sender, SenderBuilder, SenderError};
 pub use status::QueueStats;
 pub use wake_file::WakeFile;
 pub use waker::RingWaker;
+pub use xmit_result::XmitResult;
 
 // For an engine, its actions and workers, and limits that are told where they matter.
 #[doc(hidden)]

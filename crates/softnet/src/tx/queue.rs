@@ -9,15 +9,15 @@
 //! leave now (the worker's timer goes on), when the driver is full (its [waker](super::RingWaker)
 //! goes on), or when all is sent.
 
+mod rare;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use super::adopted::ADOPTIONS;
 use super::budget::{Budget, RunOutcome};
-use super::control::ControlError;
 use super::egress::Outlet;
 use super::patience::Patience;
 use super::policy::{CROWDED, RUN_QUOTA, ServedBy, TxPolicy};
@@ -26,11 +26,12 @@ use super::ring::TxRing;
 use super::state::QueueState;
 use super::status::{QueueStats, Status};
 use super::waker::RingWaker;
+use super::xmit_result::XmitResult;
 use crate::mem::{PacketList, Pool};
 use crate::offload::Features;
 use crate::probes;
 use crate::qdisc::{Qdisc, Verdict};
-use crate::stats::{DropCounters, DropReason};
+use crate::stats::DropCounters;
 use crate::sync::{
     Capacity, Down, Entry, Left, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
 };
@@ -80,31 +81,6 @@ pub(super) struct QueueConfig {
     pub(super) drops: Arc<DropCounters>,
     pub(super) pool: Pool,
     pub(super) waker: RingWaker,
-}
-
-/// Fate of the caller's own packets in a transmit call (`NET_XMIT_*`, INV-TX-9). The
-/// packets are consumed in any case, and what the driver refuses later is in the device's
-/// counters only. Ordered: of several, the last is the worst. (It may be ignored: every loss is
-/// counted, and a sender that waits for capacity has no use for it.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum XmitResult {
-    /// Accepted: sent, queued, stolen by an action, or pushed for the queue's owner.
-    Success,
-    /// Accepted, but the sender had better slow down: another packet was dropped for one of these,
-    /// or much is waiting and the sender does not [yield](super::TxPolicy::yields).
-    Congestion,
-    /// At least one was dropped: by the qdisc, or because too many packets wait for adoption.
-    Drop,
-}
-
-impl From<Verdict> for XmitResult {
-    fn from(verdict: Verdict) -> XmitResult {
-        match verdict {
-            Verdict::Queued | Verdict::Stolen => XmitResult::Success,
-            Verdict::Congestion => XmitResult::Congestion,
-            Verdict::Dropped => XmitResult::Drop,
-        }
-    }
 }
 
 /// The ownership of a queue.
@@ -239,59 +215,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         verdict.into()
     }
 
-    /// As [`own`](TxQueue::own), with what others pushed.
-    #[cold]
-    fn own_others(
-        &self,
-        owner: Owner<'_, R, Q>,
-        backlog: PacketList,
-        packets: &mut PacketList,
-        now: Time,
-    ) -> XmitResult {
-        probes::queue_run(self);
-        let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve_on(owner, backlog, packets, budget, Some(now), false);
-        verdict.into()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn own_timed(
-        &self,
-        owner: Owner<'_, R, Q>,
-        left: Left,
-        packets: &mut PacketList,
-        now: Time,
-    ) -> XmitResult {
-        let clock = self.cold.clock.get();
-        let start = clock.map(Clock::now);
-        let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve(owner, left, packets, budget, Some(now));
-        if let (Some(clock), Some(start)) = (clock, start) {
-            let nanos = clock.now().nanos().saturating_sub(start.nanos());
-            self.status.sample_call(nanos);
-        }
-        verdict.into()
-    }
-
-    /// The list is full: the owner is preempted, or this thread would not have come so far.
-    #[cold]
-    #[inline(never)]
-    fn retry(&self, packets: &mut PacketList, now: Time) -> XmitResult {
-        if self.policy.yields {
-            self.yield_to_owner();
-        }
-        match self.list.enter(packets, |packets| self.max_burst(packets)) {
-            Entry::Acquired(owner, left) => self.own(owner, left, packets, now),
-            Entry::Queued(before) => self.queued(before, now),
-            // Nobody owns the queue, and the claimer stands still.
-            Entry::Full => match self.list.begin_overdue(1) {
-                Some((owner, backlog)) => self.own_others(owner, backlog, packets, now),
-                None => self.refuse(packets),
-            },
-        }
-    }
-
     /// Packets that may wait for the owner of the queue.
     #[inline]
     fn max_burst(&self, packets: &PacketList) -> usize {
@@ -329,34 +252,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
             return XmitResult::Success;
         }
         self.crowded(now)
-    }
-
-    #[cold]
-    fn crowded(&self, now: Time) -> XmitResult {
-        if self.policy.served_by == ServedBy::Senders
-            && let Some((owner, backlog)) = self.overdue()
-        {
-            return self.own_others(owner, backlog, &mut PacketList::new(), now);
-        }
-        if !self.policy.yields {
-            return XmitResult::Congestion;
-        }
-        self.yield_to_owner();
-        XmitResult::Success
-    }
-
-    /// Gives the CPU away: the owner, or the worker that is to be it, may need one.
-    fn yield_to_owner(&self) {
-        probes::owner_wait(self, self.list.len());
-        std::thread::yield_now();
-        probes::owner_waited(self);
-    }
-
-    #[cold]
-    fn refuse(&self, refused: &mut PacketList) -> XmitResult {
-        let refused = refused.take();
-        self.drops.lose(DropReason::QdiscBurst, &refused);
-        XmitResult::Drop
     }
 
     /// Serves the queue until nothing is left or the budget is used up: first what others left,
@@ -469,18 +364,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
     }
 
-    /// A driver or a qdisc has panicked in a call that had these packets.
-    #[cold]
-    #[inline(never)]
-    fn reset(&self, mut backlog: PacketList, own: &mut PacketList) {
-        self.status.count_panic();
-        backlog.append(own);
-        self.drops.lose(DropReason::QdiscReset, &backlog);
-        // Calls neither driver nor qdisc: it counts what the state has dropped, and drops what
-        // others have pushed. (An owner that has come meanwhile does that.)
-        let _ = self.run_from_worker(RUN_QUOTA, Time::ZERO);
-    }
-
     /// Gives up a queue of which everything has passed.
     #[inline]
     fn end<'a>(&self, owner: Owner<'a, R, Q>) -> Result<(), Owner<'a, R, Q>> {
@@ -488,42 +371,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         owner.end()?;
         self.published();
         Ok(())
-    }
-
-    /// Gives the queue up with more packets than this owner may enqueue. The worker goes on.
-    #[cold]
-    fn leave_to_worker(&self, owner: Owner<'_, R, Q>) {
-        let _ = owner.leave();
-        preempt::point();
-        self.waker.notify();
-        self.published();
-    }
-
-    /// Without a queue the driver's answer is the sender's, so what others pushed is sent alone.
-    /// Returns how many of the wire packets that were dropped are not the caller's ([`u64::MAX`]:
-    /// all, as its packets wait).
-    #[cold]
-    fn serve_others_first(
-        &self,
-        owner: &mut Owner<'_, R, Q>,
-        backlog: &mut PacketList,
-        own: &PacketList,
-        budget: &mut Budget,
-    ) -> u64 {
-        if own.is_empty() {
-            // The driver has them, and what it dropped: the others' come after.
-            return 0;
-        }
-        if !backlog.is_empty() || !owner.adopted.is_empty() {
-            let limit = self.quota.limit();
-            owner.enqueue(backlog, &mut PacketList::new(), limit, budget);
-            owner.run(&self.status, budget);
-        }
-        if owner.adopted.is_empty() {
-            owner.cx.dropped.wire_packets()
-        } else {
-            u64::MAX
-        }
     }
 
     /// One round of [`serve`](TxQueue::serve) through the qdisc. `others`: see
@@ -594,13 +441,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         (timer != Time::MAX).then_some(timer)
     }
 
-    /// The ownership where half of the burst limit waits behind a claim of a thread that has lost
-    /// its CPU.
-    #[cold]
-    pub(super) fn overdue(&self) -> Option<(Owner<'_, R, Q>, PacketList)> {
-        self.list.begin_overdue((self.policy.max_burst / 2).max(1))
-    }
-
     /// The budget of an owner that sends at most `packets`.
     #[inline]
     pub(super) fn budget(&self, packets: usize, now: Time) -> Budget {
@@ -626,28 +466,6 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// while threads send.
     pub fn waiting(&self) -> usize {
         self.list.len() + self.status.qlen()
-    }
-
-    /// Waits until fewer than `limit` frames [`wait`](TxQueue::waiting) in this queue, for at
-    /// most `timeout`; false if they are as many then. A sender that calls this before it
-    /// transmits, with a limit below half of the qdisc's, is slowed down instead of losing packets.
-    /// (Half: what the owner of the queue has just taken over counts when it ends its run, and may
-    /// be as much.) Blocks; senders that do not call it are not affected.
-    ///
-    /// # Errors
-    /// [`ControlError::CalledByOwner`], at once, if there is no capacity and this thread owns a
-    /// queue: what waits there may be what it waits for.
-    pub fn wait_for_capacity(
-        &self,
-        limit: usize,
-        timeout: Duration,
-    ) -> Result<bool, ControlError> {
-        let waiting = || self.waiting();
-        if waiting() < limit {
-            return Ok(true);
-        }
-        ControlError::unless_owner()?;
-        Ok(self.cold.capacity.wait(timeout, limit, waiting))
     }
 
     /// To be called by an owner that has given the queue up: wakes a few of those that wait for

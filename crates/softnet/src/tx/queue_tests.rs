@@ -11,8 +11,9 @@ mod claim {
     use crate::time::Time;
     use crate::tx::notifier::Notifier;
     use crate::tx::policy::{RUN_QUOTA, ServedBy, TxPolicy};
-    use crate::tx::queue::{QueueConfig, TxQueue, XmitResult};
+    use crate::tx::queue::{QueueConfig, TxQueue};
     use crate::tx::waker::RingWaker;
+    use crate::tx::xmit_result::XmitResult;
 
     /// A thread of the control path that has claimed a queue and has no CPU costs no packet: a
     /// sender, or the worker, takes its turn before the list is full.

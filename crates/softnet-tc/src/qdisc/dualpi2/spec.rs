@@ -66,7 +66,7 @@ pub(super) const OPTIONS: &[QdiscOption] = options! { QdiscSpec::DualPi2(s) =>
     "beta": Form::Number(GAIN, 1, MAX_GAIN as u64) => s.beta; wrong = "0",
     /// a time; packets of the low-latency queue that waited longer are marked
     "step_thresh": Form::Time => s.step_thresh,
-    /// in place of it: packets behind one that is marked
+    /// in place of `step_thresh`: packets behind one that is marked
     "step_packets": Form::Size => s.step_packets; unset = Unset::Words("none"); wrong = "-1",
     /// packets of the low-latency queue from which on `step_thresh` holds for what comes
     "min_qlen_step": Form::Size => s.min_qlen_step; wrong = "-1";

@@ -81,8 +81,8 @@ pub(super) const OPTIONS: &[QdiscOption] = options! { QdiscSpec::Fq(s) =>
         attr = Some(Attribute::new(4, Wire::U32).absent(Absent::Frames(10))),
     /// hold flows to `maxrate`
     "pacing": Form::Flag => s.pacing; attr = Some(Attribute::new(5, Wire::U32)),
-    /// a rate; the most of each flow. None waits for more than 1 s, so that one is faster whose
-    /// packet (at a low rate) or quantum takes longer than that
+    /// a rate; the most of each flow. None waits for more than 1 s: a flow is faster if its packet
+    /// or quantum takes longer than that
     "maxrate": Form::Rate => s.maxrate; unset = Unset::Words("none");
         wrong = "0"; attr = Some(Attribute::new(7, Wire::U32).absent(Absent::Highest)),
     /// a time; how long a flow must have had no packets to get a new quantum
@@ -95,7 +95,7 @@ pub(super) const OPTIONS: &[QdiscOption] = options! { QdiscSpec::Fq(s) =>
     "low_rate_threshold": Form::Rate => s.low_rate_threshold;
         attr = Some(Attribute::new(11, Wire::U32)),
     /// a time; ECN-capable packets that leave so much later than due are marked; one whose
-    /// departure time was past as it came was due then
+    /// departure time had passed when it came was due then
     "ce_threshold": Form::Time => s.ce_threshold;
         unset = Unset::Words("none");
         attr = Some(Attribute::new(12, Wire::Micros).absent(Absent::Highest)),

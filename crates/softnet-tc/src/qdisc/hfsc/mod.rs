@@ -72,8 +72,8 @@ impl Kind for Hfsc {
     type Spec = HfscSpec;
     const NAME: &'static str = "hfsc";
     const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Hfsc(s) =>
-        /// number of the class for all other packets: a text, hexadecimal as in tc, so that
-        /// `"30"` is class 1:30; what it leads to no leaf is dropped
+        /// number of the class for all other packets: a text, hexadecimal as in tc, so that `"30"`
+        /// is class 1:30; packets for which it names no leaf are dropped
         "default": Form::Own; unset = Unset::Words("`\"0\"`"); wrong = "30",
     };
     const HAS_FILTERS: bool = true;

@@ -218,46 +218,26 @@ impl Qfq {
         out: &mut PacketList,
         cx: &mut Cx,
     ) -> Option<Run> {
-        let later = cx.now.plus_nanos(1);
-        let size = match self.classes.peek(slot, cx) {
-            Peek::Packet(size) => size,
-            Peek::At(time) => {
+        let budget = self.scheduler.budget();
+        let fits = |bytes: u64| std::mem::take(fresh) || bytes <= budget;
+        let mut run = match self.classes.pop_turn(slot, fits, out, cx) {
+            Ok(run) => run,
+            Err(until) => {
                 self.scheduler.suspend(slot);
-                self.held.hold(slot, time.max(later));
-                return None;
-            }
-            // It dropped what it had as it was looked at; or it does not do what it says.
-            Peek::Idle | Peek::Unknown => {
-                self.scheduler.suspend(slot);
-                if !self.is_empty(slot) {
-                    self.held.hold(slot, later);
+                if let Some(until) = until {
+                    self.held.hold(slot, until);
                 }
                 return None;
             }
         };
-        if !*fresh && size.bytes > self.scheduler.budget() {
-            return Some(Run {
-                sent: WireSum::default(),
-                next: Some(size.bytes),
-            });
+        // A class that sends nothing now is held when it is its turn.
+        if run.sent.packets > 0
+            && run.next.is_some()
+            && let Peek::Packet(size) = self.classes.peek(slot, cx)
+        {
+            run.next = Some(size.bytes);
         }
-        *fresh = false;
-        let sent = self.classes.send_one(slot, out, cx);
-        if sent.packets == 0 {
-            self.scheduler.suspend(slot);
-            self.held.hold(slot, later);
-            return None;
-        }
-        let next = if self.is_empty(slot) {
-            None
-        } else {
-            match self.classes.peek(slot, cx) {
-                Peek::Packet(size) => Some(size.bytes),
-                // It is held when it is its turn.
-                _ => Some(0),
-            }
-        };
-        Some(Run { sent, next })
+        Some(run)
     }
 
     fn serve(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {

@@ -113,7 +113,7 @@ impl ClassKind for Drr {
 
     /// Drops what was queued, as the kernel does.
     fn delete_class(&mut self, slot: usize, moved: &mut PacketList, cx: &mut Cx) {
-        self.rounds.deactivate(slot, &self.classes);
+        self.rounds.leave(slot, &self.classes);
         self.classes.purge(moved, cx);
     }
 }

@@ -229,39 +229,13 @@ impl Rounds {
         out: &mut PacketList,
         cx: &mut Cx,
     ) -> Option<Run> {
-        let later = cx.now.plus_nanos(1);
-        let size = match classes.peek(slot, cx) {
-            Peek::Packet(size) => size,
-            Peek::At(time) => {
-                self.hold(slot, time.max(later), classes);
-                return None;
-            }
-            // It dropped what it had as it was looked at; or it does not do what it says.
-            Peek::Idle | Peek::Unknown => {
-                self.update(slot, classes);
-                if self.is_listed(slot) {
-                    self.hold(slot, later, classes);
-                }
-                return None;
-            }
-        };
-        if size.bytes > self.turns[slot].credit {
-            return Some(Run {
-                sent: WireSum::default(),
-                next: Some(size.bytes),
-            });
+        let credit = self.turns[slot].credit;
+        match classes.pop_turn(slot, |bytes| bytes <= credit, out, cx) {
+            Ok(run) => return Some(run),
+            Err(Some(until)) => self.hold(slot, until, classes),
+            Err(None) => self.leave(slot, classes),
         }
-        let sent = classes.send_one(slot, out, cx);
-        if sent.packets == 0 {
-            self.hold(slot, later, classes);
-            return None;
-        }
-        let is_empty = classes.get(slot).is_none_or(Child::is_empty);
-        Some(Run {
-            sent,
-            // The next look says how long it is.
-            next: (!is_empty).then_some(0),
-        })
+        None
     }
 
     /// The first packet that leaves, where that shows without a change: whose turn it is has one

@@ -262,6 +262,23 @@ fn bug_drr_3_a_class_is_deleted_while_it_sends() {
     assert_eq!(world.sent[9], 2000);
 }
 
+/// A class that is deleted while it holds its packets back leaves no time behind.
+#[test]
+fn a_class_is_deleted_while_it_waits() {
+    let mut world = World::drr(&[1514]);
+    let tbf = QdiscSpec::Tbf(TbfSpec {
+        rate: 1000,
+        burst: 1000,
+        limit: 100_000,
+        ..TbfSpec::default()
+    });
+    world.edit().add(handle("1:1"), Handle::NONE, tbf).unwrap();
+    world.offer(1, 500, 4);
+    assert!(matches!(world.dequeue(64), Next::At(_)));
+    world.edit().delete_class(handle("1:1")).unwrap();
+    assert_eq!(world.dequeue(64), Next::Idle);
+}
+
 /// A class that holds its packets back stops nobody, and is served when it lets one go.
 #[test]
 fn a_class_that_waits_stops_nobody() {

@@ -50,7 +50,7 @@ pub(super) struct Acked {
     pub marked: u32,
     /// Round-trip time of the newest, or the average, ns; none before one was measured.
     pub rtt: Option<u64>,
-    /// Segments in flight before.
+    /// Segments that are still in flight.
     pub flight: u32,
     /// Delivery rate of the newest, segments per second.
     pub rate: f64,
@@ -58,6 +58,10 @@ pub(super) struct Acked {
     pub is_round: bool,
     /// Loss recovery is in progress, or a hole is not filled.
     pub in_recovery: bool,
+    /// Loss recovery goes on: not all that was in flight as it began has arrived.
+    pub recovers: bool,
+    /// Segments found lost by this acknowledgment.
+    pub lost: u32,
 }
 
 /// State of one sender.
@@ -100,6 +104,9 @@ struct Bbr {
     full: (f64, u32),
     /// Least round-trip time and when it was seen.
     min_rtt: (u64, Time),
+    /// It recovers from losses, and, in the first round of that, the window.
+    recovers: bool,
+    conserved: Option<f64>,
 }
 
 /// Part of its rate at which BBR sends, so that queues become shorter.
@@ -127,6 +134,8 @@ impl Congestion {
                 round: 0,
                 full: (0.0, 0),
                 min_rtt: (u64::MAX, Time::ZERO),
+                recovers: false,
+                conserved: None,
             },
         }
     }
@@ -243,6 +252,8 @@ impl Congestion {
         self.cubic = Cubic::default();
         self.hystart = HyStart::default();
         self.window = 1.0;
+        // A recovery by the timer has no such round.
+        (self.bbr.recovers, self.bbr.conserved) = (true, None);
     }
 
     fn bbr_acked(&mut self, acked: Acked) {
@@ -301,10 +312,12 @@ impl Congestion {
                 }
             }
         }
-        self.window = match bbr.state {
-            BbrState::Startup | BbrState::Drain => (STARTUP_GAIN * product).max(INITIAL),
-            BbrState::Probe(..) => (2.0 * product).max(4.0),
-            BbrState::ProbeRtt(_) => 4.0,
+        let conserved = bbr.conserve(acked);
+        self.window = match (bbr.state, conserved) {
+            (BbrState::ProbeRtt(_), _) => 4.0,
+            (_, Some(window)) => window,
+            (BbrState::Startup | BbrState::Drain, _) => (STARTUP_GAIN * product).max(INITIAL),
+            (BbrState::Probe(..), _) => (2.0 * product).max(4.0),
         };
     }
 }
@@ -312,6 +325,23 @@ impl Congestion {
 impl Bbr {
     fn rate(&self) -> f64 {
         self.rates.iter().map(|&(_, rate)| rate).fold(0.0, f64::max)
+    }
+
+    /// The window in the first round of a recovery, in which no more is sent than was delivered
+    /// (`bbr_set_cwnd_to_recover_or_restore`). If the recovery goes on behind that, Linux's window
+    /// grows by what is delivered until it is what it was; this one is so at once.
+    fn conserve(&mut self, acked: Acked) -> Option<f64> {
+        let begins = acked.recovers && !self.recovers;
+        self.recovers = acked.recovers;
+        let kept = f64::from(acked.flight + acked.segments);
+        self.conserved = match self.conserved {
+            _ if begins => Some(kept),
+            Some(window) if acked.recovers && !acked.is_round => {
+                Some(kept.max(window - f64::from(acked.lost)))
+            }
+            _ => None,
+        };
+        self.conserved
     }
 }
 

@@ -135,7 +135,8 @@ impl Sender {
     pub fn new(algorithm: Algorithm, all: u64, ecn: bool) -> Sender {
         Sender {
             congestion: Congestion::new(algorithm),
-            classic_ecn: ecn && algorithm != Algorithm::Dctcp,
+            // BBR heeds none.
+            classic_ecn: ecn && !matches!(algorithm, Algorithm::Dctcp | Algorithm::Bbr),
             segments: VecDeque::new(),
             first: 0,
             all,
@@ -471,6 +472,8 @@ impl Sender {
             rate,
             is_round,
             in_recovery: self.reduction.is_some() || !is_advanced,
+            recovers: self.recovery.is_some(),
+            lost,
         });
     }
 

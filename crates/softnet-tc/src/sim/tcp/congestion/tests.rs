@@ -1,4 +1,5 @@
 use super::*;
+use crate::sim::flow::Random;
 
 fn acked(now: Time, segments: u32, flight: u32, is_round: bool) -> Acked {
     Acked {
@@ -10,6 +11,8 @@ fn acked(now: Time, segments: u32, flight: u32, is_round: bool) -> Acked {
         rate: f64::INFINITY,
         is_round,
         in_recovery: false,
+        recovers: false,
+        lost: 0,
     }
 }
 
@@ -172,6 +175,62 @@ fn bbr_knows_no_round_trip_before_one_was_measured() {
     bbr.acked(acked(Time(100_000_001), Some(100_000_000), 1000.0));
     // 2.885 times 1000 segments a second for 100 ms.
     assert_eq!(bbr.window(), 288);
+}
+
+/// Linux's `packet_conservation`: a round long a recovery sends no more than is delivered, then it
+/// goes on as before.
+#[test]
+fn bbr_conserves_packets_as_a_recovery_begins() {
+    let mut bbr = Congestion::new(Algorithm::Bbr);
+    let mut window = |flight, is_round, recovers, lost| {
+        bbr.acked(Acked {
+            rate: 1000.0,
+            recovers,
+            lost,
+            ..acked(Time(100_000_001), 2, flight, is_round)
+        });
+        bbr.window()
+    };
+    assert_eq!(window(100, true, false, 0), 288);
+    assert_eq!(window(90, false, true, 8), 92, "in flight, and arrived");
+    assert_eq!(window(60, false, true, 0), 92, "what is lost is sent again");
+    assert_eq!(window(60, false, true, 20), 72, "one for each delivered");
+    assert_eq!(window(80, true, true, 0), 288, "a round later");
+    assert_eq!(window(80, false, true, 1), 288, "the same recovery");
+    window(80, true, false, 0);
+    assert_eq!(window(80, false, true, 1), 82, "another one");
+    bbr.timed_out(80, false);
+    let again = acked(Time(100_000_002), 1, 0, false);
+    bbr.acked(Acked {
+        rate: 1000.0,
+        recovers: true,
+        ..again
+    });
+    assert_eq!(bbr.window(), 288, "the timer's has none");
+}
+
+/// Where a share p of segments is marked, DCTCP's window is 2/p, which `dualpi2`'s coupling counts
+/// with; a little more, as a round without a mark reduces nothing.
+#[test]
+fn dctcps_window_is_two_by_the_share_of_marks() {
+    for share in [0.2, 0.1, 0.07] {
+        let mut random = Random(7);
+        let mut dctcp = Congestion::new(Algorithm::Dctcp);
+        (dctcp.window, dctcp.threshold) = (20.0, 20.0);
+        let (mut until, mut rounds) = (0, 0);
+        let segments = 100_000;
+        for number in 0..segments {
+            let is_round = number >= until;
+            if is_round {
+                (until, rounds) = (number + u64::from(dctcp.window()), rounds + 1);
+            }
+            let marked = u32::from(random.uniform() < share);
+            let one = acked(Time(number), 1, dctcp.window(), is_round);
+            dctcp.acked(Acked { marked, ..one });
+        }
+        let product = segments as f64 / f64::from(rounds) * share;
+        assert!((1.8..2.4).contains(&product), "{share}: {product}");
+    }
 }
 
 #[test]
