@@ -10,14 +10,16 @@ use crate::notify::Notify;
 use crate::replace::named;
 use crate::setup::Engine;
 
+/// Devices when it was looked last, and the links of those ports.
+type Seen = ((u64, usize), Vec<Option<u32>>);
+
 /// The files in the store.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     /// Ports whose files are there, and the number of each one's opening. 0: files of a daemon
     /// before this one.
     known: BTreeMap<String, u64>,
-    /// Devices when it was looked last, and the links of those ports.
-    seen: Option<((u64, usize), Vec<Option<u32>>)>,
+    seen: Option<Seen>,
 }
 
 impl Store {
