@@ -540,8 +540,28 @@ def matchall_fw():
     return one.end()
 
 
+def police_by_other_rates():
+    one = Scenario("police by packets, and by the average rate")
+    estimated = "prio 1 protocol ip estimator 1s 8s flower ip_proto udp dst_port"
+    one.add(
+        # A burst is there only some time after the action.
+        udp(1, 1, "action police pkts_rate 1000 pkts_burst 100 conform-exceed drop"),
+        udp(1, 2, "action police pkts_rate 1000 pkts_burst 100 conform-exceed pass/pipe action drop"),
+        udp(1, 3, "action police pkts_rate 1000000 pkts_burst 1000 mtu 300 conform-exceed drop"),
+        udp(1, 4, "action police rate 8bit burst 300 pkts_rate 1 pkts_burst 3 conform-exceed drop"),
+        udp(1, 5, "action police avrate 1gbit conform-exceed drop"),
+        f"{estimated} 6 action police avrate 1gbit conform-exceed drop",
+        f"{estimated} 7 action police avrate 1gbit rate 8bit burst 300 conform-exceed drop",
+        "prio 2 protocol ip matchall action drop",
+        at="p1 egress",
+    )
+    one.send(dports(*[1] * 6, *[2] * 4, 3, 3, 4, 5, *[6] * 3, *[7] * 7))
+    one.send(dports(3, 6, 7, data=400))
+    return one.end()
+
+
 SCENARIOS = [gact, police, mirred, skbedit, vlan, pedit, csum, skbmod, flower, u32, basic]
-SCENARIOS += [matchall_fw, police_at_ingress, ethernet_headers]
+SCENARIOS += [matchall_fw, police_at_ingress, ethernet_headers, police_by_other_rates]
 
 
 def record(sender, lines, start, files=()):

@@ -225,7 +225,8 @@ fn everybody_is_heard(net: &Net, daemon: &Daemon, machine: &mut Machine, nonce: 
     let first = udp(&net.hosts[0], REST);
     for (number, host) in (2..).zip(&net.hosts[1..]) {
         let other = udp(host, REST);
-        for (from, to, address) in [(&first, &other, number), (&other, &first, 1)] {
+        // A server of datagrams that is made anew knows nobody before somebody speaks.
+        for (from, to, address) in [(&other, &first, 1), (&first, &other, number)] {
             let nonce = fresh();
             wait_for(&format!("{number} and 1 to hear each other"), || {
                 let _ = from.send_to(&nonce, (format!("10.9.0.{address}").as_str(), REST));
