@@ -11,6 +11,17 @@ use std::time::Duration;
 use crate::common::{Running, Scratch, between, pass_on, receive, send, softnet, text, wait_for};
 use rustix::net::{Shutdown, shutdown};
 
+/// A configuration with a port that leads nowhere.
+const ONE_PORT: &str =
+    "[engine]\nworkers = 1\nbuffers = 512\n[[port]]\nname = \"a\"\ndriver = \"null\"\n";
+
+/// A daemon with this configuration, these options and this control socket.
+fn start(config: &Path, options: &[&str], socket: &Path) -> Running {
+    let mut command = softnet();
+    command.arg("run").arg(config).args(options);
+    Running::start(command.arg("--socket").arg(socket))
+}
+
 /// A device belongs to one of the two: the daemon opens its own only when the successor that it
 /// has refused is gone.
 #[test]
@@ -27,12 +38,7 @@ fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
          ports = [\"p\", \"q\"]\n"
     );
     let config = scratch.file("config.toml", &file);
-    let start = |options: &[&str], socket: &Path| {
-        let mut command = softnet();
-        command.arg("run").arg(&config).args(options);
-        Running::start(command.arg("--socket").arg(socket))
-    };
-    let mut daemon = start(&[], &socket);
+    let mut daemon = start(&config, &[], &socket);
     let connect = |daemon: &mut Running, name: &str| {
         let mut stream = None;
         wait_for("the port", || {
@@ -56,7 +62,7 @@ fn a_daemon_goes_on_when_the_refused_successor_has_ended() {
     });
     while q.read_exact(&mut got).is_ok() {}
     let listener = between(&place);
-    let next = start(&["--replace"], &place);
+    let next = start(&config, &["--replace"], &place);
     let (successor, running, _) = pass_on(&listener, &socket, "\"End\"");
     // To the daemon the successor fails; it has all devices, and waits for the end.
     send(&running, b"\"Yours\"", &[]);
@@ -90,18 +96,13 @@ fn a_successor_that_is_refused_writes_no_state() {
     let port = |name: &str| format!("[[port]]\nname = {name:?}\ndriver = \"null\"\n");
     let engine = format!("[engine]\nworkers = 1\nbuffers = 512\nstate = {state:?}\n");
     let config = scratch.file("config.toml", &(engine.clone() + &port("a")));
-    let start = |options: &[&str], socket: &Path| {
-        let mut command = softnet();
-        command.arg("run").arg(&config).args(options);
-        Running::start(command.arg("--socket").arg(socket))
-    };
     let ask = |words: &str| {
         let mut command = softnet();
         command.arg("--socket").arg(&socket);
         let output = command.args(words.split(' ')).output();
         output.expect("softnet").status.success()
     };
-    let mut daemon = start(&[], &socket);
+    let mut daemon = start(&config, &[], &socket);
     wait_for("the daemon", || {
         daemon.assert_running();
         ask("stats")
@@ -114,7 +115,7 @@ fn a_successor_that_is_refused_writes_no_state() {
     scratch.file("config.toml", &(engine + &port("a") + &port("b")));
     let place = scratch.path("between");
     let listener = between(&place);
-    let next = start(&["--replace"], &place);
+    let next = start(&config, &["--replace"], &place);
     // It is refused, as by a daemon that has waited for too long.
     let (successor, running, _) = pass_on(&listener, &socket, "\"Running\"");
     send(&successor, br#"{"Refused":"too late"}"#, &[]);
@@ -134,13 +135,7 @@ fn a_successor_that_is_refused_writes_no_state() {
 fn clients_wait_until_it_is_known_which_daemon_goes_on() {
     let scratch = Scratch::new("refusedasks");
     let (place, socket) = (scratch.path("between"), scratch.path("s"));
-    let file = "[engine]\nworkers = 1\nbuffers = 512\n[[port]]\nname = \"a\"\ndriver = \"null\"\n";
-    let config = scratch.file("config.toml", file);
-    let start = |options: &[&str], socket: &Path| {
-        let mut command = softnet();
-        command.arg("run").arg(&config).args(options);
-        Running::start(command.arg("--socket").arg(socket))
-    };
+    let config = scratch.file("config.toml", ONE_PORT);
     let client = |words: &str| {
         let mut command = softnet();
         command.arg("--socket").arg(&socket).args(words.split(' '));
@@ -148,13 +143,13 @@ fn clients_wait_until_it_is_known_which_daemon_goes_on() {
         command.spawn().expect("softnet")
     };
     let ask = |words: &str| client(words).wait_with_output().expect("softnet");
-    let mut daemon = start(&[], &socket);
+    let mut daemon = start(&config, &[], &socket);
     wait_for("the daemon", || {
         daemon.assert_running();
         ask("stats").status.success()
     });
     let listener = between(&place);
-    let next = start(&["--replace"], &place);
+    let next = start(&config, &["--replace"], &place);
     let (successor, running, _) = pass_on(&listener, &socket, "\"Running\"");
     let mut waits = client("port set a mtu=1400");
     for _ in 0..50 {
@@ -179,25 +174,19 @@ fn clients_wait_until_it_is_known_which_daemon_goes_on() {
 fn a_daemon_goes_on_when_the_successor_is_gone_that_ran() {
     let scratch = Scratch::new("ranbefore");
     let (place, socket) = (scratch.path("between"), scratch.path("s"));
-    let file = "[engine]\nworkers = 1\nbuffers = 512\n[[port]]\nname = \"a\"\ndriver = \"null\"\n";
-    let config = scratch.file("config.toml", file);
-    let start = |options: &[&str], socket: &Path| {
-        let mut command = softnet();
-        command.arg("run").arg(&config).args(options);
-        Running::start(command.arg("--socket").arg(socket))
-    };
+    let config = scratch.file("config.toml", ONE_PORT);
     let answers = || {
         let mut command = softnet();
         let output = command.arg("--socket").arg(&socket).arg("stats").output();
         output.expect("softnet").status.success()
     };
-    let mut daemon = start(&[], &socket);
+    let mut daemon = start(&config, &[], &socket);
     wait_for("the daemon", || {
         daemon.assert_running();
         answers()
     });
     let listener = between(&place);
-    let next = start(&["--replace"], &place);
+    let next = start(&config, &["--replace"], &place);
     let (successor, running, _) = pass_on(&listener, &socket, "\"Running\"");
     // Nobody hears the daemon any more.
     shutdown(&running, Shutdown::Read).expect("a socket");

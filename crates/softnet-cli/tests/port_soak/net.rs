@@ -152,7 +152,7 @@ impl Net {
         }
     }
 
-    /// A daemon with these bridges, where passt finds a way out.
+    /// A daemon with these bridges, where passt finds a route.
     pub(super) fn start(&self, name: &str, bridges: &[&[&str]]) -> Daemon {
         // As much as one who may not raise the limit may lock for two ports of af_xdp.
         let mut file = String::from("[engine]\nworkers = 2\nbuffers = 2048\n");
