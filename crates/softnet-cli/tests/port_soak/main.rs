@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Daemon, NamedNetns, ask, has_program, kill_passt, may_make_networks, wait_for};
+use common::{
+    Daemon, NamedNetns, ask, has_program, kill_passt, may_make_networks, text, wait_for,
+};
 use net::{Net, datagram};
 use serde_json::Value;
 use softnet_tests::guest::{FrontEnd, Guest, GuestConfig};
@@ -288,6 +290,7 @@ fn soak_of_all_drivers() {
         });
         scope.spawn(|| net.uplink.load(&load, &stop));
         let _ends = Ends(&stop);
+        let _tells = Tells(&net, &daemon);
         loop {
             let rest = (Instant::now() + LOAD).min(end);
             load.store(true, Ordering::Relaxed);
@@ -311,6 +314,25 @@ fn soak_of_all_drivers() {
     println!("{changes} changes, {rests} rests");
     daemon.stop();
     peers.stop();
+}
+
+/// Prints the state of all things, if a panic drops it.
+struct Tells<'a>(&'a Net, &'a Daemon);
+
+impl Drop for Tells<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        println!("{:#}", self.1.stats());
+        println!("{}", self.1.run("bridge -s fdb show"));
+        for host in self.0.hosts.iter().chain([&self.0.wires]) {
+            for command in ["ip -d -s link", "ip neigh", "nstat -as"] {
+                let output = host.at(command);
+                println!("{}, {command}:\n{}", host.name, text(&output.stdout));
+            }
+        }
+    }
 }
 
 /// Says so when it is dropped, in a panic too.
