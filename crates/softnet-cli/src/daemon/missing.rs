@@ -52,12 +52,7 @@ pub(super) fn look_after(engine: &Engine, missing: &mut Missing) {
         .filter(|link| !link.open)
         .map(|link| link.index);
     let closed: Vec<u32> = closed.collect();
-    // A reload may have given a port a device, or have failed to give it back.
-    missing.retain(|index, _| closed.contains(index));
-    missing.retain(|&index, gone| !reopen(engine, index, gone));
-    for index in closed {
-        missing.entry(index).or_insert(Gone::Now);
-    }
+    open_again(missing, &closed, |index, gone| reopen(engine, index, gone));
     for event in engine.take_events() {
         let index = event.link();
         let (name, is_up) = match engine.link(index) {
@@ -92,6 +87,21 @@ pub(super) fn look_after(engine: &Engine, missing: &mut Missing) {
     }
 }
 
+/// Opens those that were missing before this round. After it, `missing` has the ports that are
+/// closed and no other: the event of one that is open again, and gone at once, would be ignored.
+fn open_again(
+    missing: &mut Missing,
+    closed: &[u32],
+    mut reopen: impl FnMut(u32, &mut Gone) -> bool,
+) {
+    // A reload may have given a port a device, or have failed to give it back.
+    missing.retain(|index, _| closed.contains(index));
+    let new = closed.iter().filter(|index| !missing.contains_key(index));
+    let new: Vec<_> = new.map(|&index| (index, Gone::Now)).collect();
+    missing.retain(|&index, gone| !reopen(index, gone));
+    missing.extend(new);
+}
+
 /// Opens a device again. False if it cannot be opened yet.
 fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
     let Ok(link) = engine.link(index) else {
@@ -112,4 +122,21 @@ fn reopen(engine: &Engine, index: u32, gone: &mut Gone) -> bool {
         *gone = Gone::Because(error);
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_open_again_is_missing_no_longer() {
+        let mut missing = Missing::from([1, 2, 3].map(|index| (index, Gone::Now)));
+        let mut asked = Vec::new();
+        open_again(&mut missing, &[2, 3, 4], |index, _| {
+            asked.push(index);
+            index == 2
+        });
+        assert_eq!(asked, [2, 3], "1 was opened by others, 4 is new");
+        assert!(missing.keys().eq(&[3, 4]), "2 may be gone again at once");
+    }
 }
