@@ -22,14 +22,18 @@ const BITS: u32 = 25;
 const NUMBER: u64 = (1 << BITS) - 1;
 
 /// A lock-free stack of indices.
-pub(crate) struct IndexStack {
+#[derive(Debug)]
+pub struct IndexStack {
     head: CachePadded<AtomicU64>,
     links: Box<[AtomicU32]>,
 }
 
 impl IndexStack {
     /// An empty stack for the numbers below `len`, which is at most 2^24.
-    pub(crate) fn new(len: usize) -> IndexStack {
+    ///
+    /// # Panics
+    /// If `len` is larger.
+    pub fn new(len: usize) -> IndexStack {
         assert!(len <= 1 << 24, "too many numbers");
         IndexStack {
             head: CachePadded::new(AtomicU64::new(0)),
@@ -45,7 +49,7 @@ impl IndexStack {
     ///
     /// # Panics
     /// If the number is too large.
-    pub(crate) fn push(&self, index: u32) {
+    pub fn push(&self, index: u32) {
         let link = &self.links[index as usize];
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -63,7 +67,7 @@ impl IndexStack {
     }
 
     /// Takes the number pushed last.
-    pub(crate) fn pop(&self) -> Option<u32> {
+    pub fn pop(&self) -> Option<u32> {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let index = (head & NUMBER).checked_sub(1)?;
