@@ -64,8 +64,6 @@ mod alloc;
 mod arena;
 mod cache;
 mod close;
-#[cfg(any(test, feature = "controls"))]
-mod controls;
 mod free;
 mod header;
 mod list;
@@ -108,7 +106,7 @@ mod property_tests;
 mod range_tests;
 #[cfg(all(test, not(loom)))]
 mod share_tests;
-#[cfg(any(test, feature = "testing", feature = "check"))]
+#[cfg(any(test, feature = "testing", feature = "check", feature = "controls"))]
 mod testing;
 #[cfg(any(test, feature = "testing"))]
 pub use testing::ThreadStats;

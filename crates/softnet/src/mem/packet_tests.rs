@@ -305,7 +305,7 @@ fn what_a_packet_counts_as() {
     share.set_gso(None);
     assert_eq!((share.accounted(), share.wire()), (None, (100, 1)));
     drop((share, copy));
-    assert!(!pool.alloc().unwrap().header().flags.any(0xff));
+    assert!(!pool.alloc().unwrap().header().flags.has(0xff));
     assert_eq!(pool.stats().free, 8);
 }
 

@@ -51,7 +51,7 @@ struct Batches {
 impl<N: Linked> fmt::Debug for BatchList<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut list = f.debug_struct("BatchList");
-        list.field("list", &*self.list).finish_non_exhaustive()
+        list.field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

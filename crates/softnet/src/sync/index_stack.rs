@@ -51,36 +51,23 @@ impl IndexStack {
     /// If the number is too large.
     pub fn push(&self, index: u32) {
         let link = &self.links[index as usize];
-        let mut head = self.head.load(Ordering::Relaxed);
-        loop {
+        // P where it succeeds, always at last.
+        let (p, look) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.head.fetch_update(p, look, |head| {
             link.store((head & NUMBER) as u32, Ordering::Relaxed);
-            let next = Self::retagged(head, u64::from(index) + 1);
-            // P
-            match self
-                .head
-                .compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+            Some(Self::retagged(head, u64::from(index) + 1))
+        });
     }
 
     /// Takes the number pushed last.
     pub fn pop(&self) -> Option<u32> {
-        let mut head = self.head.load(Ordering::Acquire);
-        loop {
+        // T where it succeeds.
+        let (t, look) = (Ordering::Acquire, Ordering::Acquire);
+        let top = self.head.fetch_update(t, look, |head| {
             let index = (head & NUMBER).checked_sub(1)?;
             let below = self.links[index as usize].load(Ordering::Relaxed);
-            let next = Self::retagged(head, u64::from(below));
-            // T
-            match self
-                .head
-                .compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire)
-            {
-                Ok(_) => return Some(index as u32),
-                Err(now) => head = now,
-            }
-        }
+            Some(Self::retagged(head, u64::from(below)))
+        });
+        top.ok().map(|head| (head & NUMBER) as u32 - 1)
     }
 }

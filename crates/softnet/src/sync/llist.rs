@@ -25,7 +25,6 @@
 //! release would do for that; SeqCst is for callers that look at another location next: a worker's
 //! event, a sleeper's state, senders that wait for capacity.
 
-use std::fmt;
 use std::ptr::NonNull;
 
 use super::preempt;
@@ -74,14 +73,6 @@ pub(crate) struct Chain<N> {
     /// Sum of the nodes' bytes, where a list counts them.
     pub(crate) bytes: u64,
 }
-
-impl<N> Clone for Chain<N> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<N> Copy for Chain<N> {}
 
 impl<N> Chain<N> {
     /// A single node, without bytes.
@@ -181,14 +172,6 @@ pub(crate) struct AdoptionList<N: Linked> {
     pub(super) word: AtomicPtr<N>,
     /// Read by all, changed by none (what it points to is).
     pub(super) index: PrefetchIndex<N>,
-}
-
-impl<N: Linked> fmt::Debug for AdoptionList<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdoptionList")
-            .field("len", &self.len())
-            .finish()
-    }
 }
 
 impl<N: Linked> Default for AdoptionList<N> {

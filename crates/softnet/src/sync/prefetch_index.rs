@@ -234,11 +234,3 @@ impl<N> Drop for PrefetchIndex<N> {
         }
     }
 }
-
-impl<N> std::fmt::Debug for PrefetchIndex<N> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PrefetchIndex")
-            .field("places", &self.len)
-            .finish()
-    }
-}
