@@ -27,7 +27,7 @@ pub mod primitive;
 mod run_state;
 mod worker;
 
-pub(crate) use batch_list::BatchList;
+pub use batch_list::BatchList;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
 pub(crate) use capacity::{Capacity, Waiter};
 pub(crate) use flow_slot::{FlowPin, FlowSlot};

@@ -8,7 +8,7 @@ use loom::thread;
 use super::testing::{Node, Values, free, leaked};
 use super::*;
 
-pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
+fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
     let node = leaked(value, None);
     // SAFETY: just made, a chain of one.
     let pushed = unsafe { list.push(&Chain::one(node), 1, limit) }.is_some();
@@ -20,7 +20,7 @@ pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> boo
 }
 
 /// Values that the list held, oldest first.
-pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
+fn take(list: &AdoptionList<Node>) -> Vec<usize> {
     let mut values = Values::default();
     // SAFETY: given to us by `take`, made by `push` or by `take_nodes`.
     list.take(|chain| unsafe { values.put_front(chain) });
