@@ -104,12 +104,9 @@ impl<const FINE: u32> Counts<FINE> {
     /// The buckets from the first to the last that is not empty, as (smallest value, number of
     /// values, count).
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        let first = self.0.iter().position(|&n| n != 0).unwrap_or(self.0.len());
-        let end = self
-            .0
-            .iter()
-            .rposition(|&n| n != 0)
-            .map_or(first, |i| i + 1);
+        let is_occupied = |&n: &u64| n != 0;
+        let first = self.0.iter().position(is_occupied).unwrap_or(0);
+        let end = self.0.iter().rposition(is_occupied).map_or(0, |i| i + 1);
         (first..end).map(|i| {
             let (from, width) = Self::bucket_range(i);
             (from, width, self.0[i])

@@ -174,18 +174,7 @@ pub(crate) struct AdoptionList<N: Linked> {
     pub(super) index: PrefetchIndex<N>,
 }
 
-impl<N: Linked> Default for AdoptionList<N> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<N: Linked> AdoptionList<N> {
-    /// An empty list, for short ones.
-    pub(crate) fn new() -> Self {
-        Self::expecting(0)
-    }
-
     /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more
     /// slowly. Takes 8 bytes for each, from the first list on that is longer than a few nodes.
     pub(crate) fn expecting(expected: usize) -> Self {

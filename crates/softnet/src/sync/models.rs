@@ -93,7 +93,7 @@ fn the_second_event_during_a_run_is_not_missed() {
 #[test]
 fn the_limit_is_exact() {
     loom::model(|| {
-        let list = Arc::new(AdoptionList::new());
+        let list = Arc::new(AdoptionList::expecting(0));
         let other = list.clone();
         let thread = thread::spawn(move || usize::from(push(&other, 1, 1)));
         let mine = usize::from(push(&list, 2, 1)) + usize::from(push(&list, 3, 1));
@@ -109,7 +109,7 @@ fn the_limit_is_exact() {
 #[test]
 fn lists_are_pushed_and_taken_as_they_are() {
     loom::model(|| {
-        let list = Arc::new(AdoptionList::new());
+        let list = Arc::new(AdoptionList::expecting(0));
         let push = |list: &AdoptionList<Node>, values: &[usize]| {
             let chain = Values(values.to_vec()).take_nodes().expect("some");
             // SAFETY: just made.
