@@ -14,7 +14,7 @@ const FLAGS: usize = 13;
 
 /// Methods take as `data` the first segment of a frame of `len` bytes, which was parsed.
 impl Headers {
-    /// The frame, which can only be merged as one of this kind, as a large frame of one wire packet;
+    /// The frame, which is of this [kind](Headers::gso_kind), as a large frame of one wire packet;
     /// and true if PSH ends it. `None` if it must stay alone: if it has IP options or padding, a
     /// wrong IPv4 checksum, another TCP flag than ACK, PSH and ECE, or no payload.
     pub fn merges(&self, data: &[u8], len: usize, kind: GsoKind) -> Option<(Gso, bool)> {
@@ -101,8 +101,8 @@ impl Headers {
         data[usize::from(self.transport_offset) + FLAGS] |= PSH;
     }
 
-    /// Makes the headers of the large frame at the start of `data` those of its wire packet `index`,
-    /// of `len` bytes. Its TCP or UDP checksum is still to be filled in.
+    /// Makes the headers of the large frame at the start of `data` those of its wire packet
+    /// `index`, of `len` bytes. The TCP or UDP checksum is still to be filled in.
     ///
     /// # Panics
     /// If `data` does not hold the headers.

@@ -13,8 +13,9 @@
 //!
 //! Ordering: a `take` sees what was written before its number was pushed (P and T of
 //! [`IndexStack`]): the slot is full, and its mutex free. `put` makes a segment before it pushes a
-//! number of it. `wanted` and `made` carry no data: each number is made by the one whose `fetch_max`
-//! went past it. `lent` is a hint: who reads an older one keeps a page longer, or not as long.
+//! number of it. `wanted` and `made` carry no data: each number is made by the one whose
+//! `fetch_max` went past it. `lent` is a hint: who reads an older one keeps a page longer, or not
+//! as long.
 //!
 //! Nobody waits for another, but two callers of `Pages::new` that make the same segment.
 
