@@ -13,7 +13,7 @@ run() { cargo +nightly miri test --locked "$@"; }
 long=()
 if [ "$part" != all ]; then
   for test in \
-    mem::bug_tests::bug_buf_{1_,2_,7_each,8_} mem::controls::tests::without_draining \
+    mem::bug_tests::bug_buf_{1_,2_,7_each,8_} mem::testing::controls::tests::without_draining \
     mem::defer_tests::{inv_buf_10,inv_buf_5_and_9,statistics_count,sleeping,two_hundred,balanced} \
     mem::defer_tests::inv_buf_3 mem::property_tests::every_buffer \
     mem::range_tests::{every_position,extend_by,the_end,reserve_of} \

@@ -50,6 +50,7 @@ mod address;
 mod checksum;
 mod ecn;
 mod hash;
+mod large;
 mod membership;
 mod offload;
 mod parse;

@@ -35,7 +35,8 @@ impl Snapshot {
 
     /// Appends packets, or gives them back if there is no room. True: the worker is to be told.
     pub(crate) fn push(&self, packets: PacketList) -> Result<bool, PacketList> {
-        self.input.push(packets, self.max)?;
+        let count = packets.len();
+        self.input.push(packets, count, self.max)?;
         Ok(!self.scheduled.swap(true, Ordering::SeqCst))
     }
 

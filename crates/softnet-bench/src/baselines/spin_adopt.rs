@@ -42,18 +42,18 @@ impl Path for SpinAdopt {
 
     fn transmit(&self, packets: PacketList, now: Time, waited: &mut u64) -> u64 {
         let linux = &self.linux;
-        let count = packets.wire_packets();
+        let (frames, count) = (packets.len(), packets.wire_packets());
         let refuse = |_| {
             linux.drops.add(DropReason::QdiscBurst, count);
             count
         };
         if !self.list.is_empty() {
-            let added = self.added.fetch_add(packets.len(), Ordering::Relaxed);
-            if added + packets.len() > self.limit {
+            let added = self.added.fetch_add(frames, Ordering::Relaxed);
+            if added + frames > self.limit {
                 return refuse(packets);
             }
         }
-        match self.list.push(packets, usize::MAX) {
+        match self.list.push(packets, frames, usize::MAX) {
             Ok(0) => {}
             // Whoever found it empty takes care of ours, too.
             Ok(_) => return 0,

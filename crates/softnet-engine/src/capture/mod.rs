@@ -164,7 +164,8 @@ impl Capture {
     }
 
     fn push(&self, copies: PacketList) {
-        if let Err(refused) = self.copies.push(copies, WAITING) {
+        let count = copies.len();
+        if let Err(refused) = self.copies.push(copies, count, WAITING) {
             self.missed
                 .fetch_add(refused.len() as u64, Ordering::Relaxed);
         }

@@ -81,7 +81,7 @@ impl Backlog {
                 packets.append(&mut refused);
                 refused = std::mem::replace(&mut packets, fits);
             }
-            match self.input.push_weighed(packets, sum, self.max) {
+            match self.input.push(packets, sum, self.max) {
                 Ok(_) => return refused,
                 Err(back) => packets = back,
             }

@@ -12,22 +12,18 @@ impl Pool {
     #[inline]
     pub fn alloc(&self) -> Result<Packet, Exhausted> {
         // SAFETY: used here only; nothing in a cache allocates.
-        if let Some((thread, cache)) = unsafe { thread::enter(self.id) }
+        let header = if let Some((thread, cache)) = unsafe { thread::enter(self.id) }
             && let Some(header) = cache.pop()
         {
             drop(cache);
             // SAFETY: the cache gave this buffer out to us alone.
-            let packet = unsafe {
-                Header::reset(header, thread.index, None);
-                Packet::from_raw(header)
-            };
-            #[cfg(feature = "check")]
-            super::check::allocated(&packet);
-            return Ok(packet);
-        }
-        let chain = self.alloc_slow(1).ok_or(Exhausted)?;
-        // SAFETY: a chain of one packet, which is ours alone.
-        let packet = unsafe { Packet::from_raw(chain.head) };
+            unsafe { Header::reset(header, thread.index, None) };
+            header
+        } else {
+            self.alloc_slow(1).ok_or(Exhausted)?.head
+        };
+        // SAFETY: a fresh header, which is ours alone.
+        let packet = unsafe { Packet::from_raw(header) };
         #[cfg(feature = "check")]
         super::check::allocated(&packet);
         Ok(packet)
@@ -72,17 +68,17 @@ impl Pool {
             && let Some(chain) = cache.take(n, thread.index)
         {
             drop(cache);
+            got = chain.len;
             // SAFETY: the chain came out of the cache, which gave it to us alone; its packets are
             // empty and linked.
             unsafe { list.append_chain(chain) };
-            got = chain.len;
         }
         while got < n
             && let Some(chain) = self.alloc_slow(n - got)
         {
+            got += chain.len;
             // SAFETY: as above.
             unsafe { list.append_chain(chain) };
-            got += chain.len;
         }
         #[cfg(feature = "check")]
         list.iter().skip(before).for_each(super::check::allocated);

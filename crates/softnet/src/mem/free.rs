@@ -63,36 +63,25 @@ pub(super) fn free_list(list: &mut PacketList) {
 /// else.
 #[inline(never)]
 unsafe fn free_chain(first: NonNull<Header>, n: usize) {
-    // SAFETY: by the caller's promise.
+    let mut rest = Some(first);
+    // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
     unsafe {
-        if let Some(rest) = free_own(first, n) {
+        // This thread's own packets of its first pool, as long as that takes no more than to put
+        // them into its cache.
+        if let Some(thread) = thread::find_first(Slab::of(first).id)
+            && let Some(cache) = thread.lock.enter()
+        {
+            let freed;
+            (freed, rest) = cache.free_while_own(first, n, thread.index);
+            bump(&thread.freed, freed as u64);
+        }
+        if let Some(rest) = rest {
             free_others(rest);
         }
     }
 }
 
-/// Frees this thread's own packets of its first pool, as long as that takes no more than to put
-/// them into its cache, and returns the first that is left.
-///
-/// # Safety
-/// As for [`free_chain`].
-#[inline(always)]
-unsafe fn free_own(first: NonNull<Header>, n: usize) -> Option<NonNull<Header>> {
-    // SAFETY: by the caller's promise. The pool is not freed while we are in a cache of it.
-    unsafe {
-        if let Some(thread) = thread::find_first(Slab::of(first).id)
-            && let Some(cache) = thread.lock.enter()
-        {
-            let (freed, rest) = cache.free_while_own(first, n, thread.index);
-            bump(&thread.freed, freed as u64);
-            rest
-        } else {
-            Some(first)
-        }
-    }
-}
-
-/// Frees what [`free_own`] left. Apart from it, which needs few registers and saves none.
+/// Frees what is left then. Apart from [`free_chain`], which needs few registers and saves none.
 ///
 /// # Safety
 /// As for [`free_chain`].

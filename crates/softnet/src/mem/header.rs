@@ -30,18 +30,15 @@ impl Flags {
     /// Bits that describe the buffer rather than the frame.
     const OF_BUFFER: u8 = Self::CHAINED | Self::SHARED;
 
-    pub(crate) fn has(self, bit: u8) -> bool {
-        self.0 & bit != 0
-    }
     /// True if any of `bits` is set.
-    pub(crate) fn any(self, bits: u8) -> bool {
+    #[inline]
+    pub(crate) fn has(self, bits: u8) -> bool {
         self.0 & bits != 0
     }
-    pub(crate) fn set(&mut self, bit: u8) {
-        self.0 |= bit;
-    }
-    pub(crate) fn clear(&mut self, bit: u8) {
-        self.0 &= !bit;
+
+    #[inline]
+    pub(crate) fn set(&mut self, bit: u8, on: bool) {
+        self.0 = self.0 & !bit | if on { bit } else { 0 };
     }
 }
 
@@ -89,7 +86,7 @@ impl Header {
     /// True if it is more than its own buffer: chained, or sharing data.
     #[inline(always)]
     pub(crate) fn has_parts(&self) -> bool {
-        self.flags.any(Flags::CHAINED | Flags::SHARED)
+        self.flags.has(Flags::OF_BUFFER)
     }
 
     /// True if it is no more than its own buffer and `owner` allocated it: one look at both.
@@ -236,7 +233,7 @@ mod tests {
             assert_eq!((line.tstamp, line.hash), (0, 0));
             assert_eq!((line.mark, line.priority), (0, 0));
             assert_eq!((line.csum_start, line.csum_offset), (0, 0));
-            assert!(!line.flags.any(0xff));
+            assert!(!line.flags.has(0xff));
             assert_eq!(line.way, 0);
             assert_eq!(
                 format!("{:?}", line.gso),

@@ -58,31 +58,18 @@ impl PacketList {
     /// Adds a packet at the end.
     #[inline]
     pub fn push_back(&mut self, packet: Packet) {
-        let bytes = packet.len() as u64;
-        let raw = packet.into_raw();
-        // SAFETY: the list owns `raw`, just taken over: a chain of one.
+        let chain = Chain::of(packet);
+        // SAFETY: the list owns the chain, just taken over.
         unsafe {
-            (*raw.as_ptr()).next = None;
-            self.append_chain(Chain {
-                head: raw,
-                tail: raw,
-                len: 1,
-                bytes,
-            });
+            (*chain.tail.as_ptr()).next = None;
+            self.append_chain(chain);
         }
     }
 
     /// Puts a packet back at the front.
     pub fn push_front(&mut self, packet: Packet) {
-        self.bytes += packet.len() as u64;
-        self.len += 1;
-        let mut raw = packet.into_raw();
-        // SAFETY: the list owns `raw`, just taken over.
-        unsafe { raw.as_mut().next = self.head };
-        if self.head.is_none() {
-            self.tail = Some(raw);
-        }
-        self.head = Some(raw);
+        // SAFETY: the list owns the chain, just taken over.
+        unsafe { self.put_front(Chain::of(packet)) };
     }
 
     /// Takes the first packet.
@@ -258,6 +245,18 @@ impl Drop for Place<'_> {
 /// Packets linked by `next` that are in no list. Whoever has the chain owns them.
 pub(super) type Chain = sync::Chain<Header>;
 
+impl Chain {
+    /// One packet.
+    #[inline(always)]
+    fn of(packet: Packet) -> Chain {
+        let bytes = packet.len() as u64;
+        Chain {
+            bytes,
+            ..Chain::one(packet.into_raw())
+        }
+    }
+}
+
 // SAFETY: the links are `Header::next`, which only the list that holds the packet touches.
 unsafe impl Linked for Header {
     unsafe fn next(node: NonNull<Self>) -> Option<NonNull<Self>> {
@@ -331,16 +330,9 @@ impl Extend<Packet> for PacketList {
     fn extend<I: IntoIterator<Item = Packet>>(&mut self, packets: I) {
         let mut packets = packets.into_iter();
         let Some(first) = packets.next() else { return };
-        let bytes = first.len() as u64;
-        let head = first.into_raw();
         let mut open = Open {
             list: self,
-            chain: Chain {
-                head,
-                tail: head,
-                len: 1,
-                bytes,
-            },
+            chain: Chain::of(first),
         };
         packets.for_each(|packet| open.push(packet));
     }

@@ -41,22 +41,21 @@ impl RawGso {
 /// [`Packet::hops`].
 const DEFERRED: u8 = 0b11;
 const TURN: u8 = 0b1100;
-const TURN_INGRESS: u8 = 0b0100;
-const TURN_EGRESS: u8 = 0b1000;
 const HOPS: u32 = 4;
 
 /// A place where a packet goes on that was given to a link without a device (an `ifb`, a VLAN).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Turn {
     /// None: it arrives at its [port](Packet::port).
     #[default]
     None,
     /// Where its port receives, behind the hook there: it was redirected from there.
-    Ingress,
+    Ingress = 0b0100,
     /// Where its port sends, behind the hook there.
-    Egress,
+    Egress = 0b1000,
     /// Where the device below its port sends.
-    Lower,
+    Lower = TURN,
 }
 
 /// Bytes that the wire packets of a frame count as, in place of their length.
@@ -184,7 +183,7 @@ impl Packet {
         // Relaxed: only the packet's owner writes and reads it.
         let both = self.own_info().accounted.load(Ordering::Relaxed);
         Some(AccountedLen {
-            each: (both >> 32 & 0xffff_ffff) as u32,
+            each: (both >> 32) as u32,
             last: (both & 0xffff_ffff) as u32,
         })
     }
@@ -222,13 +221,9 @@ impl Packet {
     /// Says that a checksum is still to be filled in, or that none is.
     pub fn set_checksum(&mut self, checksum: Option<Checksum>) {
         let h = self.header_mut();
-        match checksum {
-            Some(c) => {
-                h.flags.set(Flags::NEEDS_CSUM);
-                h.csum_start = c.start;
-                h.csum_offset = c.offset;
-            }
-            None => h.flags.clear(Flags::NEEDS_CSUM),
+        h.flags.set(Flags::NEEDS_CSUM, checksum.is_some());
+        if let Some(Checksum { start, offset }) = checksum {
+            (h.csum_start, h.csum_offset) = (start, offset);
         }
     }
 
@@ -239,12 +234,7 @@ impl Packet {
 
     /// Sets [`checksum_verified`](Packet::checksum_verified).
     pub fn set_checksum_verified(&mut self, valid: bool) {
-        let flags = &mut self.header_mut().flags;
-        if valid {
-            flags.set(Flags::DATA_VALID)
-        } else {
-            flags.clear(Flags::DATA_VALID)
-        }
+        self.header_mut().flags.set(Flags::DATA_VALID, valid);
     }
 
     /// The flow hash noted for this packet, if one was.
@@ -257,7 +247,7 @@ impl Packet {
     pub fn set_flow_hash(&mut self, hash: u32) {
         let h = self.header_mut();
         h.hash = hash;
-        h.flags.set(Flags::HASHED);
+        h.flags.set(Flags::HASHED, true);
     }
 
     /// `skb->priority`: the low 4 bits choose a pfifo_fast band; a value `major:minor` names a
@@ -315,7 +305,7 @@ impl Packet {
     pub fn set_timestamp(&mut self, time: Time) {
         let h = self.header_mut();
         h.tstamp = time.0;
-        h.flags.clear(Flags::DEPARTS);
+        h.flags.set(Flags::DEPARTS, false);
     }
 
     /// When the packet is to depart, if somebody said so: `fq` keeps it until then. (The kernel's
@@ -331,7 +321,7 @@ impl Packet {
     pub fn set_departure_time(&mut self, time: Time) {
         let h = self.header_mut();
         h.tstamp = time.0;
-        h.flags.set(Flags::DEPARTS);
+        h.flags.set(Flags::DEPARTS, true);
     }
 
     /// Times that an action sent the packet through a backlog.
@@ -347,24 +337,16 @@ impl Packet {
 
     /// The place where the packet goes on when a link without a device gives it back.
     pub fn turn(&self) -> Turn {
-        match self.header().way & TURN {
-            TURN_INGRESS => Turn::Ingress,
-            TURN_EGRESS => Turn::Egress,
-            TURN => Turn::Lower,
-            _ => Turn::None,
-        }
+        let bits = self.header().way & TURN;
+        let turns = [Turn::Ingress, Turn::Egress, Turn::Lower];
+        let turn = turns.into_iter().find(|&turn| turn as u8 == bits);
+        turn.unwrap_or_default()
     }
 
     /// Sets [`turn`](Packet::turn).
     pub fn set_turn(&mut self, turn: Turn) {
-        let bits = match turn {
-            Turn::None => 0,
-            Turn::Ingress => TURN_INGRESS,
-            Turn::Egress => TURN_EGRESS,
-            Turn::Lower => TURN,
-        };
         let way = &mut self.header_mut().way;
-        *way = *way & !TURN | bits;
+        *way = *way & !TURN | turn as u8;
     }
 
     /// Times that a link without a device gave the packet back, up to 15.

@@ -59,13 +59,10 @@
 )]
 #![cfg_attr(not(test), warn(clippy::cast_possible_wrap))]
 
-mod adopt;
 mod alloc;
 mod arena;
 mod cache;
 mod close;
-#[cfg(any(test, feature = "controls"))]
-mod controls;
 mod free;
 mod header;
 mod list;
@@ -80,8 +77,6 @@ mod stats;
 mod thread;
 mod thread_cache;
 
-#[doc(hidden)]
-pub use adopt::PacketAdoption;
 use free::{buffer_size, free_list, free_one, own_buffer};
 use header::{Flags, Header, SharedInfo};
 pub use list::PacketList;
@@ -108,7 +103,7 @@ mod property_tests;
 mod range_tests;
 #[cfg(all(test, not(loom)))]
 mod share_tests;
-#[cfg(any(test, feature = "testing", feature = "check"))]
+#[cfg(any(test, feature = "testing", feature = "check", feature = "controls"))]
 mod testing;
 #[cfg(any(test, feature = "testing"))]
 pub use testing::ThreadStats;
@@ -116,6 +111,10 @@ pub use testing::ThreadStats;
 use testing::check;
 #[cfg(feature = "check")]
 pub use testing::check::{Holder, POISON};
+
+/// An adoption list of packets.
+#[doc(hidden)]
+pub type PacketAdoption = crate::sync::BatchList<PacketList>;
 
 /// A length or place in one buffer, or a number of a thread or in a magazine.
 #[inline(always)]

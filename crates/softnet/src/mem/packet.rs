@@ -150,7 +150,7 @@ impl Packet {
             let info = self.shared_info_mut();
             info.origin = Some(origin);
             info.holders = AtomicU32::new(2);
-            self.header_mut().flags.set(Flags::SHARED);
+            self.header_mut().flags.set(Flags::SHARED, true);
         }
         let (to, from) = (other.header_mut(), self.header());
         to.buf = from.buf;
@@ -300,17 +300,15 @@ impl Packet {
         {
             bytes += buffer_size(origin) as u64;
         }
-        let mut next = self
-            .is_chained()
-            .then(|| self.shared_info().frags)
-            .flatten();
-        while let Some(raw) = next {
-            bytes += buffer_size(raw) as u64;
-            // SAFETY: the segment belongs to this packet and those that share its data, none of
-            // which changes the chain while there are several.
-            next = unsafe { raw.as_ref() }.next;
-        }
-        bytes
+        // SAFETY: the segments belong to this packet and those that share its data, none of which
+        // changes the chain while there are several.
+        let segments = std::iter::successors(self.frags(), |raw| unsafe { raw.as_ref() }.next);
+        bytes + segments.map(|raw| buffer_size(raw) as u64).sum::<u64>()
+    }
+
+    /// The first of the further segments.
+    fn frags(&self) -> Option<NonNull<Header>> {
+        self.shared_info().frags.filter(|_| self.is_chained())
     }
 
     /// True if the frame continues in further segments.
@@ -341,7 +339,7 @@ impl Packet {
             unsafe { (*last.as_ptr()).next = Some(raw) };
         } else {
             self.shared_info_mut().frags = Some(raw);
-            self.header_mut().flags.set(Flags::CHAINED);
+            self.header_mut().flags.set(Flags::CHAINED, true);
         }
         self.shared_info_mut().last_frag = Some(raw);
         self.header_mut().total_len = total_len;
@@ -349,14 +347,9 @@ impl Packet {
 
     /// The frame's bytes, segment by segment.
     pub fn segments(&self) -> Segments<'_> {
-        let next = if self.is_chained() {
-            self.shared_info().frags
-        } else {
-            None
-        };
         Segments {
             first: Some(self),
-            next,
+            next: self.frags(),
         }
     }
 }

@@ -231,16 +231,16 @@ fn packets_of_a_list_are_changed_in_place() {
 fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
     let pool = pool(16, 512);
     let adoption = PacketAdoption::expecting(0);
-    let waiting = adoption.push(numbered(&pool, 0..3), 2);
+    let waiting = adoption.push(numbered(&pool, 0..3), 3, 2);
     assert_eq!(waiting.expect("an empty list takes any chain"), 0);
-    let refused = adoption.push(numbered(&pool, 3..5), 4).unwrap_err();
+    let refused = adoption.push(numbered(&pool, 3..5), 2, 4).unwrap_err();
     assert_eq!(
         (marks(&refused), refused.len(), refused.bytes()),
         (vec![3, 4], 2, 20)
     );
-    assert_eq!(adoption.push(numbered(&pool, [7]), 4).unwrap(), 3);
-    adoption.push(PacketList::new(), 0).unwrap();
-    adoption.push(refused, 6).unwrap();
+    assert_eq!(adoption.push(numbered(&pool, [7]), 1, 4).unwrap(), 3);
+    adoption.push(PacketList::new(), 0, 0).unwrap();
+    adoption.push(refused, 2, 6).unwrap();
     assert_eq!(adoption.len(), 6);
     let taken = adoption.take();
     assert_eq!(
@@ -248,7 +248,7 @@ fn adoption_keeps_the_order_of_pushes_and_gives_back_what_is_too_much() {
         (vec![0, 1, 2, 7, 3, 4], 6, 60)
     );
     assert!(adoption.is_empty() && adoption.take().is_empty());
-    adoption.push(taken, 0).unwrap();
+    adoption.push(taken, 6, 0).unwrap();
     drop(adoption);
     assert_eq!(
         pool.stats().free,
@@ -305,7 +305,7 @@ fn what_a_packet_counts_as() {
     share.set_gso(None);
     assert_eq!((share.accounted(), share.wire()), (None, (100, 1)));
     drop((share, copy));
-    assert!(!pool.alloc().unwrap().header().flags.any(0xff));
+    assert!(!pool.alloc().unwrap().header().flags.has(0xff));
     assert_eq!(pool.stats().free, 8);
 }
 

@@ -152,7 +152,7 @@ pub(super) struct Inner {
     pub(super) defer_limit: AtomicUsize,
     pub(super) unregistered: Unregistered,
     #[cfg(any(test, feature = "controls"))]
-    pub(super) controls: super::controls::Controls,
+    pub(super) controls: super::testing::controls::Controls,
 }
 
 impl Inner {
@@ -172,7 +172,7 @@ impl Inner {
             defer_limit: AtomicUsize::new(batch),
             unregistered: Unregistered::default(),
             #[cfg(any(test, feature = "controls"))]
-            controls: super::controls::Controls::default(),
+            controls: super::testing::controls::Controls::default(),
         }
     }
 

@@ -47,16 +47,9 @@ impl Packet {
     /// Partial sum of the frame from byte `start` to its end.
     #[inline]
     pub(crate) fn sum(&self, start: usize) -> u64 {
-        let mut skip = start;
-        let mut sum = PartialSum::default();
-        for segment in self.segments() {
-            match segment.get(skip..) {
-                Some(part) => {
-                    sum.add(part);
-                    skip = 0;
-                }
-                None => skip -= segment.len(),
-            }
+        let (mut reader, mut sum) = (self.read_from(start), PartialSum::default());
+        while let part @ [_, ..] = reader.take(usize::MAX) {
+            sum.add(part);
         }
         sum.get()
     }

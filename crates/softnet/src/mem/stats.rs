@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::thread_cache::Raids;
-use super::{Inner, Pool};
+use super::{Inner, Pool, size};
 
 /// Statistics of a pool. `buffers`, `free`, `allocated` and the other sums of events are exact at
 /// rest; where free buffers are (`cached`, `deferred`, `depot`, `unused`) is a recent value, exact
@@ -130,12 +130,9 @@ impl Inner {
     pub(super) fn in_use(&self) -> usize {
         // The counter's Acquire pairs with the Release of a free by an unregistered thread; see
         // `close`.
-        let of_threads = self.threads.iter();
-        let freed = self.unregistered.counters.get(Event::Freed)
-            + of_threads
-                .map(|t| t.freed.load(Ordering::Acquire))
-                .sum::<u64>();
-        usize::try_from(self.allocated().saturating_sub(freed)).unwrap_or(usize::MAX)
+        let by_threads = self.threads.iter().map(|t| t.freed.load(Ordering::Acquire));
+        let freed = self.unregistered.counters.get(Event::Freed) + by_threads.sum::<u64>();
+        size(self.allocated().saturating_sub(freed))
     }
 
     /// Buffers allocated so far.

@@ -72,7 +72,7 @@ impl ThreadCache {
             index,
             lock: Biased::new(Cache::new(capacity)),
             remote: CachePadded::new(Remote {
-                list: AdoptionList::new(),
+                list: AdoptionList::expecting(0),
                 notify: Notify::new(),
                 vacant: AtomicBool::new(false),
             }),

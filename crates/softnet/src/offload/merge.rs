@@ -17,7 +17,7 @@
 
 use super::Features;
 use crate::mem::{Packet, PacketList};
-use crate::wire::{Gso, GsoKind, Headers, L4, Network, TCP_MIN_GSO_SIZE, checksum, fold};
+use crate::wire::{Gso, GsoKind, Headers, TCP_MIN_GSO_SIZE, fold};
 
 /// Packets in one large frame at most (the kernel takes 128; segments of a `writev` are cheap up
 /// to about this).
@@ -29,10 +29,6 @@ const OPEN: usize = 8;
 const COPY: usize = 512;
 /// Longest IP packet.
 const MAX_LEN: usize = 65_535;
-
-const PSH: u8 = 0x08;
-const ACK: u8 = 0x10;
-const ECE: u8 = 0x40;
 
 /// Replaces packets of one flow by large frames, chains among them, that a device with `features`
 /// segments. Each flow's packets stay in order.
@@ -93,20 +89,10 @@ struct Open {
 }
 
 impl Open {
-    /// True if it is the same flow: addresses, ports, protocol, and the link layer's header.
+    /// True if it is the same flow.
     fn same_flow(&self, other: &Open) -> bool {
         let (a, b) = (self.packet.data(), other.packet.data());
-        let (ip, at) = self.headers.offsets();
-        // Cheapest first, and likeliest to differ: the ports.
-        self.headers.offsets() == other.headers.offsets()
-            && part::<4>(a, at) == part::<4>(b, at)
-            && self.gso.kind == other.gso.kind
-            && self.headers.network == other.headers.network
-            && match self.headers.network {
-                Network::V4 => part::<8>(a, ip + 12) == part::<8>(b, ip + 12),
-                _ => part::<32>(a, ip + 8) == part::<32>(b, ip + 8),
-            }
-            && a[..ip] == b[..ip]
+        self.headers.is_same_flow(a, &other.headers, b)
     }
 
     /// True if a packet of the same flow continues the frame.
@@ -115,45 +101,14 @@ impl Open {
         let room = usize::from(self.gso.size) > COPY
             || self.packet.tailroom_mut().len() >= usize::from(other.gso.size);
         let (a, b) = (self.packet.data(), other.packet.data());
-        let (ip, at) = self.headers.offsets();
-        let network = match self.headers.network {
-            // All but total length, identification, checksum and addresses.
-            Network::V4 => {
-                let (x, y) = (part::<20>(a, ip), part::<20>(b, ip));
-                let never_fragmented = x[6] & 0x40 != 0;
-                let next_id = be16(x, 4).wrapping_add(self.gso.segments);
-                x[..2] == y[..2]
-                    && x[6..10] == y[6..10]
-                    && (never_fragmented || be16(y, 4) == next_id)
-            }
-            // All but payload length and addresses.
-            _ => {
-                let (x, y) = (part::<8>(a, ip), part::<8>(b, ip));
-                x[..4] == y[..4] && x[6..] == y[6..]
-            }
-        };
-        // All but ports, sequence number, PSH and checksum.
-        let tcp = || {
-            let (x, y) = (part::<20>(a, at), part::<20>(b, at));
-            let end = usize::from(self.gso.header_len);
-            let next_seq = be32(x, 4).wrapping_add((self.packet.len() - end) as u32);
-            be32(y, 4) == next_seq
-                && self.gso.header_len == other.gso.header_len
-                && x[8..13] == y[8..13]
-                && (x[13] ^ y[13]) & !PSH == 0
-                && x[14..16] == y[14..16]
-                && x[18..] == y[18..]
-                && a[at + 20..end] == b[at + 20..end]
-        };
-        let udp = self.gso.kind == GsoKind::Udp;
+        let len = self.packet.len();
         !self.closed
             && other.gso.size <= self.gso.size
-            && (udp || self.gso.size >= TCP_MIN_GSO_SIZE)
+            && (self.gso.kind == GsoKind::Udp || self.gso.size >= TCP_MIN_GSO_SIZE)
             && self.gso.segments < MAX_SEGMENTS
-            && self.packet.len() + usize::from(other.gso.size) <= MAX_LEN
+            && len + usize::from(other.gso.size) <= MAX_LEN
             && room
-            && network
-            && (udp || tcp())
+            && self.headers.is_continued(a, len, &self.gso, b)
     }
 
     /// Adds a packet that [`joins`](Open::joins).
@@ -168,8 +123,7 @@ impl Open {
         }
         if other.closed {
             // `segment` leaves PSH to the last packet.
-            let flags = usize::from(self.headers.transport_offset) + 13;
-            self.packet.data_mut()[flags] |= PSH;
+            self.headers.push(self.packet.data_mut());
         }
         self.closed = other.closed || other.gso.size < self.gso.size;
         self.gso.segments += 1;
@@ -197,35 +151,8 @@ fn mergeable(packet: &Packet, features: &Features) -> Option<(Headers, Gso, bool
     }
     let headers = packet.parse().ok()?;
     let kind = headers.gso_kind().filter(|&k| features.segments(k))?;
-    let (data, len) = (packet.data(), packet.len());
-    let (ip, at) = headers.offsets();
-    // No options.
-    let plain = match headers.network {
-        Network::V4 => at == ip + 20 && checksum(part::<20>(data, ip)) == 0,
-        _ => at == ip + 40,
-    };
-    let flags = if kind == GsoKind::Udp {
-        ACK
-    } else {
-        data[at + 13]
-    };
-    let size = u16::try_from(len - usize::from(headers.header_len)).ok()?;
-    if !plain
-        || size == 0
-        || flags & !(PSH | ECE) != ACK
-        || !headers.fills(data, len)
-        || !checksum_is_good(packet, &headers)
-    {
-        return None;
-    }
-    let gso = Gso {
-        kind,
-        ecn: false,
-        size,
-        segments: 1,
-        header_len: headers.header_len,
-    };
-    Some((headers, gso, flags & PSH != 0))
+    let (gso, closed) = headers.merges(packet.data(), packet.len(), kind)?;
+    checksum_is_good(packet, &headers).then_some((headers, gso, closed))
 }
 
 /// True if the checksum is still to be filled in by whoever sends the frame, or right as it is. A
@@ -235,7 +162,7 @@ fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
         return packet.checksum() == headers.checksum();
     }
     let at = usize::from(headers.transport_offset);
-    if matches!(headers.transport, L4::Udp { .. }) && be16(packet.data(), at + 6) == 0 {
+    if headers.gso_kind() == Some(GsoKind::Udp) && packet.data()[at + 6..at + 8] == [0, 0] {
         return false;
     }
     if packet.checksum_verified() {
@@ -244,18 +171,4 @@ fn checksum_is_good(packet: &Packet, headers: &Headers) -> bool {
     let len = (packet.len() - at) as u32;
     let sum = headers.pseudo_header(packet.data(), len) + packet.sum(at);
     fold(sum) == 0xFFFF
-}
-
-/// `N` bytes that the parser has found to be there.
-#[inline]
-fn part<const N: usize>(data: &[u8], at: usize) -> &[u8; N] {
-    data[at..].first_chunk().expect("headers are in the data")
-}
-
-fn be16(data: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([data[at], data[at + 1]])
-}
-
-fn be32(data: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
 }

@@ -9,7 +9,7 @@
 
 use crate::mem::{AccountedLen, Packet, PacketList, Pool};
 use crate::stats::DropReason;
-use crate::wire::{Checksum, Gso, GsoKind, Headers, Network, fold, sum_bytes};
+use crate::wire::{Checksum, Gso, fold, sum_bytes};
 
 /// A frame was dropped instead of being segmented. All its buffers have been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,7 +150,7 @@ fn next(frame: &Packet, gso: Gso, count: usize, pool: &Pool) -> Result<PacketLis
         }));
         let len = packet.len();
         let data = packet.data_mut();
-        write_headers(data, len, &headers, whole, index);
+        headers.cut(data, len, &whole, index);
         let covered = (len - usize::from(place.start)) as u16;
         let at = usize::from(place.start + place.offset);
         let seed = fold(pseudo + u64::from(covered.to_be()));
@@ -160,32 +160,4 @@ fn next(frame: &Packet, gso: Gso, count: usize, pool: &Pool) -> Result<PacketLis
         index += 1;
     }
     Ok(wire)
-}
-
-/// Makes the headers of the frame at the start of `data` those of its wire packet `index`, of
-/// `len` bytes.
-#[inline]
-fn write_headers(data: &mut [u8], len: usize, headers: &Headers, frame: Gso, index: u16) {
-    const FIN: u8 = 0x01;
-    const PSH: u8 = 0x08;
-    const CWR: u8 = 0x80;
-    if headers.network == Network::V4 {
-        let id = &mut data[usize::from(headers.network_offset) + 4..][..2];
-        let next = u16::from_be_bytes([id[0], id[1]]).wrapping_add(index);
-        id.copy_from_slice(&next.to_be_bytes());
-    }
-    headers.set_len(data, len);
-    if frame.kind == GsoKind::Udp {
-        return;
-    }
-    let tcp = &mut data[usize::from(headers.transport_offset)..];
-    let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-    let seq = seq.wrapping_add(u32::from(index) * u32::from(frame.size));
-    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-    if index != 0 {
-        tcp[13] &= !CWR;
-    }
-    if index + 1 != frame.segments {
-        tcp[13] &= !(FIN | PSH);
-    }
 }

@@ -18,26 +18,6 @@ const fn buckets(fine: u32) -> usize {
     ((64 - fine as usize) << fine) + (1 << fine)
 }
 
-/// The bucket of a value: exact below `2^fine`, then `2^fine` buckets for each power of two.
-fn bucket(value: u64, fine: u32) -> usize {
-    if value < 1 << fine {
-        return value as usize;
-    }
-    let exponent = value.ilog2();
-    let within = (value >> (exponent - fine)) as usize & ((1 << fine) - 1);
-    (((exponent - fine + 1) as usize) << fine) + within
-}
-
-/// The smallest value of a bucket, and the number of values in it.
-fn range(bucket: usize, fine: u32) -> (u64, u64) {
-    if bucket < 1 << fine {
-        return (bucket as u64, 1);
-    }
-    let shift = (bucket >> fine) as u32 - 1;
-    let within = (bucket & ((1 << fine) - 1)) as u64;
-    (((1 << fine) + within) << shift, 1 << shift)
-}
-
 /// Number of values of each size. Each bucket is a power of two, divided into `2^FINE`
 /// equal parts: with the default of 0 a value is known to a factor of 2, with 4 to 6 %.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,25 +33,36 @@ impl<const FINE: u32> fmt::Debug for Counts<FINE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let occupied = self.0.iter().enumerate().filter(|&(_, &n)| n != 0);
         f.debug_map()
-            .entries(occupied.map(|(b, n)| (range(b, FINE).0, n)))
+            .entries(occupied.map(|(b, n)| (Self::bucket_range(b).0, n)))
             .finish()
     }
 }
 
 impl<const FINE: u32> Counts<FINE> {
-    /// Number of the bucket of a value, for counts that are kept elsewhere.
+    /// Number of the bucket of a value, also for counts that are kept elsewhere: exact below
+    /// `2^FINE`, then `2^FINE` buckets for each power of two.
     pub fn bucket_of(value: u64) -> usize {
-        bucket(value, FINE)
+        if value < 1 << FINE {
+            return value as usize;
+        }
+        let exponent = value.ilog2();
+        let within = (value >> (exponent - FINE)) as usize & ((1 << FINE) - 1);
+        (((exponent - FINE + 1) as usize) << FINE) + within
     }
 
     /// The smallest value of a bucket, and the number of values in it.
     pub fn bucket_range(bucket: usize) -> (u64, u64) {
-        range(bucket, FINE)
+        if bucket < 1 << FINE {
+            return (bucket as u64, 1);
+        }
+        let shift = (bucket >> FINE) as u32 - 1;
+        let within = (bucket & ((1 << FINE) - 1)) as u64;
+        (((1 << FINE) + within) << shift, 1 << shift)
     }
 
     /// Counts one value.
     pub fn record(&mut self, value: u64) {
-        self.0[bucket(value, FINE)] += 1;
+        self.0[Self::bucket_of(value)] += 1;
     }
 
     /// Adds another one's counts.
@@ -100,7 +91,7 @@ impl<const FINE: u32> Counts<FINE> {
             seen += count;
             seen >= rank
         })?;
-        let (from, width) = range(at, FINE);
+        let (from, width) = Self::bucket_range(at);
         Some(from as f64 + (width - 1) as f64 / 2.0)
     }
 
@@ -113,14 +104,11 @@ impl<const FINE: u32> Counts<FINE> {
     /// The buckets from the first to the last that is not empty, as (smallest value, number of
     /// values, count).
     pub fn rows(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        let first = self.0.iter().position(|&n| n != 0).unwrap_or(self.0.len());
-        let end = self
-            .0
-            .iter()
-            .rposition(|&n| n != 0)
-            .map_or(first, |i| i + 1);
+        let is_occupied = |&n: &u64| n != 0;
+        let first = self.0.iter().position(is_occupied).unwrap_or(0);
+        let end = self.0.iter().rposition(is_occupied).map_or(0, |i| i + 1);
         (first..end).map(|i| {
-            let (from, width) = range(i, FINE);
+            let (from, width) = Self::bucket_range(i);
             (from, width, self.0[i])
         })
     }
@@ -141,7 +129,7 @@ impl<const FINE: u32> Histogram<FINE> {
     /// Counts one value. One thread at a time; two at once may lose a count, nothing worse. Plain
     /// loads and stores: no locked instruction.
     pub fn record(&self, value: u64) {
-        let count = &self.0[bucket(value, FINE)];
+        let count = &self.0[Counts::<FINE>::bucket_of(value)];
         let next = count.load(Ordering::Relaxed).wrapping_add(1);
         count.store(next, Ordering::Relaxed);
     }
@@ -212,24 +200,24 @@ mod tests {
         counts
     }
 
-    fn lies_in_its_bucket(value: u64, fine: u32) {
-        let index = bucket(value, fine);
-        let (from, width) = range(index, fine);
-        assert!(from <= value && value - from < width, "{value} {fine}");
-        assert!(width == 1 || width << fine == 1 << from.ilog2(), "{value}");
-        assert!(index < buckets(fine));
+    fn lies_in_its_bucket<const FINE: u32>(value: u64) {
+        let index = Counts::<FINE>::bucket_of(value);
+        let (from, width) = Counts::<FINE>::bucket_range(index);
+        assert!(from <= value && value - from < width, "{value} {FINE}");
+        assert!(width == 1 || width << FINE == 1 << from.ilog2(), "{value}");
+        assert!(index < buckets(FINE));
     }
 
     #[test]
     fn every_value_lies_in_its_bucket() {
         let edges = (0..64).flat_map(|shift| [1 << shift, (1 << shift) - 1, (3 << shift) / 2]);
         for value in edges.chain(0..5000).chain([u64::MAX]) {
-            [0, 1, 4]
-                .into_iter()
-                .for_each(|f| lies_in_its_bucket(value, f));
+            lies_in_its_bucket::<0>(value);
+            lies_in_its_bucket::<1>(value);
+            lies_in_its_bucket::<4>(value);
         }
-        assert_eq!(bucket(u64::MAX, 0), buckets(0) - 1);
-        assert_eq!(bucket(u64::MAX, 4), buckets(4) - 1);
+        assert_eq!(Counts::<0>::bucket_of(u64::MAX), buckets(0) - 1);
+        assert_eq!(Counts::<4>::bucket_of(u64::MAX), buckets(4) - 1);
     }
 
     proptest! {
@@ -252,7 +240,7 @@ mod tests {
             values.sort_unstable();
             let rank = (f64::from(percent) / 100.0 * values.len() as f64).ceil() as usize;
             let exact = values[rank.max(1) - 1];
-            let (from, width) = range(bucket(exact, 4), 4);
+            let (from, width) = Counts::<4>::bucket_range(Counts::<4>::bucket_of(exact));
             let middle = from as f64 + (width - 1) as f64 / 2.0;
             prop_assert_eq!(counts.percentile(f64::from(percent) / 100.0), Some(middle));
         }

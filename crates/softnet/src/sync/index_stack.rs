@@ -22,14 +22,18 @@ const BITS: u32 = 25;
 const NUMBER: u64 = (1 << BITS) - 1;
 
 /// A lock-free stack of indices.
-pub(crate) struct IndexStack {
+#[derive(Debug)]
+pub struct IndexStack {
     head: CachePadded<AtomicU64>,
     links: Box<[AtomicU32]>,
 }
 
 impl IndexStack {
     /// An empty stack for the numbers below `len`, which is at most 2^24.
-    pub(crate) fn new(len: usize) -> IndexStack {
+    ///
+    /// # Panics
+    /// If `len` is larger.
+    pub fn new(len: usize) -> IndexStack {
         assert!(len <= 1 << 24, "too many numbers");
         IndexStack {
             head: CachePadded::new(AtomicU64::new(0)),
@@ -45,38 +49,25 @@ impl IndexStack {
     ///
     /// # Panics
     /// If the number is too large.
-    pub(crate) fn push(&self, index: u32) {
+    pub fn push(&self, index: u32) {
         let link = &self.links[index as usize];
-        let mut head = self.head.load(Ordering::Relaxed);
-        loop {
+        // P where it succeeds, always at last.
+        let (p, look) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.head.fetch_update(p, look, |head| {
             link.store((head & NUMBER) as u32, Ordering::Relaxed);
-            let next = Self::retagged(head, u64::from(index) + 1);
-            // P
-            match self
-                .head
-                .compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+            Some(Self::retagged(head, u64::from(index) + 1))
+        });
     }
 
     /// Takes the number pushed last.
-    pub(crate) fn pop(&self) -> Option<u32> {
-        let mut head = self.head.load(Ordering::Acquire);
-        loop {
+    pub fn pop(&self) -> Option<u32> {
+        // T where it succeeds.
+        let (t, look) = (Ordering::Acquire, Ordering::Acquire);
+        let top = self.head.fetch_update(t, look, |head| {
             let index = (head & NUMBER).checked_sub(1)?;
             let below = self.links[index as usize].load(Ordering::Relaxed);
-            let next = Self::retagged(head, u64::from(below));
-            // T
-            match self
-                .head
-                .compare_exchange_weak(head, next, Ordering::Acquire, Ordering::Acquire)
-            {
-                Ok(_) => return Some(index as u32),
-                Err(now) => head = now,
-            }
-        }
+            Some(Self::retagged(head, u64::from(below)))
+        });
+        top.ok().map(|head| (head & NUMBER) as u32 - 1)
     }
 }

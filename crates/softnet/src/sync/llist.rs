@@ -25,7 +25,6 @@
 //! release would do for that; SeqCst is for callers that look at another location next: a worker's
 //! event, a sleeper's state, senders that wait for capacity.
 
-use std::fmt;
 use std::ptr::NonNull;
 
 use super::preempt;
@@ -74,14 +73,6 @@ pub(crate) struct Chain<N> {
     /// Sum of the nodes' bytes, where a list counts them.
     pub(crate) bytes: u64,
 }
-
-impl<N> Clone for Chain<N> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<N> Copy for Chain<N> {}
 
 impl<N> Chain<N> {
     /// A single node, without bytes.
@@ -183,26 +174,7 @@ pub(crate) struct AdoptionList<N: Linked> {
     pub(super) index: PrefetchIndex<N>,
 }
 
-impl<N: Linked> fmt::Debug for AdoptionList<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdoptionList")
-            .field("len", &self.len())
-            .finish()
-    }
-}
-
-impl<N: Linked> Default for AdoptionList<N> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<N: Linked> AdoptionList<N> {
-    /// An empty list, for short ones.
-    pub(crate) fn new() -> Self {
-        Self::expecting(0)
-    }
-
     /// An empty list, made for up to `expected` nodes; longer ones work, but are walked more
     /// slowly. Takes 8 bytes for each, from the first list on that is longer than a few nodes.
     pub(crate) fn expecting(expected: usize) -> Self {

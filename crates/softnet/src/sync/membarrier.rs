@@ -12,15 +12,24 @@
 //! are SeqCst fences; so are they on a kernel without the call, where [`available`] is false and
 //! the frequent side must use a fence of its own.
 
+use std::sync::OnceLock;
+use std::sync::atomic::compiler_fence;
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
 use super::primitive::{Ordering, fence};
+
+/// Fences on both sides, and no system call.
+const FENCES: bool = cfg!(any(loom, miri));
 
 /// The frequent side.
 #[inline(always)]
 pub(crate) fn light() {
-    #[cfg(any(loom, miri))]
-    fence(Ordering::SeqCst);
-    #[cfg(not(any(loom, miri)))]
-    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    if FENCES {
+        fence(Ordering::SeqCst);
+    } else {
+        compiler_fence(Ordering::SeqCst);
+    }
 }
 
 /// The rare side. False if the system call failed (it may want memory): then no order is
@@ -30,7 +39,7 @@ pub(crate) fn heavy() -> bool {
     #[cfg(test)]
     CALLS.set(CALLS.get() + 1);
     fence(Ordering::SeqCst);
-    imp::heavy()
+    FENCES || !available() || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
 }
 
 #[cfg(test)]
@@ -41,32 +50,7 @@ thread_local! {
 
 /// True if [`light`] suffices for the frequent side. The same for the life of the process.
 pub(crate) fn available() -> bool {
-    imp::available()
-}
-
-#[cfg(any(loom, miri))]
-mod imp {
-    pub(super) fn heavy() -> bool {
-        true
-    }
-    pub(super) fn available() -> bool {
-        true
-    }
-}
-
-#[cfg(not(any(loom, miri)))]
-mod imp {
-    use std::sync::OnceLock;
-
-    use rustix::thread::{MembarrierCommand, membarrier};
-
     static REGISTERED: OnceLock<bool> = OnceLock::new();
-
-    pub(super) fn heavy() -> bool {
-        !available() || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
-    }
-
-    pub(super) fn available() -> bool {
-        *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
-    }
+    let register = || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+    FENCES || *REGISTERED.get_or_init(register)
 }

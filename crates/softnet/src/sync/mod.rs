@@ -17,7 +17,6 @@ mod llist;
 pub(crate) mod membarrier;
 mod notify;
 mod owned_list;
-mod page_store;
 mod per_cpu;
 #[doc(hidden)]
 pub mod preempt;
@@ -28,17 +27,16 @@ pub mod primitive;
 mod run_state;
 mod worker;
 
-pub(crate) use batch_list::BatchList;
+pub use batch_list::BatchList;
 pub(crate) use biased::{Biased, OwnerGuard, ThiefGuard};
 pub(crate) use capacity::{Capacity, Waiter};
 pub(crate) use flow_slot::{FlowPin, FlowSlot};
-pub(crate) use index_stack::IndexStack;
+pub use index_stack::IndexStack;
 pub(crate) use llist::{AdoptionList, Chain, Linked, NodeList};
 pub(crate) use notify::{Notify, Sleeping};
 #[cfg(all(test, not(loom)))]
 pub(crate) use owned_list::gaps;
 pub(crate) use owned_list::{Entry, Left, ListOwner, OwnedList, is_owner_here};
-pub use page_store::{PageStore, Pages};
 pub use per_cpu::PerCpu;
 pub use prefetch::prefetch;
 pub(crate) use prefetch::prefetch_for_write;

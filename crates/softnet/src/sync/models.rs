@@ -8,7 +8,7 @@ use loom::thread;
 use super::testing::{Node, Values, free, leaked};
 use super::*;
 
-pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
+fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> bool {
     let node = leaked(value, None);
     // SAFETY: just made, a chain of one.
     let pushed = unsafe { list.push(&Chain::one(node), 1, limit) }.is_some();
@@ -20,7 +20,7 @@ pub(super) fn push(list: &AdoptionList<Node>, value: usize, limit: usize) -> boo
 }
 
 /// Values that the list held, oldest first.
-pub(super) fn take(list: &AdoptionList<Node>) -> Vec<usize> {
+fn take(list: &AdoptionList<Node>) -> Vec<usize> {
     let mut values = Values::default();
     // SAFETY: given to us by `take`, made by `push` or by `take_nodes`.
     list.take(|chain| unsafe { values.put_front(chain) });
@@ -93,7 +93,7 @@ fn the_second_event_during_a_run_is_not_missed() {
 #[test]
 fn the_limit_is_exact() {
     loom::model(|| {
-        let list = Arc::new(AdoptionList::new());
+        let list = Arc::new(AdoptionList::expecting(0));
         let other = list.clone();
         let thread = thread::spawn(move || usize::from(push(&other, 1, 1)));
         let mine = usize::from(push(&list, 2, 1)) + usize::from(push(&list, 3, 1));
@@ -109,7 +109,7 @@ fn the_limit_is_exact() {
 #[test]
 fn lists_are_pushed_and_taken_as_they_are() {
     loom::model(|| {
-        let list = Arc::new(AdoptionList::new());
+        let list = Arc::new(AdoptionList::expecting(0));
         let push = |list: &AdoptionList<Node>, values: &[usize]| {
             let chain = Values(values.to_vec()).take_nodes().expect("some");
             // SAFETY: just made.

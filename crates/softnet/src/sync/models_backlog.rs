@@ -8,8 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use super::models::{push, take};
-use super::testing::{Node, free};
+use super::testing::Values;
 use super::*;
 use crate::tx::{Notifier, Wake};
 
@@ -24,7 +23,7 @@ impl Wake for Count {
 
 /// A worker as others see it: its backlog and its notifier.
 struct Target {
-    backlog: BatchList<Node>,
+    backlog: BatchList<Values>,
     notifier: Notifier,
     wakes: StdArc<Count>,
     processed: AtomicUsize,
@@ -41,15 +40,15 @@ impl Target {
         })
     }
 
+    /// A sender's push.
+    fn push(&self, value: usize) {
+        assert!(self.backlog.push(Values::one(value), 1, 100).is_ok());
+    }
+
     /// One poll of the backlog.
     fn process(&self) {
-        let mut taken = 0;
-        self.backlog.take_batch(|chain| {
-            // SAFETY: given to us by `take_batch`, made by `push`, which pushes one by one.
-            unsafe { free(chain.head) };
-            taken += 1;
-        });
-        self.processed.fetch_add(taken, Ordering::Relaxed);
+        let taken = self.backlog.take().0;
+        self.processed.fetch_add(taken.len(), Ordering::Relaxed);
         self.backlog.end_batch();
     }
 
@@ -81,14 +80,14 @@ fn going_to_sleep(looks: bool) {
         let senders = (0..2).map(|value| {
             let target = target.clone();
             thread::spawn(move || {
-                assert!(push(&target.backlog, value, 100));
+                target.push(value);
                 target.notifier.wake();
             })
         });
         let senders = senders.collect();
         target.process();
         target.sleep(|| !looks || target.backlog.is_empty(), senders);
-        let left = take(&target.backlog).len();
+        let left = target.backlog.take().0.len();
         assert_eq!(target.processed.load(Ordering::Relaxed) + left, 2);
     });
 }
@@ -114,10 +113,9 @@ fn a_wake_up_before_the_push_is_lost() {
         let sender = target.clone();
         let thread = thread::spawn(move || {
             sender.notifier.wake();
-            assert!(push(&sender.backlog, 1, 100));
+            sender.push(1);
         });
         target.sleep(|| target.backlog.is_empty(), vec![thread]);
-        take(&target.backlog);
     });
 }
 
@@ -162,12 +160,11 @@ fn moving(mark: fn(&Target) -> u64) {
             owner.process();
             owner.process();
         });
-        assert!(push(&target.backlog, 1, 100));
+        target.push(1);
         let mark = mark(&target);
         let overtaken =
             target.backlog.passed(mark) && target.processed.load(Ordering::Relaxed) == 0;
         thread.join().unwrap();
-        let _ = take(&target.backlog);
         assert!(!overtaken, "overtaken");
     });
 }
@@ -192,7 +189,7 @@ fn a_mark_passes_at_last() {
         let target = Target::new(0);
         let owner = target.clone();
         let thread = thread::spawn(move || owner.process());
-        assert!(push(&target.backlog, 1, 100));
+        target.push(1);
         let mark = target.backlog.mark();
         thread.join().unwrap();
         target.process();

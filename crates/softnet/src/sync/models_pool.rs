@@ -300,7 +300,7 @@ fn drain(list: &RemoteFree) -> usize {
 #[test]
 fn the_remote_free_list_is_bounded_and_loses_nothing() {
     loom::model(|| {
-        let list = Arc::new(RemoteFree::new());
+        let list = Arc::new(RemoteFree::expecting(0));
         let other = list.clone();
         let sender = thread::spawn(move || send(&other, 2, 3));
         let other = list.clone();
@@ -338,7 +338,7 @@ fn with_the_count_beside_the_list_the_bound_is_not_kept() {
 #[test]
 fn a_sleeping_owner_is_woken_at_half_the_bound() {
     loom::model(|| {
-        let owner = Arc::new((RemoteFree::new(), Notify::new()));
+        let owner = Arc::new((RemoteFree::expecting(0), Notify::new()));
         let senders: Vec<_> = (0..2)
             .map(|_| {
                 let owner = owner.clone();
@@ -361,7 +361,7 @@ fn a_sleeping_owner_is_woken_at_half_the_bound() {
 #[should_panic(expected = "slept on")]
 fn an_owner_that_looks_too_early_sleeps_on() {
     loom::model(|| {
-        let owner = Arc::new((RemoteFree::new(), Notify::new()));
+        let owner = Arc::new((RemoteFree::expecting(0), Notify::new()));
         let other = owner.clone();
         let sender = thread::spawn(move || {
             assert_eq!(send(&other.0, 1, 2), 0);

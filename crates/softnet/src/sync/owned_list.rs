@@ -366,14 +366,10 @@ impl<L: NodeList, T> OwnedList<L, T> {
     pub(crate) fn begin_or_miss(&self) -> Option<(ListOwner<'_, L, T>, L)> {
         // Written also where MISSED is set already: the owner that sees it must see what happened
         // before this call.
-        let missed = |word: *mut L::Node| word.map_addr(|a| a | MISSED);
         let busy = |word| has(word, OWNED | CLAIMED);
-        let step = |word| {
-            Some(if busy(word) {
-                missed(word)
-            } else {
-                flags(OWNED)
-            })
+        let step = |word: *mut L::Node| match busy(word) {
+            true => Some(word.map_addr(|a| a | MISSED)),
+            false => Some(flags(OWNED)),
         };
         let (Ok(word) | Err(word)) = self.update(step);
         (!busy(word)).then(|| (self.owner(), self.left(word)))
@@ -431,11 +427,6 @@ impl<L: NodeList, T> OwnedList<L, T> {
         self.shared.backlog.load(Ordering::Relaxed) as usize
     }
 
-    /// True if some thread is the owner at this moment.
-    pub(crate) fn is_owned(&self) -> bool {
-        has(self.word(Ordering::Relaxed), OWNED)
-    }
-
     /// Nodes that wait (at most 65,535 are told apart). SeqCst, for a caller that goes to sleep
     /// if there are too many; what the last owner did is seen as done.
     pub(crate) fn len(&self) -> usize {
@@ -445,6 +436,12 @@ impl<L: NodeList, T> OwnedList<L, T> {
     /// True if nothing waits and there is no owner. What the last owner did is seen as done.
     pub(crate) fn is_idle(&self) -> bool {
         self.word(Ordering::Acquire).is_null()
+    }
+
+    /// True if some thread is the owner at this moment.
+    #[cfg(all(test, loom))]
+    pub(crate) fn is_owned(&self) -> bool {
+        has(self.word(Ordering::Relaxed), OWNED)
     }
 
     /// True if no node waits.
@@ -464,7 +461,7 @@ impl<L: NodeList, T> Drop for OwnedList<L, T> {
 impl<L: NodeList, T> fmt::Debug for OwnedList<L, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedList")
-            .field("owned", &self.is_owned())
+            .field("owned", &has(self.word(Ordering::Relaxed), OWNED))
             .field("len", &self.len())
             .finish_non_exhaustive()
     }

@@ -56,10 +56,6 @@ impl<N: Linked> Addresses<N> {
         }
         addresses
     }
-
-    fn as_slice(&self) -> &[*mut N] {
-        &self.nodes[..self.len]
-    }
 }
 
 /// Addresses of a list's nodes by their place: the taker comes to the highest first. The array is
@@ -74,21 +70,16 @@ pub(super) struct PrefetchIndex<N> {
 impl<N: Linked> PrefetchIndex<N> {
     /// For lists of up to `expected` nodes; of longer ones the rest is not noted. Takes 8 bytes
     /// for each, from the first list on that is longer than a few nodes.
-    #[cfg(not(loom))]
     pub(super) fn new(expected: usize) -> Self {
-        // For an interpreter each borrow of the array costs its length.
-        let most = if cfg!(miri) { 32 } else { u16::MAX.into() };
+        // For an interpreter each borrow of the array costs its length; models have none.
+        let most = match (cfg!(loom), cfg!(miri)) {
+            (true, _) => 0,
+            (_, true) => 32,
+            _ => u16::MAX.into(),
+        };
         PrefetchIndex {
             places: AtomicPtr::new(std::ptr::null_mut()),
             len: expected.min(most),
-        }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new(_: usize) -> Self {
-        PrefetchIndex {
-            places: AtomicPtr::new(std::ptr::null_mut()),
-            len: 0,
         }
     }
 
@@ -146,7 +137,7 @@ impl<N: Linked> PrefetchIndex<N> {
     #[inline]
     pub(super) fn note(&self, chain: &Addresses<N>, len: usize) {
         let places = self.noted();
-        for (place, node) in (UNNOTED..len).rev().zip(chain.as_slice()) {
+        for (place, node) in (UNNOTED..len).rev().zip(&chain.nodes[..chain.len]) {
             if let Some(slot) = places.get(place) {
                 slot.store(*node, Ordering::Relaxed);
             }
@@ -232,13 +223,5 @@ impl<N> Drop for PrefetchIndex<N> {
             // SAFETY: they were made as a box of so many, and nobody else has them any more.
             drop(unsafe { Box::from_raw(places) });
         }
-    }
-}
-
-impl<N> std::fmt::Debug for PrefetchIndex<N> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PrefetchIndex")
-            .field("places", &self.len)
-            .finish()
     }
 }

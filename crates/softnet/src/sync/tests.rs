@@ -132,7 +132,7 @@ fn a_limit_above_the_count_still_holds() {
     assert_eq!(one, Values::one(0), "refused, so still ours");
     let (_guard, left) = list.try_begin().expect("idle");
     assert_eq!(left.0.len(), 65_535);
-    let adoption = AdoptionList::<Node>::new();
+    let adoption = AdoptionList::<Node>::expecting(0);
     let push = |mut values: Values| {
         let chain = values.take_nodes().expect("some");
         // SAFETY: just made.

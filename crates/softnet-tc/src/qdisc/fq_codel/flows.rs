@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use softnet::mem::PacketList;
-use softnet::sync::{PageStore, Pages};
 
+use super::page_store::{PageStore, Pages};
 use crate::qdisc::aqm::Codel;
 use crate::qdisc::drr::{Flows, Linked, UNLISTED};
 

@@ -18,6 +18,7 @@
 mod flows;
 #[cfg(all(test, not(any(loom, miri))))]
 mod flows_tests;
+mod page_store;
 mod shown;
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests;

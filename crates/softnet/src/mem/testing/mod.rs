@@ -1,7 +1,10 @@
-//! Questions of tests, here and in other crates, to a pool; and the checks of the feature `check`.
+//! Questions of tests, here and in other crates, to a pool; the checks of the feature `check`, and
+//! the controls of experiments. Nothing of it is in the product.
 
 #[cfg(feature = "check")]
 pub(super) mod check;
+#[cfg(any(test, feature = "controls"))]
+pub(super) mod controls;
 #[cfg(any(test, feature = "testing"))]
 mod threads;
 

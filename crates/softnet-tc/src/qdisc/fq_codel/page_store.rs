@@ -1,34 +1,29 @@
-//! A bounded store of equal pages that many owners borrow from and give back to, without an
-//! allocation: for tables of which each of ten thousand owners may need a whole one, and few do.
+//! The bounded store of equal pages that the flow tables of a device borrow from and give back to,
+//! without an allocation: of ten thousand tables each may need a whole one, and few do.
 //!
 //! An owner has [`Pages`]: a row of places, each with a page or none. The control path makes the
 //! pages, as owners come ([`Pages::new`]); they stay as long as the store.
 //!
-//! Invariant: each page has a number, and the number a slot. While the page is free, its address is
-//! in the slot and the number is in the stack of free ones, once. While it is borrowed, neither is
-//! so, and one `Pages` has it in a box. Argument: `take` pops a number, and then it alone uses that
-//! slot, until it has the page; `put` has the page, and so the number that nobody else has, fills
-//! the slot, and then pushes the number. Pages are freed by the store when it is dropped: then each
-//! `Pages`, which keeps the store, has given back what it had.
+//! Invariant: each page has a number, and the number a slot. While the page is free, it is in the
+//! slot and the number is in the stack of free ones, once. While it is borrowed, neither is so, and
+//! one `Pages` has it. Argument: `take` pops a number, and then it alone uses that slot, until it
+//! has the page; `put` has the page, and so the number that nobody else has, fills the slot, and
+//! then pushes the number. So a slot's mutex is always free: it is there for the compiler. Each
+//! `Pages` gives back what it has when it is dropped, and the store drops its pages.
 //!
-//! Ordering: slots are read and written Relaxed. A `take` sees what was written before its number
-//! was pushed (P and T of [`IndexStack`]): the address in the slot, and all that earlier owners
-//! wrote in the page. Segments are published by their `OnceLock`, and `put` makes one before it
-//! pushes a number of it. `wanted` and `made` carry no data: each number is made by the one whose
+//! Ordering: a `take` sees what was written before its number was pushed (P and T of
+//! [`IndexStack`]): the slot is full, and its mutex free. `put` makes a segment before it pushes a
+//! number of it. `wanted` and `made` carry no data: each number is made by the one whose
 //! `fetch_max` went past it. `lent` is a hint: who reads an older one keeps a page longer, or not
 //! as long.
 //!
 //! Nobody waits for another, but two callers of `Pages::new` that make the same segment.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::ptr::null_mut;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
-use crossbeam_utils::CachePadded;
-
-use super::IndexStack;
-use super::primitive::{AtomicPtr, AtomicUsize, Ordering};
+use softnet::sync::IndexStack;
+use softnet::sync::primitive::{AtomicUsize, Mutex, Ordering};
 
 /// Numbers of the first segment; each further one has twice as many as the one before. (loom counts
 /// every slot.)
@@ -43,33 +38,43 @@ struct Page<T> {
     number: usize,
 }
 
+/// A free page.
+type Slot<T> = Mutex<Option<Box<Page<T>>>>;
+
 /// Slots and stack of consecutive numbers.
 struct Segment<T> {
-    slots: Box<[AtomicPtr<Page<T>>]>,
+    slots: Box<[Slot<T>]>,
     free: IndexStack,
 }
 
 impl<T> Segment<T> {
     fn new(len: usize) -> Segment<T> {
         Segment {
-            slots: (0..len).map(|_| AtomicPtr::new(null_mut())).collect(),
+            slots: (0..len).map(|_| Mutex::new(None)).collect(),
             free: IndexStack::new(len),
         }
     }
+
+    /// Puts a page, or none, in a slot, and returns what was there.
+    fn replace(&self, index: usize, page: Option<Box<Page<T>>>) -> Option<Box<Page<T>>> {
+        let slot = self.slots[index].lock();
+        std::mem::replace(&mut *slot.unwrap_or_else(PoisonError::into_inner), page)
+    }
 }
 
+/// Pages that are borrowed: alone on its lines, as all owners write it.
+#[repr(align(128))]
+struct Lent(AtomicUsize);
+
 /// A bounded store of pages.
-pub struct PageStore<T> {
+pub(super) struct PageStore<T> {
     segments: [OnceLock<Box<Segment<T>>>; SEGMENTS],
     most: usize,
     /// Places of all owners.
     wanted: AtomicUsize,
     /// Pages that were made.
     made: AtomicUsize,
-    /// Pages that are borrowed.
-    lent: CachePadded<AtomicUsize>,
-    /// Pages go from thread to thread, and none is used by two: a mutex says the same of threads.
-    pages: PhantomData<std::sync::Mutex<T>>,
+    lent: Lent,
 }
 
 impl<T> fmt::Debug for PageStore<T> {
@@ -77,21 +82,20 @@ impl<T> fmt::Debug for PageStore<T> {
         f.debug_struct("PageStore")
             .field("most", &self.most)
             .field("made", &self.made.load(Ordering::Relaxed))
-            .field("lent", &self.lent.load(Ordering::Relaxed))
+            .field("lent", &self.lent.0.load(Ordering::Relaxed))
             .finish_non_exhaustive()
     }
 }
 
 impl<T> PageStore<T> {
     /// A store that has no page yet, and never more than `most`, which counts as 262,080 at most.
-    pub fn new(most: usize) -> PageStore<T> {
+    pub(super) fn new(most: usize) -> PageStore<T> {
         PageStore {
             segments: [const { OnceLock::new() }; SEGMENTS],
             most: most.min(MOST),
             wanted: AtomicUsize::new(0),
             made: AtomicUsize::new(0),
-            lent: CachePadded::new(AtomicUsize::new(0)),
-            pages: PhantomData,
+            lent: Lent(AtomicUsize::new(0)),
         }
     }
 
@@ -107,7 +111,7 @@ impl<T> PageStore<T> {
     /// Makes a page free.
     fn put(&self, page: Box<Page<T>>) {
         let (segment, index) = self.place(page.number);
-        segment.slots[index].store(Box::into_raw(page), Ordering::Relaxed);
+        segment.replace(index, Some(page));
         segment.free.push(index as u32);
     }
 
@@ -116,10 +120,7 @@ impl<T> PageStore<T> {
         let mut made = self.segments.iter().map_while(OnceLock::get);
         made.find_map(|segment| {
             let index = segment.free.pop()?;
-            let page = segment.slots[index as usize].swap(null_mut(), Ordering::Relaxed);
-            // It is null in a model's twin alone.
-            // SAFETY: `put` got it from a box, and this is the one swap that took it out.
-            (!page.is_null()).then(|| unsafe { Box::from_raw(page) })
+            segment.replace(index as usize, None)
         })
     }
 }
@@ -138,14 +139,8 @@ impl<T: Default> PageStore<T> {
     }
 }
 
-impl<T> Drop for PageStore<T> {
-    fn drop(&mut self) {
-        while self.take().is_some() {}
-    }
-}
-
 /// Places of an owner, each with a page of a store or none.
-pub struct Pages<T: Default> {
+pub(super) struct Pages<T: Default> {
     store: Arc<PageStore<T>>,
     places: Box<[Option<Box<Page<T>>>]>,
 }
@@ -161,7 +156,7 @@ impl<T: Default> fmt::Debug for Pages<T> {
 impl<T: Default> Pages<T> {
     /// So many places without a page. The store makes pages for them, as far as its bound allows:
     /// not for the packet path.
-    pub fn new(store: &Arc<PageStore<T>>, places: usize) -> Pages<T> {
+    pub(super) fn new(store: &Arc<PageStore<T>>, places: usize) -> Pages<T> {
         store.reserve(places);
         Pages {
             store: store.clone(),
@@ -170,20 +165,20 @@ impl<T: Default> Pages<T> {
     }
 
     /// Number of places.
-    pub fn places(&self) -> usize {
+    pub(super) fn places(&self) -> usize {
         self.places.len()
     }
 
     /// The page at a place, if there is one.
     #[inline(always)]
-    pub fn get(&self, place: usize) -> Option<&T> {
+    pub(super) fn get(&self, place: usize) -> Option<&T> {
         let page = self.places.get(place)?.as_ref()?;
         Some(&page.content)
     }
 
     /// As [`get`](Pages::get), to write.
     #[inline(always)]
-    pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
         let page = self.places.get_mut(place)?.as_mut()?;
         Some(&mut page.content)
     }
@@ -193,12 +188,12 @@ impl<T: Default> Pages<T> {
     ///
     /// # Panics
     /// If there is no such place.
-    pub fn take(&mut self, place: usize) -> bool {
+    pub(super) fn take(&mut self, place: usize) -> bool {
         let place = &mut self.places[place];
         if place.is_none() {
             *place = self.store.take();
             if place.is_some() {
-                self.store.lent.fetch_add(1, Ordering::Relaxed);
+                self.store.lent.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         place.is_some()
@@ -208,17 +203,17 @@ impl<T: Default> Pages<T> {
     ///
     /// # Panics
     /// If there is no such place.
-    pub fn give_back(&mut self, place: usize) {
+    pub(super) fn give_back(&mut self, place: usize) {
         if let Some(page) = self.places[place].take() {
             self.store.put(page);
-            self.store.lent.fetch_sub(1, Ordering::Relaxed);
+            self.store.lent.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// True if more than half of the pages that the store may have are borrowed.
     #[inline]
-    pub fn is_scarce(&self) -> bool {
-        self.store.lent.load(Ordering::Relaxed) > self.store.most / 2
+    pub(super) fn is_scarce(&self) -> bool {
+        self.store.lent.0.load(Ordering::Relaxed) > self.store.most / 2
     }
 }
 
@@ -235,7 +230,7 @@ impl<T: Default> Drop for Pages<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
 
@@ -274,8 +269,7 @@ mod tests {
     #[test]
     fn pages_are_made_for_the_places_that_there_are() {
         // In two segments at least.
-        let some = if cfg!(miri) { 20 } else { 200 };
-        let most = 5 * some;
+        let (some, most) = (200, 1000);
         let store = Arc::new(PageStore::<u8>::new(most));
         let made = || store.made.load(Ordering::Relaxed);
         for _ in 0..3 {
@@ -303,12 +297,11 @@ mod tests {
     /// A page belongs to one owner at a time: none is changed behind another's back.
     #[test]
     fn threads_share_a_store() {
-        let rounds = if cfg!(miri) { 20 } else { 10_000 };
         let store = Arc::new(PageStore::<u64>::new(2));
         let run = |thread: u64| {
             let mut pages = Pages::new(&store, 2);
             let mut had: u64 = 0;
-            for round in 0..rounds {
+            for round in 0..10_000 {
                 for place in 0..2 {
                     if pages.take(place) {
                         *pages.get_mut(place).unwrap() = thread << 32 | round;
@@ -329,43 +322,26 @@ mod tests {
             threads.map(|thread| thread.join().unwrap()).iter().sum()
         });
         assert!(had > 0);
-        assert_eq!(store.lent.load(Ordering::Relaxed), 0);
+        assert_eq!(store.lent.0.load(Ordering::Relaxed), 0);
         let mut all = Pages::new(&store, 2);
         assert!(all.take(0) && all.take(1), "both have come back");
     }
 }
 
-/// The stack below has models of its own, and the twins of those, among the pool's.
+/// The stack below has models of its own, and the twins of those, in the core.
 #[cfg(all(test, loom))]
 mod models {
     use loom::thread;
 
-    use super::super::primitive::UnsafeCell;
     use super::*;
 
-    /// Uses that loom watches.
-    #[derive(Default)]
-    struct Uses(UnsafeCell<u32>);
-
-    impl Uses {
-        fn count(&mut self) -> u32 {
-            // SAFETY: the page was borrowed; loom checks that nobody else uses it.
-            self.0.with_mut(|uses| unsafe {
-                *uses += 1;
-                *uses
-            })
-        }
-    }
-
     /// Puts a page that was borrowed into its store.
-    type Put = fn(&PageStore<Uses>, Box<Page<Uses>>);
+    type Put = fn(&PageStore<u32>, Box<Page<u32>>);
 
-    fn use_one(pages: &mut Pages<Uses>, put: Put) -> bool {
+    fn use_one(pages: &mut Pages<u32>, put: Put) -> bool {
         let has = pages.take(0);
-        if let Some(page) = pages.places[0].as_mut() {
-            page.content.count();
-        }
-        if let Some(page) = pages.places[0].take() {
+        if let Some(mut page) = pages.places[0].take() {
+            page.content += 1;
             put(&pages.store, page);
         }
         has
@@ -382,8 +358,7 @@ mod models {
             let here = use_one(&mut mine, PageStore::put);
             let there = thread.join().unwrap();
             let back = (0..most).all(|place| mine.take(place));
-            let pages = mine.places.iter_mut().flatten();
-            let uses: u32 = pages.map(|page| page.content.count() - 1).sum();
+            let uses: u32 = mine.places.iter().flatten().map(|page| page.content).sum();
             drop((mine, store));
             assert!(back, "a page is lost");
             assert!(most == 1 || here && there, "as many pages as owners");
@@ -409,7 +384,7 @@ mod models {
         share(1, |store, page| {
             let (segment, index) = store.place(page.number);
             segment.free.push(index as u32);
-            segment.slots[index].store(Box::into_raw(page), Ordering::Relaxed);
+            segment.replace(index, Some(page));
         });
     }
 }

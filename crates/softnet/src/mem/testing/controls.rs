@@ -3,22 +3,22 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{PacketList, Pool};
+use super::super::{PacketList, Pool};
 
 /// Mechanisms that are off; none at first.
 #[derive(Debug, Default)]
-pub(super) struct Controls {
+pub(in crate::mem) struct Controls {
     no_bulk: AtomicBool,
     no_drain: AtomicBool,
 }
 
 impl Controls {
     #[inline]
-    pub(super) fn no_bulk(&self) -> bool {
+    pub(in crate::mem) fn no_bulk(&self) -> bool {
         self.no_bulk.load(Ordering::Relaxed)
     }
 
-    pub(super) fn no_drain(&self) -> bool {
+    pub(in crate::mem) fn no_drain(&self) -> bool {
         self.no_drain.load(Ordering::Relaxed)
     }
 }
@@ -36,7 +36,7 @@ impl Pool {
     }
 
     /// As [`alloc_bulk`](Pool::alloc_bulk), packet by packet.
-    pub(super) fn alloc_each(&self, n: usize, list: &mut PacketList) -> usize {
+    pub(in crate::mem) fn alloc_each(&self, n: usize, list: &mut PacketList) -> usize {
         let before = list.len();
         list.extend(std::iter::from_fn(|| self.alloc().ok()).take(n));
         list.len() - before
@@ -45,7 +45,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{all_again, elsewhere, list, small};
+    use super::super::{all_again, elsewhere, list, small};
 
     #[test]
     fn lists_are_as_long_packet_by_packet() {
