@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use softnet::stats::{Counts, DropReason, SAMPLE};
-use softnet::tx::ActionStats;
-use softnet_engine::{Conservation, DeviceDrops, EngineStats, PortStats};
+use softnet_engine::{ActionStats, Conservation, DeviceDrops, EngineStats, PortStats};
 
 use crate::bars::bars;
 
@@ -187,7 +186,7 @@ fn events(port: &PortStats) -> Vec<String> {
     };
     let status = port.status.iter();
     let status = status.map(|status| format!("{name}: {status}\n"));
-    let mut lines: Vec<String> = status.chain(device.actions.iter().map(line)).collect();
+    let mut lines: Vec<String> = status.chain(port.actions.iter().map(line)).collect();
     if device.tx_timeouts > 0 {
         lines.push(format!(
             "{name}: driver restarted {} times\n",
@@ -231,6 +230,7 @@ mod tests {
                 drops,
                 ..DeviceStats::default()
             },
+            actions: Vec::new(),
             device_drops: DeviceDrops::default(),
             link: LinkState::default(),
             status: None,
@@ -277,7 +277,6 @@ mod tests {
                 call_ns: counts,
                 ..Distributions::default()
             },
-            actions: vec![action],
             tx_timeouts: 2,
             ..DeviceStats::default()
         };
@@ -287,6 +286,7 @@ mod tests {
                 PortStats {
                     name: "web".into(),
                     device,
+                    actions: vec![action],
                     status,
                     ..PortStats::default()
                 },

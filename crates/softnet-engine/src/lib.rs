@@ -50,7 +50,7 @@ pub use engine::{
     Settings, Spec,
 };
 pub use engine::{MdbEntry, MdbRouter, MdbSpec};
-pub use forward::{HookCounts, Virtual, VlanTag};
+pub use forward::{ActionStats, HookCounts, Virtual, VlanTag};
 pub use link::{DeviceDrops, Link, LinkState};
 
 /// A device with any of the qdiscs that [`softnet_tc`] knows.

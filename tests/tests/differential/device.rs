@@ -35,6 +35,7 @@ impl TxRing for Ring {
     }
 }
 
+#[derive(Debug)]
 struct NoWake;
 impl Wake for NoWake {
     fn wake(&self) {}

@@ -1,10 +1,11 @@
 //! A port's egress: how its queues are shared out (`num_tc`, `map`, `queues`: tc-mqprio(8)), and
 //! actions on what leaves it (`mirror`, `redirect`: tc-mirred(8)).
 
-use softnet::tx::{MAX_CLASSES, QueueMap, QueueMapError, TcQueues};
+use softnet::tx::{MAX_CLASSES, QueueMap, TcQueues};
 use softnet_engine::ActionSpec;
 use softnet_engine::forward::{MirredDir, MirredMode};
 use softnet_tc::Unset::{Required, Value};
+use softnet_tc::{QueueMapError, check_queue_map};
 
 use super::form::{Word, int, ints};
 use super::key::{self, Key, keys, names};
@@ -48,7 +49,7 @@ pub(super) fn queues(table: &Table<'_>) -> Option<(usize, QueueMap)> {
         prio_tc_map,
         classes,
     };
-    match map.check(queues) {
+    match check_queue_map(&map, queues) {
         Ok(()) => Some((queues, map)),
         Err(error) => {
             let key = match error {

@@ -6,9 +6,9 @@ use std::io;
 use super::spec::{FDB_SIZES, Settings};
 use crate::capture::CaptureError;
 use crate::forward::Group;
-use softnet::tx::{ControlError, QueueMapError};
+use softnet::tx::ControlError;
 use softnet::wire::EthernetAddress;
-use softnet_tc::SpecError;
+use softnet_tc::{QueueMapError, SpecError};
 
 /// Ports of an engine at most: their numbers, plus 1, are 15 bits wide in the forwarding database.
 pub(super) const MAX_PORTS: usize = i16::MAX as usize;

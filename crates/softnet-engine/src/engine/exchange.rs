@@ -26,7 +26,9 @@ use softnet::mem::{PacketList, Turn};
 use softnet::tx::{
     DeviceConfig, DeviceStats, Ingress, Notifier, Outlet, Qdiscs, QueueMap, TxPolicy, TxRing,
 };
-use softnet_tc::{AnyQdisc, DeviceTree, QdiscEnv, QdiscSpec, SpecError, TreeSpec};
+use softnet_tc::{
+    AnyQdisc, DeviceTree, QdiscEnv, QdiscSpec, SpecError, TreeSpec, check_queue_map,
+};
 
 /// Speed of an open device's link in bytes per second, if it is known.
 pub(super) fn speed_of<Q: RxQueue>(rx: &[Q]) -> Option<u64> {
@@ -309,10 +311,10 @@ impl<D: Devices> State<D> {
             ..port.tree.env().clone()
         };
         let (tree, qdiscs) = DeviceTree::new(qdisc, tx.len(), &env)?;
-        map.check(tx.len())?;
+        check_queue_map(&map, tx.len())?;
         let (events, mut files) = self.attach(&config.name, &tx, first, tx.len())?;
         let device = self.make_device(config, tx, qdiscs, &events, (number, role));
-        device.set_queue_map(&map)?;
+        device.set_queue_map(&map);
         self.set_outlet(&device, index);
         device.set_tap(before.drops().tap().as_ref())?;
         if let Err(error) = self.open(number, Some(&device), rx) {

@@ -18,7 +18,7 @@ use crate::link::LinkCell;
 use crate::rx::{Command, SteeringSpec};
 use softnet::tx::{DeviceConfig, DeviceStats, Features};
 use softnet_tc::units::NOMINAL_SPEED;
-use softnet_tc::{DeviceTree, QdiscEnv, QdiscSpec, TreeSpec};
+use softnet_tc::{DeviceTree, QdiscEnv, QdiscSpec, TreeSpec, check_queue_map};
 
 /// A port to add, and its device if that is open.
 pub type OpenPort<D> = (PortSpec<<D as Devices>::Spec>, Option<DeviceOf<D>>);
@@ -225,7 +225,9 @@ impl<D: Devices> Engine<D> {
         state.limits(rate_group.as_deref())?;
         state.check_steering(steering)?;
         if before.map != *map {
-            state.slot(number).device.set_queue_map(map)?;
+            let device = &state.slot(number).device;
+            check_queue_map(map, device.queues().len())?;
+            device.set_queue_map(map);
         }
         let clock = state.clock.clone();
         let port = state.slot_mut(number);
@@ -284,7 +286,7 @@ impl<D: Devices> State<D> {
         }
         let role = self.role(devices.virtual_link(&options.device))?;
         self.check_steering(&options.steering)?;
-        options.map.check(queues)?;
+        check_queue_map(&options.map, queues)?;
         let limits = self.limits(options.rate_group.as_deref())?;
         let length = QdiscSpec::PfifoFast {
             limit: settings.tx_queue_len,
@@ -314,7 +316,7 @@ impl<D: Devices> State<D> {
         let (number, first) = (self.free_number()?, self.next_worker);
         let (events, files) = self.attach(&config.name, &tx, first, queues)?;
         let device = self.make_device(config, tx, qdiscs, &events, (number, role));
-        device.set_queue_map(&options.map)?;
+        device.set_queue_map(&options.map);
         if !is_open || !settings.up {
             device.deactivate()?;
         }

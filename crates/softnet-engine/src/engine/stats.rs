@@ -2,7 +2,7 @@
 
 use super::losses::{sum, sum_drops};
 use super::state::Port;
-use crate::forward::Role;
+use crate::forward::{ActionStats, Role};
 use crate::link::{DeviceDrops, LinkState};
 use crate::rx::WorkerStats;
 use softnet::mem::PoolStats;
@@ -17,6 +17,8 @@ pub struct PortStats {
     pub name: String,
     /// Counters, with those of other queues that it had before.
     pub device: DeviceStats,
+    /// Actions on what leaves it.
+    pub actions: Vec<ActionStats>,
     /// It has no device: what it receives and sends is another port's, too.
     pub is_virtual: bool,
     /// Drops by the device behind the driver. Not among the packets received or sent
@@ -41,6 +43,7 @@ impl PortStats {
         PortStats {
             name: port.device.name().to_string(),
             device,
+            actions: port.actions.stats(),
             is_virtual: port.role != Role::Device,
             device_drops: port.losses.total(),
             link: port.link.get(),

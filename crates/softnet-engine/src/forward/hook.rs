@@ -18,8 +18,8 @@ use softnet::qdisc::Cx;
 use softnet::stats::DropReason;
 use softnet::sync::PerCpu;
 use softnet::time::Time;
-use softnet::tx::{ActionStats, Egress, TxRing, XmitResult};
-use softnet_tc::{AnyQdisc, Classified, Filters, Side};
+use softnet::tx::{Egress, TxRing, XmitResult};
+use softnet_tc::{AnyQdisc, Classified, Filters, Side, filtered_size};
 
 use super::elsewhere::{LinkTable, Source};
 use super::mirred::Actions;
@@ -175,7 +175,7 @@ impl<R: TxRing> Hooks<R> {
         let (mut sum, mut bytes, mut drops) = (0, 0, 0);
         let mut on = PacketList::new();
         for mut packet in packets.take() {
-            let size = cx.size(&packet);
+            let size = filtered_size(&packet, cx);
             (sum, bytes) = (sum + size.packets, bytes + size.bytes);
             match filters.classify(&mut packet, cx) {
                 Classified::Class(_) | Classified::None => on.push_back(packet),
@@ -224,9 +224,5 @@ impl<R: TxRing> Egress<R, AnyQdisc> for Departure<R> {
             }
         }
         result.max(self.actions.apply(device, packets, now))
-    }
-
-    fn stats(&self) -> Vec<ActionStats> {
-        self.actions.stats()
     }
 }

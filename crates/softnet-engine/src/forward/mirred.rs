@@ -26,7 +26,7 @@ use crate::Device;
 use softnet::mem::{PacketList, Turn};
 use softnet::stats::DropReason;
 use softnet::time::Time;
-use softnet::tx::{ActionStats, Egress, TxRing, XmitResult};
+use softnet::tx::{Egress, TxRing, XmitResult};
 use softnet_tc::AnyQdisc;
 
 /// Transmits by mirred within each other (`MIRRED_NEST_LIMIT`).
@@ -57,6 +57,17 @@ pub enum MirredDir {
     Egress,
     /// They arrive at it.
     Ingress,
+}
+
+/// Numbers of one action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActionStats {
+    /// Name of the action, in tc's words.
+    pub action: String,
+    /// Wire packets it was applied to.
+    pub packets: u64,
+    /// Wire packets that it could not send on: a loop, no buffer, no device.
+    pub overlimits: u64,
 }
 
 /// One action.
@@ -128,6 +139,14 @@ impl<R> Actions<R> {
     pub fn new(actions: Vec<Mirred<R>>) -> Self {
         Actions(actions)
     }
+
+    /// The numbers of each action.
+    pub(crate) fn stats(&self) -> Vec<ActionStats>
+    where
+        R: TxRing,
+    {
+        self.0.iter().map(Mirred::stats).collect()
+    }
 }
 
 impl<R: TxRing> Egress<R, AnyQdisc> for Actions<R> {
@@ -145,10 +164,6 @@ impl<R: TxRing> Egress<R, AnyQdisc> for Actions<R> {
             }
         }
         XmitResult::Success
-    }
-
-    fn stats(&self) -> Vec<ActionStats> {
-        self.0.iter().map(Mirred::stats).collect()
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use super::hook::Departure;
 use super::mirred::*;
 use crate::engine::exchange::ToBacklog;
 use crate::rx::{Backlog, BacklogOwner, MAX_BACKLOG};
 use softnet::mem::{PacketList, Pool};
 use softnet::stats::DropReason;
-use softnet::testing::{Bench, NoWake, config, frame, pool};
+use softnet::testing::{Bench, NoWake, ScriptedRing, config, frame, pool};
 use softnet::time::Time;
 use softnet::tx::{DeviceStats, Notifier, RUN_QUOTA, XmitResult};
 use softnet_tc::{AnyQdisc, QdiscSpec};
@@ -19,6 +20,8 @@ use MirredMode::{Mirror, Redirect};
 /// Devices with one ring each.
 struct Devices {
     devices: Vec<Bench<AnyQdisc>>,
+    /// By device.
+    actions: Vec<Arc<Actions<ScriptedRing>>>,
     pool: Pool,
 }
 
@@ -31,20 +34,25 @@ impl Devices {
         };
         Devices {
             devices: (0..devices).map(bench).collect(),
+            actions: vec![Arc::default(); devices],
             pool,
         }
     }
 
-    fn act(&self, device: usize, actions: &[(MirredMode, MirredDir, usize)]) {
+    fn act(&mut self, device: usize, actions: &[(MirredMode, MirredDir, usize)]) {
         let actions = actions
             .iter()
             .map(|&(mode, dir, to)| {
                 Mirred::new(mode, dir, 0, Arc::downgrade(&self.devices[to].device))
             })
             .collect();
-        self.devices[device]
-            .device
-            .set_egress(Some(Box::new(Actions::new(actions))));
+        let actions = Arc::new(Actions::new(actions));
+        self.actions[device] = actions.clone();
+        let departure = Departure {
+            hooks: None,
+            actions,
+        };
+        (self.devices[device].device).set_egress(Some(Box::new(departure)));
     }
 
     /// Gives a device a worker's backlog, as an engine does.
@@ -66,6 +74,10 @@ impl Devices {
 
     fn stats(&self, device: usize) -> DeviceStats {
         self.devices[device].device.stats()
+    }
+
+    fn actions(&self, device: usize) -> Vec<ActionStats> {
+        self.actions[device].stats()
     }
 
     /// Each device's sent packets; INV-TX-1 with copies: `offered + copied = sent + dropped` when
@@ -92,7 +104,7 @@ impl Devices {
 
 #[test]
 fn a_redirect_sends_elsewhere_and_a_mirror_also() {
-    let net = Devices::new(3, 256);
+    let mut net = Devices::new(3, 256);
     net.act(
         0,
         &[
@@ -110,7 +122,7 @@ fn a_redirect_sends_elsewhere_and_a_mirror_also() {
     assert_eq!(net.devices[1].marks(0), (0..10).collect::<Vec<_>>());
     assert_eq!(net.devices[2].marks(0), (0..10).collect::<Vec<_>>());
     assert_eq!(net.stats(0).copied, 10);
-    let actions = net.stats(0).actions;
+    let actions = net.actions(0);
     assert_eq!(actions[0].action, "mirred egress mirror dev d1");
     assert_eq!(actions[1].action, "mirred egress redirect dev d2");
     assert_eq!([0, 1, 2].map(|i| actions[i].packets), [10, 10, 0]);
@@ -123,14 +135,14 @@ fn a_redirect_sends_elsewhere_and_a_mirror_also() {
 /// that send to each other: the packet goes round once, and is dropped before it would again.
 #[test]
 fn bug_tx_15_loops_of_one_and_two_devices_end() {
-    let net = Devices::new(2, 256);
+    let mut net = Devices::new(2, 256);
     net.act(0, &[(Redirect, Egress, 0)]);
     assert_eq!(net.send(0, 0..3), XmitResult::Drop);
     assert_eq!(net.settle(3), [0, 0]);
     assert_eq!(net.stats(0).drops, [(DropReason::MirredLoop, 3)]);
-    assert_eq!(net.stats(0).actions[0].overlimits, 3);
+    assert_eq!(net.actions(0)[0].overlimits, 3);
 
-    let net = Devices::new(2, 256);
+    let mut net = Devices::new(2, 256);
     net.act(0, &[(Redirect, Egress, 1)]);
     net.act(1, &[(Redirect, Egress, 0)]);
     net.send(0, 0..3);
@@ -141,16 +153,16 @@ fn bug_tx_15_loops_of_one_and_two_devices_end() {
 /// A mirror that would loop makes no copy; the packet itself goes on.
 #[test]
 fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
-    let net = Devices::new(2, 256);
+    let mut net = Devices::new(2, 256);
     net.act(0, &[(Mirror, Egress, 1)]);
     net.act(1, &[(Mirror, Egress, 0)]);
     assert_eq!(net.send(0, 0..4), XmitResult::Success);
     // 0 mirrors to 1, which mirrors to 0, where the loop is seen: each of the three packets is
     // sent.
     assert_eq!(net.settle(4), [8, 4]);
-    let over: Vec<u64> = (0..2).map(|d| net.stats(d).actions[0].overlimits).collect();
+    let over: Vec<u64> = (0..2).map(|d| net.actions(d)[0].overlimits).collect();
     assert_eq!(over, [4, 0]);
-    let net = Devices::new(1, 256);
+    let mut net = Devices::new(1, 256);
     net.act(0, &[(Mirror, Egress, 0)]);
     net.send(0, 0..4);
     assert_eq!(net.settle(4), [8], "itself, and one copy");
@@ -160,7 +172,7 @@ fn bug_tx_15_mirrors_that_loop_make_no_more_copies() {
 /// not five.
 #[test]
 fn inv_tx_16_nesting_is_bounded() {
-    let net = Devices::new(8, 256);
+    let mut net = Devices::new(8, 256);
     (0..7).for_each(|n| net.act(n, &[(Redirect, Egress, n + 1)]));
     net.send(3, 0..2);
     assert_eq!(net.settle(2), [0, 0, 0, 0, 0, 0, 0, 2], "four are allowed");
@@ -174,7 +186,7 @@ fn inv_tx_16_nesting_is_bounded() {
 #[test]
 fn inv_tx_16_other_threads_packets_are_no_loop() {
     let each = if cfg!(miri) { 10 } else { 2_000 };
-    let net = Devices::new(3, 4096);
+    let mut net = Devices::new(3, 4096);
     net.act(0, &[(Redirect, Egress, 2)]);
     net.act(1, &[(Redirect, Egress, 2)]);
     std::thread::scope(|scope| {
@@ -198,7 +210,7 @@ fn inv_tx_16_other_threads_packets_are_no_loop() {
 /// To ingress: packets wait for the target's worker, at most so many.
 #[test]
 fn a_backlog_is_bounded() {
-    let net = Devices::new(2, 4096);
+    let mut net = Devices::new(2, 4096);
     net.act(0, &[(Redirect, Ingress, 1)]);
     net.send(0, 0..5);
     assert_eq!(
@@ -240,7 +252,7 @@ fn a_backlog_is_bounded() {
 #[test]
 fn bug_tx_16_a_packet_goes_through_backlogs_three_times() {
     for mode in [Redirect, Mirror] {
-        let net = Devices::new(1, 64);
+        let mut net = Devices::new(1, 64);
         let mut owner = net.receives(0, 0);
         net.act(0, &[(mode, Ingress, 0)]);
         net.send(0, 0..1);
@@ -252,7 +264,7 @@ fn bug_tx_16_a_packet_goes_through_backlogs_three_times() {
         }
         assert!(owner.is_empty());
         let stats = net.stats(0);
-        assert_eq!(stats.actions[0].overlimits, 1);
+        assert_eq!(net.actions(0)[0].overlimits, 1);
         if mode == Redirect {
             assert_eq!(stats.drops, [(DropReason::MirredDefer, 1)]);
             assert_eq!(net.settle(1), [0]);
@@ -276,7 +288,7 @@ fn what_cannot_be_sent_on_is_dropped_once() {
     assert_eq!(net.settle(4), [0, 2]);
     assert_eq!(net.stats(0).drops, [(DropReason::DeviceDown, 2)]);
     assert_eq!(
-        net.stats(0).actions[0].action,
+        net.actions(0)[0].action,
         "mirred egress redirect dev a device that is gone"
     );
     net.act(1, &[(Mirror, Egress, 0)]);
@@ -287,8 +299,5 @@ fn what_cannot_be_sent_on_is_dropped_once() {
     net.devices[1].set_capacity(usize::MAX);
     net.devices[1].device.queues()[0].wake();
     assert_eq!(net.settle(16), [4, 14]);
-    assert_eq!(
-        (net.stats(1).copied, net.stats(1).actions[0].overlimits),
-        (4, 8)
-    );
+    assert_eq!((net.stats(1).copied, net.actions(1)[0].overlimits), (4, 8));
 }

@@ -27,7 +27,9 @@ pub(crate) use guard::Guard;
 pub use guard::{MAX_MACS, PortSecurity};
 pub use hook::HookCounts;
 pub(crate) use hook::{Copies, Departure, Hooks, set_worker};
-pub use mirred::{Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode};
+pub use mirred::{
+    ActionStats, Actions, MIRRED_DEFER_LIMIT, MIRRED_NEST_LIMIT, Mirred, MirredDir, MirredMode,
+};
 #[cfg(all(test, not(miri), not(loom)))]
 pub(crate) use multicast::testing as multicast_frames;
 pub use multicast::{Group, McastRouter, MulticastOptions, PortMulticast};

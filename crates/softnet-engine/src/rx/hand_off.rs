@@ -149,7 +149,7 @@ mod tests {
     use softnet::testing::{frame, pool};
     use softnet::tx::{Notifier, Wake};
 
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(&self) {

@@ -57,7 +57,7 @@ use softnet::qdisc::{Cx, Target, WireSize};
 use softnet::wire::{self, Headers, Network};
 
 use self::words::Words;
-use crate::account::EstimatorSpec;
+use crate::account::{EstimatorSpec, filtered_size};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -294,7 +294,7 @@ impl InFlight {
     #[inline]
     pub(crate) fn new(packet: &Packet, cx: &Cx) -> InFlight {
         InFlight {
-            size: cx.size(packet),
+            size: filtered_size(packet, cx),
             moved: None,
             bare: None,
         }

@@ -36,6 +36,7 @@ pub(super) use super::blackhole::Blackhole;
 pub(super) use super::cake::Cake;
 pub(super) use super::codel::Codel;
 pub(super) use super::dualpi2::DualPi2;
+pub(super) use super::fifo::{Bfifo, Pfifo};
 pub(super) use super::fq::Fq;
 pub(super) use super::fq_codel::FqCodel;
 pub(super) use super::fq_pie::FqPie;
@@ -53,7 +54,7 @@ pub(super) use super::sfq::Sfq;
 pub(super) use super::tbf::Tbf;
 #[cfg(test)]
 pub(super) use crate::testing::round_robin::RoundRobin;
-pub(super) use softnet::qdisc::{Bfifo, Noqueue, Pfifo, PfifoFast};
+pub(super) use softnet::qdisc::{Noqueue, PfifoFast};
 
 /// A kind of qdisc.
 pub(crate) trait Kind: Sized {

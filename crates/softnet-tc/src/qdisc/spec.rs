@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use softnet::mem::Pool;
 use softnet::qdisc::{PfifoFast, Qdisc};
-use softnet::tx::QueueMapError;
 
 use super::default::DefaultQdisc;
 use super::fq_codel::FlowStore;
 use super::kind::{Kind, QdiscSpec, of_kind};
+use super::queue_map::{QueueMapError, check_queue_map};
 use crate::filter::FilterError;
 use crate::rate::{Instance, RateGroup};
 use crate::tree::TreeError;
@@ -263,7 +263,7 @@ impl QdiscSpec {
             // `netif_is_multiqueue`.
             QdiscSpec::Multiq { .. } if queues < 2 => Err(SpecError::OneQueue(self.kind())),
             _ if self.is_per_queue() && queues < 2 => Err(SpecError::OneQueue(self.kind())),
-            QdiscSpec::Mqprio(map) => Ok(map.check(queues)?),
+            QdiscSpec::Mqprio(map) => Ok(check_queue_map(map, queues)?),
             QdiscSpec::Tree(tree) => tree.check_for(queues),
             _ => self.check(),
         }

@@ -1,7 +1,7 @@
 //! Context of a qdisc's calls: all that it is given besides packets.
 
-use super::{Elsewhere, WireSize};
-use crate::mem::{Packet, PacketList, Pool};
+use super::Elsewhere;
+use crate::mem::{PacketList, Pool};
 use crate::stats::Dropped;
 use crate::time::Time;
 
@@ -10,8 +10,8 @@ use crate::time::Time;
 pub struct Cx {
     /// The time of the call.
     pub now: Time,
-    /// True while filters look at packets that arrive, which count as
-    /// [`WireSize::arriving`] there.
+    /// True while filters look at packets that arrive, which count without their Ethernet headers
+    /// there.
     pub arriving: bool,
     /// Takes what is dropped, with the reason.
     pub dropped: Dropped,
@@ -46,14 +46,5 @@ impl Cx {
     pub fn at(&mut self, now: Time) -> &mut Cx {
         self.now = now;
         self
-    }
-
-    /// The size that a packet counts as.
-    #[inline]
-    pub fn size(&self, packet: &Packet) -> WireSize {
-        match self.arriving {
-            false => WireSize::from(packet),
-            true => WireSize::arriving(packet),
-        }
     }
 }

@@ -13,8 +13,10 @@ macro_rules! qdisc_stats {
             /// Number of numbers.
             pub const WORDS: usize = [$(stringify!($field)),+].len();
 
-            /// Their names.
-            pub const NAMES: [&str; Self::WORDS] = [$(stringify!($field)),+];
+            /// All numbers with their names.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$(stringify!($field)),+].into_iter().zip(self.words())
+            }
 
             /// All numbers, in their order here.
             #[inline]
@@ -59,11 +61,6 @@ qdisc_stats! {
 }
 
 impl QdiscStats {
-    /// All numbers with their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        QdiscStats::NAMES.into_iter().zip(self.words())
-    }
-
     /// Counts packets that leave without having been queued.
     #[inline]
     pub fn count_sent(&mut self, sum: WireSum) {
@@ -111,14 +108,6 @@ impl QdiscStats {
     pub fn count_removed(&mut self, packet: &Packet) {
         let (bytes, packets) = packet.wire();
         self.unqueue(packet, bytes, packets);
-    }
-
-    /// Counts a packet that was counted as sent as queued again.
-    pub fn count_returned(&mut self, packet: &Packet) {
-        let (bytes, packets) = packet.wire();
-        self.bytes -= bytes;
-        self.packets -= packets;
-        self.count_queued(packet);
     }
 
     /// Counts everything that was queued as taken away.

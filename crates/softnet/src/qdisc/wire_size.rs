@@ -64,23 +64,6 @@ impl From<&Packet> for WireSize {
 }
 
 impl WireSize {
-    /// That of a frame where it arrives, as the kernel counts it there: each wire packet without
-    /// its Ethernet header, and without the first VLAN tag, which is beside the packet
-    /// (`eth_type_trans`, `skb_vlan_untag`, `qdisc_pkt_len_segs_init`).
-    #[inline]
-    pub fn arriving(packet: &Packet) -> WireSize {
-        let size = WireSize::from(packet);
-        let front = match packet.data().get(12..14) {
-            Some([0x81, 0x00] | [0x88, 0xa8]) => 18,
-            _ => 14,
-        };
-        WireSize {
-            packets: size.packets,
-            bytes: size.bytes.saturating_sub(front * size.packets),
-            each: size.each.saturating_sub(front),
-        }
-    }
-
     /// That of the first wire packet.
     pub fn first(self) -> WireSize {
         let each = self.each.min(self.bytes);

@@ -13,6 +13,7 @@ use super::*;
 use crate::tx::{Notifier, Wake};
 
 /// Counts wake-ups.
+#[derive(Debug)]
 struct Count(AtomicUsize);
 
 impl Wake for Count {

@@ -14,6 +14,7 @@ use crate::tx::{Event, Notifier, Wake};
 const BELL: usize = 0;
 
 /// Counts wake-ups.
+#[derive(Debug)]
 struct Count(AtomicUsize);
 
 impl Wake for Count {

@@ -33,14 +33,14 @@ impl Adopted {
     }
 
     pub(super) fn append(&mut self, packets: &mut PacketList) {
-        self.counts.add(Counts::of(packets));
+        self.counts.add(Counts::of(&*packets));
         self.packets.append(packets);
     }
 
     /// Moves the first `n` packets, or all, to `to`, which is empty.
     pub(super) fn split_front(&mut self, n: usize, to: &mut PacketList) {
         self.packets.split_front(n, to);
-        self.counts.subtract(Counts::of(to));
+        self.counts.subtract(Counts::of(&*to));
     }
 
     /// Takes all.

@@ -1,19 +1,6 @@
-//! Work that one owner of a queue may do before it hands the queue over, and why it stopped.
+//! Work that one owner of a queue may do before it hands the queue over.
 
 use crate::time::Time;
-
-/// End of an owner's work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RunOutcome {
-    /// Nothing is due but what waits for one of several rings.
-    Done,
-    /// The budget is used up.
-    More,
-    /// Nothing may leave before this time.
-    Until(Time),
-    /// The driver is full.
-    Stopped,
-}
 
 /// Work that an owner may do before it hands over.
 ///

@@ -49,7 +49,8 @@ impl<R: TxRing, Q: Qdisc> CapacityWaiter<R, Q> {
         let Some(queue) = self.device.queues().get(self.queue) else {
             return Poll::Ready(());
         };
-        if queue.poll_capacity(&mut self.waiter, limit, cx.waker()) {
+        let waiting = || queue.waiting();
+        if (queue.cold.capacity).poll(&mut self.waiter, limit, cx.waker(), waiting) {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -93,10 +94,5 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
         ControlError::unless_owner()?;
         Ok(self.cold.capacity.wait(timeout, limit, waiting))
-    }
-
-    fn poll_capacity(&self, waiter: &mut Waiter, limit: usize, waker: &std::task::Waker) -> bool {
-        let waiting = || self.waiting();
-        self.cold.capacity.poll(waiter, limit, waker, waiting)
     }
 }

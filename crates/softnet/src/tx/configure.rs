@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::control::ControlError;
 use super::device::{Device, Ingress, Qdiscs, share, uses};
-use super::queue_map::{Maps, QueueMap, QueueMapError};
+use super::queue_map::{Maps, QueueMap};
 use super::select::Held;
 use super::state::QueueState;
 use super::{Egress, Outlet, TxQueue, TxRing};
@@ -40,7 +40,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// If there is not one qdisc for each queue, or neither one nor all are in use.
     pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, clock: &Clock) -> Result<(), ControlError> {
         ControlError::unless_owner()?;
-        qdiscs.check();
+        assert!(qdiscs.fits(), "one qdisc in use, or all");
         let noqueue = qdiscs.is_noqueue();
         let Qdiscs {
             instances,
@@ -69,9 +69,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             rings.extend(own);
             for mut packet in waiting {
                 // INV-MQ-2: by the map, if there is one. What moves has no other queue to stay in.
-                let mut held = Held::default();
-                let queue = self.selector.choose(&mut packet, &mut held, |_| true);
-                held.release();
+                let held = &mut Held::default();
+                let queue = self.selector.choose(&mut packet, held, |_| true);
                 shares[queue % active].1.push_back(packet);
             }
         };
@@ -154,9 +153,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// [`ControlError::CalledByOwner`]; nothing is changed then.
     pub fn replace_rings(&self, rings: Vec<R>) -> Result<Vec<R>, ControlError> {
         ControlError::unless_owner()?;
-        let wakers = self.queues.iter().map(|queue| queue.waker.clone());
-        let mut shares = share(rings, wakers, self.active());
-        shares.resize_with(self.queues.len(), Vec::new);
+        let wakers: Vec<_> = self.queues.iter().map(|queue| &queue.waker).collect();
+        let shares = share(rings, &wakers, self.active());
         let mut before = Vec::new();
         for (queue, rings) in self.queues.iter().zip(shares) {
             // Dropped when the queue has been given up: a driver's end may take long, and call the
@@ -186,12 +184,9 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// [map](Qdiscs::map), its classes are in force, and not those of `map`. Control path only, one
     /// caller at a time.
     ///
-    /// # Errors
-    /// If the map does not fit the device; nothing is changed then.
-    pub fn set_queue_map(&self, map: &QueueMap) -> Result<(), QueueMapError> {
-        map.check(self.queues.len())?;
+    /// A class of which no queue exists has all of them.
+    pub fn set_queue_map(&self, map: &QueueMap) {
         self.change_maps(|maps| maps.own = map.clone());
-        Ok(())
     }
 
     /// The device's own map.

@@ -67,18 +67,19 @@ impl<'a, R: TxRing, Q: Qdisc> Control<'a, R, Q> {
     /// Restarts rings that have taken nothing for so long. A driver that panics takes the queue out
     /// of use, as in any of its calls.
     pub(super) fn restart(mut self, now: Time, timeout: Duration) {
-        let rings = &mut self.owner().rings;
+        let rings = &mut self.rings;
         let result = catch_unwind(AssertUnwindSafe(|| rings.restart(now, timeout)));
         if let Err(panic) = result {
-            self.owner().abandon();
+            self.abandon();
             self.queue.status.count_panic();
             drop(self);
             resume_unwind(panic);
         }
     }
 
-    fn owner(&mut self) -> &mut Owner<'a, R, Q> {
-        self.owner.as_mut().expect("only a drop takes it")
+    /// Takes what senders have pushed.
+    fn take_pushed(&mut self) -> PacketList {
+        (self.owner.as_mut()).map_or_else(PacketList::new, Owner::take_all)
     }
 }
 
@@ -91,7 +92,7 @@ impl<R: TxRing, Q: Qdisc> Deref for Control<'_, R, Q> {
 
 impl<R: TxRing, Q: Qdisc> DerefMut for Control<'_, R, Q> {
     fn deref_mut(&mut self) -> &mut QueueState<R, Q> {
-        self.owner()
+        self.owner.as_mut().expect("only a drop takes it")
     }
 }
 
@@ -150,7 +151,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let mut waiting = control.take_dequeued();
         control.qdisc.drain(&mut waiting);
         waiting.append(&mut control.adopted.take());
-        waiting.append(&mut control.owner().take_all());
+        waiting.append(&mut control.take_pushed());
         (control.rings.take(), waiting)
     }
 
@@ -189,7 +190,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         moved.append(&mut waiting);
         control.qdisc.drain(&mut moved);
         moved.append(&mut control.adopted.take());
-        moved.append(&mut control.owner().take_all());
+        moved.append(&mut control.take_pushed());
         control.rings.extend(rings);
         let stamped = control.qdisc.wants_enqueue_time();
         old = control.set_qdisc(qdisc);

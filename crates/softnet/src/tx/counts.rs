@@ -1,6 +1,6 @@
 //! Sums over packets that wait beside a qdisc.
 
-use crate::mem::PacketList;
+use crate::mem::Packet;
 
 /// Frames, wire bytes, wire packets, and bytes of the buffers that hold them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of(list: &PacketList) -> Counts {
+    pub(super) fn of<'a>(packets: impl IntoIterator<Item = &'a Packet>) -> Counts {
         let mut sum = Counts::default();
-        for packet in list {
+        for packet in packets {
             let (bytes, packets) = packet.wire();
             sum.add(Counts {
                 frames: 1,

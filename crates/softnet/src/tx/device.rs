@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::notifier::Notifier;
 use super::policy::TxPolicy;
-use super::queue::{QueueConfig, TxQueue};
+use super::queue::TxQueue;
 use super::queue_map::Maps;
 use super::ring::TxRing;
 use super::select::Selector;
@@ -59,10 +59,9 @@ impl<Q: Qdisc> Qdiscs<Q> {
     }
 
     /// Rings are bound to queues one to one, or all to the first.
-    pub(super) fn check(&self) {
+    pub(super) fn fits(&self) -> bool {
         let count = self.instances.len();
-        let fits = self.active == count || self.active == 1 && count > 0;
-        assert!(fits, "{} of {count} qdiscs in use: one or all", self.active);
+        count > 0 && [1, count].contains(&self.active)
     }
 
     pub(super) fn is_noqueue(&self) -> bool {
@@ -114,13 +113,12 @@ pub struct Device<R, Q> {
 /// first `active` are in use.
 pub(super) fn share<R: TxRing>(
     rings: Vec<R>,
-    wakers: impl Iterator<Item = RingWaker>,
+    wakers: &[&RingWaker],
     active: usize,
 ) -> Vec<Vec<R>> {
-    let mut shares = Vec::new();
-    for (index, (mut ring, waker)) in rings.into_iter().zip(wakers).enumerate() {
-        ring.bind(waker);
-        shares.push(Vec::new());
+    let mut shares: Vec<_> = wakers.iter().map(|_| Vec::new()).collect();
+    for (index, (mut ring, &waker)) in rings.into_iter().zip(wakers).enumerate() {
+        ring.bind(waker.clone());
         shares[index % active].push(ring);
     }
     shares
@@ -144,7 +142,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let count = qdiscs.instances.len();
         assert!([0, count].contains(&rings.len()), "a ring for each qdisc");
         assert_eq!(workers.len(), count, "a worker for each qdisc");
-        qdiscs.check();
+        assert!(qdiscs.fits(), "one qdisc in use, or all");
         let drops = Arc::new(DropCounters::new());
         let active = qdiscs.active;
         let noqueue = qdiscs.is_noqueue();
@@ -152,19 +150,12 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             .iter()
             .map(|(notifier, event)| RingWaker::new(notifier.clone(), *event))
             .collect();
-        let mut shares = share(rings, wakers.iter().cloned(), active);
-        shares.resize_with(count, Vec::new);
+        let shares = share(rings, &wakers.iter().collect::<Vec<_>>(), active);
         let queues = shares.into_iter().zip(qdiscs.instances).zip(wakers);
-        let queues = queues.map(|((rings, qdisc), waker)| {
-            let config = QueueConfig {
-                policy: config.policy.clone(),
-                features: config.features,
-                drops: drops.clone(),
-                pool: pool.clone(),
-                waker,
-            };
-            TxQueue::new(rings, qdisc, config)
-        });
+        let queue = |((rings, qdisc), waker)| {
+            TxQueue::new(rings, qdisc, &config, (drops.clone(), pool), waker)
+        };
+        let queues = queues.map(queue).collect();
         let selector = Selector::new(count);
         let maps = Maps {
             mqprio: qdiscs.map,
@@ -173,7 +164,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         selector.set(maps.in_force());
         Device {
             name: ArcSwap::from_pointee(config.name),
-            queues: queues.collect(),
+            queues,
             buffer_quota: AtomicU64::new(u64::MAX),
             active: AtomicUsize::new(active),
             uses: AtomicU8::new(if noqueue { uses::NOQUEUE } else { 0 }),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{ActionStats, Device, QueueStats, TcQueues, TxQueue, TxRing};
+use super::{Device, QueueStats, TxQueue, TxRing};
 use crate::qdisc::{Qdisc, QdiscStats};
 use crate::stats::{Counts, DropReason};
 
@@ -34,8 +34,6 @@ pub struct DeviceStats {
     /// Panics of the driver or a qdisc in a program that unwinds. Each took a queue out of use,
     /// until the device is taken down and up again. (A task's waker that panics counts as well.)
     pub panics: u64,
-    /// Egress actions.
-    pub actions: Vec<ActionStats>,
     /// Distributions of times and sizes.
     pub distributions: Distributions,
 }
@@ -64,18 +62,8 @@ impl DeviceStats {
     /// The statistics of the root qdisc: of `mq` and `mqprio` the sums of all queues', those not
     /// in use included.
     pub fn qdisc(&self) -> QdiscStats {
-        sum(&self.queues)
+        self.queues.iter().map(|queue| queue.qdisc).sum()
     }
-
-    /// The statistics of an `mqprio` class: the sums of its queues'.
-    pub fn class(&self, class: TcQueues) -> QdiscStats {
-        let queues = self.queues.iter().skip(class.offset.into());
-        sum(queues.take(class.count.into()))
-    }
-}
-
-fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> QdiscStats {
-    queues.into_iter().map(|queue| queue.qdisc).sum()
 }
 
 /// Positions in [`Device::received`].
@@ -99,23 +87,12 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         self.acted.add(COPIED, wire_packets);
     }
 
-    #[doc(hidden)]
-    /// Wire packets that egress actions and qdiscs have added by copying.
-    pub fn copied(&self) -> u64 {
-        let by_qdiscs: u64 = self.queues.iter().map(|queue| queue.status.copied()).sum();
-        self.acted.sum(COPIED) + by_qdiscs
-    }
-
     /// The device's statistics.
     pub fn stats(&self) -> DeviceStats {
         let queues: Vec<QueueStats> = self.queues.iter().map(TxQueue::stats).collect();
-        let egress = self.egress.load();
+        let by_qdiscs: u64 = self.queues.iter().map(|queue| queue.status.copied()).sum();
         let mut distributions = Distributions::default();
-        for queue in &self.queues {
-            distributions.call_ns.merge(&queue.status.calls());
-            distributions.sojourn_ns.merge(&queue.status.sojourn());
-            distributions.batch.merge(&queue.status.batch());
-        }
+        (self.queues.iter()).for_each(|queue| queue.status.sum_up(&mut distributions));
         DeviceStats {
             rx_packets: self.received.sum(RX_PACKETS),
             rx_bytes: self.received.sum(RX_BYTES),
@@ -123,11 +100,10 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
             tx_bytes: queues.iter().map(|q| q.tx_bytes).sum(),
             queued: queues.iter().map(|q| q.qdisc.queued).sum(),
             drops: self.drops.nonzero(),
-            copied: self.copied(),
+            copied: self.acted.sum(COPIED) + by_qdiscs,
             deferred: self.acted.sum(DEFERRED),
             tx_timeouts: self.timeouts.load(Ordering::Relaxed),
             panics: self.queues.iter().map(|q| q.status.panics()).sum(),
-            actions: egress.as_ref().map_or_else(Vec::new, |e| e.stats()),
             distributions,
             queues,
         }

@@ -12,9 +12,6 @@ pub trait Egress<R, Q>: Send + Sync {
     /// Takes what it wants out of `packets`; the rest goes its way. What it drops it counts at
     /// `device`. The result is that of what was taken.
     fn apply(&self, device: &Device<R, Q>, packets: &mut PacketList, now: Time) -> XmitResult;
-
-    /// The numbers of each action.
-    fn stats(&self) -> Vec<ActionStats>;
 }
 
 /// The way of packets that actions of a qdisc's filters send to other links.
@@ -23,19 +20,8 @@ pub trait Outlet: Send + Sync + std::fmt::Debug {
     fn deliver(&self, elsewhere: &mut Elsewhere, now: Time);
 }
 
-/// Numbers of one action.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ActionStats {
-    /// Name of the action, in tc's words.
-    pub action: String,
-    /// Wire packets it was applied to.
-    pub packets: u64,
-    /// Wire packets that it could not send on: a loop, no buffer, no device.
-    pub overlimits: u64,
-}
-
 impl<R, Q> std::fmt::Debug for dyn Egress<R, Q> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.stats()).finish()
+        f.write_str("Egress")
     }
 }

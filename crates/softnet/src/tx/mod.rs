@@ -45,7 +45,7 @@ pub use device::{Device, DeviceConfig, Qdiscs};
 pub use device_stats::{DeviceStats, Distributions};
 pub use policy::{ServedBy, TxPolicy};
 pub use queue::TxQueue;
-pub use queue_map::{QueueMap, QueueMapError, TcQueues};
+pub use queue_map::{QueueMap, TcQueues};
 pub use ring::{Interest, RingFile, Sent, TxRing, Xmit};
 pub use runner::Runner;
 pub use sender::{Sender, SenderBuilder, SenderError};
@@ -59,7 +59,7 @@ pub use xmit_result::XmitResult;
 pub use self::{
     device::Ingress,
     down::WATCHDOG_TIMEO,
-    egress::{ActionStats, Egress, Outlet},
+    egress::{Egress, Outlet},
     notifier::{Event, Notifier, Wake},
     policy::{QDISC_MAX_BURST, RUN_QUOTA},
     queue_map::{MAX_CLASSES, MAX_QUEUES},

@@ -31,7 +31,7 @@ use crate::sync::preempt;
 use crate::sync::primitive::{AtomicBool, AtomicU64, Ordering};
 
 /// Wakes one sleeping worker. Callers coalesce, so each call may cost a system call.
-pub trait Wake: Send + Sync {
+pub trait Wake: fmt::Debug + Send + Sync {
     /// Makes the current or the next sleep of the worker return.
     fn wake(&self);
 }
@@ -43,20 +43,13 @@ impl Wake for std::task::Waker {
 }
 
 /// A bit for each event that a worker is to be told of, and one coalesced wake-up.
+#[derive(Debug)]
 pub struct Notifier {
     words: Box<[AtomicU64]>,
     notify: CachePadded<Notify>,
     wake: Arc<dyn Wake>,
     /// Wake-ups sent.
     wakes: AtomicU64,
-}
-
-impl fmt::Debug for Notifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notifier")
-            .field("wakes", &self.wakes)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Notifier {
@@ -207,6 +200,7 @@ impl Event {
 mod tests {
     use super::*;
 
+    #[derive(Debug)]
     struct Count(AtomicU64);
     impl Wake for Count {
         fn wake(&self) {

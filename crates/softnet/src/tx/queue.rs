@@ -17,7 +17,8 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 
 use super::adopted::ADOPTIONS;
-use super::budget::{Budget, RunOutcome};
+use super::budget::Budget;
+use super::device::DeviceConfig;
 use super::egress::Outlet;
 use super::patience::Patience;
 use super::policy::{CROWDED, RUN_QUOTA, ServedBy, TxPolicy};
@@ -28,9 +29,8 @@ use super::status::{QueueStats, Status};
 use super::waker::RingWaker;
 use super::xmit_result::XmitResult;
 use crate::mem::{PacketList, Pool};
-use crate::offload::Features;
 use crate::probes;
-use crate::qdisc::{Qdisc, Verdict};
+use crate::qdisc::{Next, Qdisc, Verdict};
 use crate::stats::DropCounters;
 use crate::sync::{
     Capacity, Down, Entry, Left, ListOwner, OwnedList, Tell, WorkerTimer, is_owner_here, preempt,
@@ -73,16 +73,6 @@ pub(super) struct Cold {
     pub(super) outlet: OnceLock<Arc<dyn Outlet>>,
 }
 
-/// Parts of a queue, besides qdisc and rings.
-#[derive(Clone, Debug)]
-pub(super) struct QueueConfig {
-    pub(super) policy: TxPolicy,
-    pub(super) features: Features,
-    pub(super) drops: Arc<DropCounters>,
-    pub(super) pool: Pool,
-    pub(super) waker: RingWaker,
-}
-
 /// The ownership of a queue.
 pub(super) type Owner<'a, R, Q> = ListOwner<'a, PacketList, QueueState<R, Q>>;
 
@@ -122,11 +112,17 @@ enum Round<'a, R, Q> {
 }
 
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
-    /// A queue that feeds `rings`.
-    pub(super) fn new(rings: Vec<R>, qdisc: Q, config: QueueConfig) -> Self {
+    /// A queue that feeds `rings`. All queues of a device count drops together.
+    pub(super) fn new(
+        rings: Vec<R>,
+        qdisc: Q,
+        config: &DeviceConfig,
+        (drops, pool): (Arc<DropCounters>, &Pool),
+        waker: RingWaker,
+    ) -> Self {
         let max_burst = config.policy.max_burst;
         let stamps = qdisc.wants_enqueue_time();
-        let state = QueueState::new(qdisc, rings, config.features, &config.pool);
+        let state = QueueState::new(qdisc, rings, config.features, pool);
         TxQueue {
             list: OwnedList::new(state, max_burst).when_abandoned(QueueState::abandon),
             status: Status::default(),
@@ -136,9 +132,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 clock: OnceLock::new(),
                 outlet: OnceLock::new(),
             }),
-            policy: config.policy,
-            drops: config.drops,
-            waker: config.waker,
+            policy: config.policy.clone(),
+            drops,
+            waker,
             quota: Quota::default(),
             patience: Patience::measured(),
             down: Down::default(),
@@ -146,15 +142,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         }
     }
 
-    /// Sends `packets` through the qdisc. A single packet waits for no other thread; a list of 8
-    /// and more waits 200 ns for each of its packets, 12.8 µs in all, for an owner that ends in
-    /// that time. What else a call may cost:
-    /// it sends at most [`RUN_QUOTA`] wire packets, its own or others', before each of which the
-    /// qdisc may drop some ([`Qdisc::dequeue`]; `codel` 16); it enqueues (or, where the device is
-    /// down, drops) at most 256 packets of others, or as many as came since the last owner if that
-    /// left some of them (both times at most [`max_burst`](super::TxPolicy::max_burst), or one
-    /// list that is longer); and it yields the CPU at most twice, if
-    /// [`yields`](super::TxPolicy::yields): once where the list is full, once where much is due.
+    /// As [`Device::transmit`](super::Device::transmit), through this queue whatever the packets are.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         self.transmit_list(&mut packets, now)
@@ -388,10 +376,10 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         if owner.rings.is_held_up() && self.waker.take() {
             owner.rings.unblock();
         }
-        let outcome = owner.run(&self.status, budget);
+        let next = owner.run(&self.status, budget);
         preempt::point();
         let adopted = owner.adopted.len();
-        let more = outcome == RunOutcome::More || adopted != 0;
+        let more = next == Next::Ready || adopted != 0;
         let due = if more {
             adopted as u32 + owner.qdisc.stats().qlen as u32
         } else {
@@ -405,10 +393,9 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         self.status.count_copied(&mut owner.cx);
         owner.settle_elsewhere(&self.cold.outlet);
         owner.cx.dropped.settle(&self.drops);
-        let timer = if let RunOutcome::Until(time) = outcome {
-            time
-        } else {
-            Time::MAX
+        let timer = match next {
+            Next::At(time) => time,
+            Next::Idle | Next::Ready => Time::MAX,
         };
         let tell = self.cold.timer.leave(timer, arm, missed);
         if tell == Tell::Now {

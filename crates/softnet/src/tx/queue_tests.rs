@@ -4,16 +4,34 @@
 mod claim {
     use std::sync::Arc;
 
-    use crate::offload::Features;
+    use crate::mem::Pool;
     use crate::qdisc::PfifoFast;
     use crate::stats::{DropCounters, DropReason};
-    use crate::testing::{NoWake, ScriptedRing, frame, pool};
+    use crate::testing::{NoWake, ScriptedRing, config, frame, pool};
     use crate::time::Time;
+    use crate::tx::device::DeviceConfig;
     use crate::tx::notifier::Notifier;
     use crate::tx::policy::{RUN_QUOTA, ServedBy, TxPolicy};
-    use crate::tx::queue::{QueueConfig, TxQueue};
+    use crate::tx::queue::TxQueue;
     use crate::tx::waker::RingWaker;
     use crate::tx::xmit_result::XmitResult;
+
+    /// A queue of 4096 frames, and its drops.
+    fn queue(
+        ring: ScriptedRing,
+        policy: TxPolicy,
+        notifier: &Arc<Notifier>,
+        pool: &Pool,
+    ) -> (TxQueue<ScriptedRing, PfifoFast>, Arc<DropCounters>) {
+        let config = DeviceConfig {
+            policy,
+            ..config("a")
+        };
+        let drops = Arc::new(DropCounters::new());
+        let (shared, waker) = ((drops.clone(), pool), RingWaker::new(notifier.clone(), 0));
+        let queue = TxQueue::new(vec![ring], PfifoFast::new(4096), &config, shared, waker);
+        (queue, drops)
+    }
 
     /// A thread of the control path that has claimed a queue and has no CPU costs no packet: a
     /// sender, or the worker, takes its turn before the list is full.
@@ -29,19 +47,12 @@ mod claim {
             for &max_burst in bursts {
                 let (ring, script) = ScriptedRing::new();
                 let notifier = Arc::new(Notifier::new(1, Arc::new(NoWake)));
-                let config = QueueConfig {
-                    policy: TxPolicy {
-                        max_burst,
-                        served_by,
-                        ..TxPolicy::default()
-                    },
-                    features: Features::default(),
-                    drops: Arc::new(DropCounters::new()),
-                    pool: pool.clone(),
-                    waker: RingWaker::new(notifier.clone(), 0),
+                let policy = TxPolicy {
+                    max_burst,
+                    served_by,
+                    ..TxPolicy::default()
                 };
-                let drops = config.drops.clone();
-                let queue = TxQueue::new(vec![ring], PfifoFast::new(4096), config);
+                let (queue, drops) = queue(ring, policy, &notifier, &pool);
                 queue.list.claim();
                 for mark in 0..packets {
                     let packet = frame(&pool, 1, 2, 100, mark);
@@ -74,18 +85,12 @@ mod claim {
         let pool = pool(8);
         for served_by in [ServedBy::Senders, ServedBy::Worker] {
             let (ring, script) = ScriptedRing::new();
-            let drops = Arc::new(DropCounters::new());
-            let config = QueueConfig {
-                policy: TxPolicy {
-                    served_by,
-                    ..TxPolicy::default()
-                },
-                features: Features::default(),
-                drops: drops.clone(),
-                pool: pool.clone(),
-                waker: RingWaker::new(Arc::new(Notifier::new(1, Arc::new(NoWake))), 0),
+            let policy = TxPolicy {
+                served_by,
+                ..TxPolicy::default()
             };
-            let queue = TxQueue::new(vec![ring], PfifoFast::new(16), config);
+            let notifier = Arc::new(Notifier::new(1, Arc::new(NoWake)));
+            let (queue, drops) = queue(ring, policy, &notifier, &pool);
             queue.set_active(false);
             let change = queue.control();
             let packet = frame(&pool, 1, 2, 100, 7);

@@ -16,8 +16,8 @@
 //! list; it has at most [`RUN_QUOTA`](super::RUN_QUOTA) frames, more if large ones of them were
 //! segmented.) Then all rings wait for that one.
 //!
-//! Sums over all rings are [kept](Held), so a run in which no ring is full looks at those only that
-//! its packets leave by.
+//! The sum of what waits for any of them is kept, so a run in which no ring is full looks at those
+//! only that its packets leave by.
 
 use std::time::Duration;
 
@@ -40,20 +40,10 @@ struct Slot<R> {
     /// Packets that it is being offered; empty otherwise.
     fresh: PacketList,
     requeued: PacketList,
-    counts: Counts,
     /// The ring is full, and the driver has not woken the queue since.
     blocked: bool,
     /// When the ring refused packets for the first time since it took some or was restarted.
     refused: Option<Time>,
-}
-
-/// Sums over the slots. Each change of a slot keeps them right.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
-    /// Packets that were requeued.
-    requeued: Counts,
-    /// Rings that have refused packets and taken none since.
-    refusing: usize,
 }
 
 impl<R: TxRing> Slot<R> {
@@ -62,7 +52,6 @@ impl<R: TxRing> Slot<R> {
             ring,
             fresh: PacketList::new(),
             requeued: PacketList::new(),
-            counts: Counts::default(),
             blocked: false,
             refused: None,
         }
@@ -76,34 +65,16 @@ impl<R: TxRing> Slot<R> {
         }
     }
 
-    fn block(&mut self, now: Time, held: &mut Held) {
+    fn block(&mut self, now: Time) {
         self.blocked = true;
-        if self.refused.is_none() {
-            self.refused = Some(now);
-            held.refusing += 1;
-        }
-    }
-
-    /// The ring has taken packets, or may.
-    fn forget_refusal(&mut self, held: &mut Held) {
-        if self.refused.take().is_some() {
-            held.refusing -= 1;
-        }
-    }
-
-    /// Keeps what is left of what was `fresh`.
-    fn requeue_fresh(&mut self, now: Time, held: &mut Held) {
-        let mut fresh = self.fresh.take();
-        self.requeue(&mut fresh, now, held);
+        self.refused.get_or_insert(now);
     }
 
     /// Keeps packets that the ring has to take after those that wait.
-    fn requeue(&mut self, packets: &mut PacketList, now: Time, held: &mut Held) {
-        let counts = Counts::of(packets);
-        self.counts.add(counts);
-        held.requeued.add(counts);
+    fn requeue(&mut self, packets: &mut PacketList, now: Time, held: &mut Counts) {
+        held.add(Counts::of(&*packets));
         self.requeued.append(packets);
-        self.block(now, held);
+        self.block(now);
     }
 
     /// Offers what waits, as far as the budget goes. Returns whether more may leave now, and how
@@ -112,7 +83,7 @@ impl<R: TxRing> Slot<R> {
         &mut self,
         budget: &mut Budget,
         noqueue: bool,
-        held: &mut Held,
+        held: &mut Counts,
         sent: &mut Sent,
         dropped: &mut Dropped,
     ) -> (bool, u64) {
@@ -124,28 +95,29 @@ impl<R: TxRing> Slot<R> {
         }
         self.requeued
             .split_wire_packets(budget.packets, &mut self.fresh);
+        let offered = Counts::of(&self.fresh);
         self.offer(sent, budget.start);
-        let mut part = self.fresh.take();
-        let refused = part.len() as u64;
-        let full = refused != 0;
-        part.append(&mut self.requeued);
+        let mut rest = self.fresh.take();
+        let refused = Counts::of(&rest);
+        held.subtract(offered);
+        held.add(refused);
+        budget.charge(offered.packets - refused.packets);
+        if refused.frames < offered.frames {
+            self.refused = None;
+        }
+        rest.append(&mut self.requeued);
         if noqueue {
-            dropped.append(part.take(), DropReason::DriverRefused);
+            held.subtract(Counts::of(&rest));
+            dropped.append(rest, DropReason::DriverRefused);
+            self.refused = None;
+            return (false, 0);
         }
-        self.requeued = part;
-        let before = self.counts;
-        if self.requeued.len() < before.frames {
-            self.forget_refusal(held);
-            self.counts = Counts::of(&self.requeued);
-            held.requeued.subtract(before);
-            held.requeued.add(self.counts);
-            budget.charge(before.packets - self.counts.packets);
+        self.requeued = rest;
+        if refused.frames != 0 {
+            self.block(budget.start);
+            return (false, refused.frames as u64);
         }
-        if full && !noqueue {
-            self.block(budget.start, held);
-        }
-        let more = !full && !self.requeued.is_empty();
-        (more, if noqueue { 0 } else { refused })
+        (!self.requeued.is_empty(), 0)
     }
 }
 
@@ -153,7 +125,8 @@ impl<R: TxRing> Slot<R> {
 #[derive(Debug)]
 pub(super) struct Rings<R> {
     slots: Vec<Slot<R>>,
-    held: Held,
+    /// Packets that were requeued, of all rings.
+    held: Counts,
     /// Packets that the drivers took.
     pub(super) sent: Sent,
     /// Frames that a driver gave back.
@@ -171,7 +144,7 @@ impl<R: TxRing> Rings<R> {
     pub(super) fn new(rings: Vec<R>, noqueue: bool) -> Self {
         Rings {
             slots: rings.into_iter().map(Slot::new).collect(),
-            held: Held::default(),
+            held: Counts::default(),
             sent: Sent::default(),
             requeues: 0,
             stopped: false,
@@ -186,28 +159,19 @@ impl<R: TxRing> Rings<R> {
 
     /// Packets that were requeued.
     pub(super) fn requeued(&self) -> Counts {
-        debug_assert_eq!(self.held, self.sum_up());
-        self.held.requeued
-    }
-
-    /// The sums anew.
-    fn sum_up(&self) -> Held {
-        let mut sum = Held::default();
-        for slot in &self.slots {
-            sum.requeued.add(slot.counts);
-            sum.refusing += usize::from(slot.refused.is_some());
-        }
-        sum
+        let lists = self.slots.iter().flat_map(|slot| &slot.requeued);
+        debug_assert_eq!(self.held, Counts::of(lists));
+        self.held
     }
 
     /// True if a ring was full when it was tried last.
     pub(super) fn is_held_up(&self) -> bool {
-        self.stopped || self.held.requeued.frames != 0
+        self.stopped || self.held.frames != 0
     }
 
     /// True if there are rings, and none was full when it was tried last.
     pub(super) fn are_free(&self) -> bool {
-        !self.slots.is_empty() && !self.is_held_up() && self.held.refusing == 0
+        !self.slots.is_empty() && !self.is_held_up()
     }
 
     /// Bytes that the ring should be given now (see [`TxRing::available`]). One of several is
@@ -226,9 +190,9 @@ impl<R: TxRing> Rings<R> {
         let bytes = self.available(now)?;
         if bytes == 0 {
             self.stopped = true;
-            self.slots[0].block(now, &mut self.held);
+            self.slots[0].block(now);
         } else {
-            self.slots[0].forget_refusal(&mut self.held);
+            self.slots[0].refused = None;
         }
         Some(bytes)
     }
@@ -308,8 +272,9 @@ impl<R: TxRing> Rings<R> {
                 // INV-TX-7: what is put behind these was not refused by anyone.
                 self.requeues += slot.fresh.len() as u64;
             }
-            if !slot.fresh.is_empty() {
-                slot.requeue_fresh(now, &mut self.held);
+            let mut rest = slot.fresh.take();
+            if !rest.is_empty() {
+                slot.requeue(&mut rest, now, &mut self.held);
             }
             // Each ring says what it dropped, and why.
             self.count_dropped(dropped);
@@ -353,8 +318,7 @@ impl<R: TxRing> Rings<R> {
             1
         };
         // No list holds more than all together.
-        self.held.requeued.frames >= limit
-            && self.slots.iter().any(|slot| slot.counts.frames >= limit)
+        self.held.frames >= limit && self.slots.iter().any(|slot| slot.requeued.len() >= limit)
     }
 
     #[cold]
@@ -373,7 +337,7 @@ impl<R: TxRing> Rings<R> {
     /// Since when the ring that has been full for longest has taken nothing. None if no ring is
     /// full.
     pub(super) fn refused_since(&self) -> Option<Time> {
-        if self.held.refusing == 0 {
+        if !self.is_held_up() {
             return None;
         }
         self.slots.iter().filter_map(|slot| slot.refused).min()
@@ -388,8 +352,7 @@ impl<R: TxRing> Rings<R> {
                 .is_some_and(|since| now.since(since) >= timeout)
             {
                 slot.ring.restart(now);
-                slot.blocked = false;
-                slot.forget_refusal(&mut self.held);
+                (slot.blocked, slot.refused) = (false, None);
             }
         }
         self.stopped = false;
@@ -401,11 +364,9 @@ impl<R: TxRing> Rings<R> {
         let mut all = PacketList::new();
         for slot in &mut self.slots {
             all.append(&mut slot.requeued);
-            slot.counts = Counts::default();
-            slot.blocked = false;
-            slot.refused = None;
+            (slot.blocked, slot.refused) = (false, None);
         }
-        self.held = Held::default();
+        self.held = Counts::default();
         self.stopped = false;
         all
     }

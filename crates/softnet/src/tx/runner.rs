@@ -3,7 +3,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::down::{WATCHDOG_PERIOD, WATCHDOG_RETRY};
 use super::notifier::Notifier;
@@ -27,6 +26,8 @@ pub struct Runner<R, Q> {
     pub(super) notifier: Arc<Notifier>,
     /// The time at which each queue wants to be served.
     timers: Vec<Time>,
+    /// The [event](STOP) has come.
+    stopped: bool,
     /// The time of the next look at the driver. A sender's run that ends because the driver is full
     /// wakes nobody, and if the driver never answers, nobody else will.
     watchdog: Time,
@@ -40,6 +41,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
             timers: vec![Time::MAX; device.queues().len()],
             device,
             notifier,
+            stopped: false,
             watchdog: now + WATCHDOG_PERIOD,
         }
     }
@@ -67,12 +69,11 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
     /// if there was nothing to do.
     fn run_due(&mut self, now: Time) -> bool {
         let timers = &mut self.timers;
-        self.notifier.take(|event| {
-            let queue = event.checked_sub(STOP + 1);
-            if let Some(timer) = queue.and_then(|queue| timers.get_mut(queue)) {
-                *timer = Time::ZERO;
-            }
-        });
+        self.notifier
+            .take(|event| match event.checked_sub(STOP + 1) {
+                Some(queue) => timers[queue] = Time::ZERO,
+                None => self.stopped = true,
+            });
         if self.watchdog <= now {
             let look = |queue| alone(|| self.device.try_watchdog(queue, now));
             let owned = (0..timers.len())
@@ -97,11 +98,10 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
     }
 
     /// The helper thread's loop.
-    pub(super) fn serve(&mut self, stop: &AtomicBool, clock: &Clock) {
-        let on = || !stop.load(Ordering::Relaxed);
+    pub(super) fn serve(&mut self, clock: &Clock) {
         let mut idle = 0;
         self.notifier.awake();
-        while on() {
+        while !self.stopped {
             if self.run_due(clock.now()) {
                 idle = 0;
             } else if idle < YIELDS {
@@ -111,7 +111,7 @@ impl<R: TxRing, Q: Qdisc> Runner<R, Q> {
                 idle = 0;
                 let next = self.next();
                 let sleep = || std::thread::park_timeout(next.since(clock.now()));
-                self.notifier.sleep_if(on, sleep);
+                self.notifier.sleep_if(|| !self.stopped, sleep);
             }
         }
     }

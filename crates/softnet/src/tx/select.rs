@@ -16,14 +16,13 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::queue_map::{QueueMap, TcQueues};
+use super::queue_map::{MAX_CLASSES, QueueMap, TcQueues};
 use crate::mem::Packet;
 use crate::sync::{FlowPin, FlowSlot};
 use crate::wire;
 
 /// Flows told apart for each traffic class. Flows that share a slot move together.
 const FLOWS: usize = 1024;
-const CLASSES: usize = 16;
 
 thread_local! {
     static WORKER: Cell<Option<usize>> = const { Cell::new(None) };
@@ -65,12 +64,9 @@ pub fn select_queue(packet: &Packet, queues: usize) -> usize {
     }
 }
 
-/// As [`select_queue`], of a device's rings; the hash is noted.
+/// As [`select_queue`], of several rings; the hash is noted.
 pub(super) fn select_ring(packet: &mut Packet, rings: usize) -> usize {
-    match rings {
-        0 | 1 => 0,
-        _ => tx_hash(packet.queue(), 0..rings, || noted_hash(packet)),
-    }
+    tx_hash(packet.queue(), 0..rings, || noted_hash(packet))
 }
 
 /// `skb_tx_hash`: one of the queues in `range`, which is not empty, by the recorded one or the
@@ -94,7 +90,7 @@ pub(super) struct Selector {
     /// Four bits for each of the 16 priorities.
     prio_tc: AtomicU64,
     /// Offset and count of each class.
-    classes: [AtomicU32; CLASSES],
+    classes: [AtomicU32; MAX_CLASSES],
     /// The queues of flows, by class and hash.
     flows: Box<[FlowSlot]>,
 }
@@ -102,7 +98,7 @@ pub(super) struct Selector {
 impl Selector {
     /// For a device with `queues` queues: no classes.
     pub(super) fn new(queues: usize) -> Selector {
-        let slots = if queues < 2 { 0 } else { CLASSES * FLOWS };
+        let slots = if queues < 2 { 0 } else { MAX_CLASSES * FLOWS };
         Selector {
             queues,
             workers: AtomicBool::new(false),

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
-use super::queue_map::{QueueMap, QueueMapError, TcQueues};
+use super::queue_map::{QueueMap, TcQueues};
 use super::select::*;
 use crate::mem::{Packet, Pool};
 use crate::testing::{frame, pool};
@@ -197,37 +197,6 @@ fn inv_mq_2_and_3_a_class_uses_its_own_queues_only() {
     assert_eq!([0, 1 << 26, 2 << 26].map(|hash| at(hash, 0, None)), [0; 3]);
     selector.set(&map);
     in_class(&at);
-}
-
-#[test]
-fn maps_that_do_not_fit_are_refused() {
-    use QueueMapError as E;
-    let check = |map: &QueueMap| map.check(4).unwrap_err();
-    assert_eq!(check(&classes(&[(1, 0); 17], [0; 16])), E::Classes(17));
-    let map = E::Map {
-        priority: 2,
-        class: 2,
-        classes: 2,
-    };
-    assert_eq!(check(&classes(&[(1, 0), (1, 1)], prio(&[0, 1, 2]))), map);
-    let none = E::Map {
-        priority: 0,
-        class: 1,
-        classes: 0,
-    };
-    assert_eq!(check(&classes(&[], prio(&[1]))), none);
-    assert_eq!(check(&classes(&[(1, 0), (0, 1)], [0; 16])), E::Empty(1));
-    let beyond = E::Beyond {
-        class: 0,
-        last: 4,
-        queues: 4,
-    };
-    assert_eq!(check(&classes(&[(3, 2)], [0; 16])), beyond);
-    assert_eq!(
-        check(&classes(&[(2, 0), (1, 3), (2, 1)], [0; 16])),
-        E::Overlap(0, 2)
-    );
-    assert_eq!(classes(&[(2, 0), (2, 2)], prio(&[0, 1])).check(4), Ok(()));
 }
 
 fn any_map() -> impl Strategy<Value = QueueMap> {

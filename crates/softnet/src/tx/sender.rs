@@ -1,7 +1,6 @@
 //! A device without an engine, for programs that embed the transmit path: many threads send, one
 //! helper thread (or the program's own loop) serves what their bounded runs leave.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task;
 use std::thread::{JoinHandle, Thread};
@@ -156,21 +155,18 @@ impl<Q: Qdisc + 'static> SenderBuilder<Q> {
         let unpark = Arc::new(Unpark::default());
         let name = format!("tx/{}", self.config.name);
         let (mut sender, mut runner) = self.drive(rings, unpark.clone().into())?;
-        let stop = Arc::new(AtomicBool::new(false));
         let notifier = runner.notifier.clone();
-        let stopped = stop.clone();
         let clock = sender.clock.clone();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
                 // Nobody wakes this thread before it sleeps.
                 let _ = unpark.0.set(std::thread::current());
-                runner.serve(&stopped, &clock);
+                runner.serve(&clock);
             })
             .map_err(SenderError::Thread)?;
         sender._helper = Some(Helper {
             notifier,
-            stop,
             thread: Some(thread),
         });
         Ok(sender)
@@ -190,11 +186,8 @@ impl<Q: Qdisc + 'static> SenderBuilder<Q> {
         rings: Vec<R>,
         waker: task::Waker,
     ) -> Result<(Sender<R, Q>, Runner<R, Q>), SenderError> {
-        let Qdiscs {
-            instances, active, ..
-        } = &self.qdiscs;
-        let (qdiscs, active) = (instances.len(), *active);
-        if rings.len() != qdiscs || qdiscs == 0 || ![1, qdiscs].contains(&active) {
+        let (qdiscs, active) = (self.qdiscs.instances.len(), self.qdiscs.active);
+        if rings.len() != qdiscs || !self.qdiscs.fits() {
             return Err(SenderError::Qdiscs {
                 rings: rings.len(),
                 qdiscs,
@@ -285,13 +278,11 @@ impl task::Wake for Unpark {
 #[derive(Debug)]
 struct Helper {
     notifier: Arc<Notifier>,
-    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
         self.notifier.notify(STOP);
         let own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         let thread = self

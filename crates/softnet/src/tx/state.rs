@@ -6,7 +6,7 @@ mod rare;
 use std::sync::{Arc, OnceLock};
 
 use super::adopted::Adopted;
-use super::budget::{Budget, RunOutcome};
+use super::budget::Budget;
 use super::counts::Counts;
 use super::egress::Outlet;
 use super::quota::{Limit, SMALL_BUFFER};
@@ -306,30 +306,26 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         self.pass(status, packets, budget)
     }
 
-    /// Dequeues and sends, within `budget`.
-    pub(super) fn run(&mut self, status: &Status, budget: &mut Budget) -> RunOutcome {
-        let outcome = self.send_queued(status, budget);
+    /// Dequeues and sends, within `budget`. Idle: nothing is due but what waits for a driver.
+    pub(super) fn run(&mut self, status: &Status, budget: &mut Budget) -> Next {
+        let next = self.send_queued(status, budget);
         status.stopped_since(self.rings.refused_since());
-        outcome
+        next
     }
 
-    fn send_queued(&mut self, status: &Status, budget: &mut Budget) -> RunOutcome {
+    fn send_queued(&mut self, status: &Status, budget: &mut Budget) -> Next {
         if !self.active {
-            return RunOutcome::Done;
+            return Next::Idle;
         }
         if self.rings.is_empty() {
             // The device's qdisc is another queue's now: the worker takes what came too late.
             let idle = self.qdisc.stats().qlen == 0 && self.unfit.is_empty();
-            return if idle {
-                RunOutcome::Done
-            } else {
-                RunOutcome::More
-            };
+            return if idle { Next::Idle } else { Next::Ready };
         }
         // INV-TX-4: what the driver refused before goes first.
         if self.rings.is_held_up() {
             if self.rings.retry(budget, &mut self.cx.dropped) {
-                return RunOutcome::More;
+                return Next::Ready;
             }
             if self.rings.is_stopped() {
                 return self.stop();
@@ -338,7 +334,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         let now = budget.start;
         loop {
             if budget.is_used_up() {
-                return RunOutcome::More;
+                return Next::Ready;
             }
             let capacity = self.rings.capacity(now);
             if capacity == Some(0) {
@@ -354,30 +350,25 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
             }
             let waits = !self.batch.is_empty() && self.finish(status, budget) == Xmit::Busy;
             if waits && self.rings.is_stopped() {
-                return RunOutcome::Stopped;
+                return Next::Idle;
             }
             // INV-TX-12. A qdisc that only moves packets back to its root would never end.
             budget.charge(again);
-            if !self.unfit.is_empty() {
-                continue;
-            }
-            match next {
-                Next::Idle => return RunOutcome::Done,
-                Next::At(time) => return RunOutcome::Until(time),
-                Next::Ready => {}
+            if self.unfit.is_empty() && next != Next::Ready {
+                return next;
             }
         }
     }
 
     /// The driver is full. Without a queue nothing waits for it.
     #[cold]
-    fn stop(&mut self) -> RunOutcome {
+    fn stop(&mut self) -> Next {
         if self.rings.noqueue {
             self.qdisc.drain(&mut self.batch);
             let refused = self.batch.take();
             self.cx.dropped.append(refused, DropReason::DriverRefused);
         }
-        RunOutcome::Stopped
+        Next::Idle
     }
 
     /// Dequeues at most `quota` wire packets (and what the last frame has beyond that), and none

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
+use super::device_stats::Distributions;
 use super::ring::Sent;
 use crate::mem::PacketList;
 use crate::qdisc::{Cx, QdiscStat, QdiscStats, WireSum};
-use crate::stats::{Counts, Histogram, Published};
+use crate::stats::{Histogram, Published};
 use crate::time::Time;
 
 /// Statistics of a queue. Frames or wire packets as said in [`QdiscStats`].
@@ -25,11 +26,8 @@ pub struct QueueStats {
     pub tx_bytes: u64,
 }
 
-/// No ring is full.
-const RUNNING: u64 = u64::MAX;
-
 /// Published state of a queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Status {
     counters: CachePadded<Counters>,
     rare: CachePadded<Rare>,
@@ -44,10 +42,10 @@ struct Counters {
 }
 
 /// Written rarely.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Rare {
-    /// When the ring that has been full for longest refused packets and had taken none since;
-    /// [`RUNNING`] if none is full.
+    /// When the ring that has been full for longest refused packets and had taken none since, and
+    /// 1; 0 if none is full.
     stopped: AtomicU64,
     /// See [`DeviceStats::panics`](super::DeviceStats).
     panics: AtomicU64,
@@ -56,22 +54,6 @@ struct Rare {
     sojourn: Histogram,
     batch: Histogram,
     calls: Histogram,
-}
-
-impl Default for Status {
-    fn default() -> Self {
-        Status {
-            counters: CachePadded::default(),
-            rare: CachePadded::new(Rare {
-                stopped: AtomicU64::new(RUNNING),
-                panics: AtomicU64::new(0),
-                copied: AtomicU64::new(0),
-                sojourn: Histogram::default(),
-                batch: Histogram::default(),
-                calls: Histogram::default(),
-            }),
-        }
-    }
 }
 
 impl Status {
@@ -111,7 +93,7 @@ impl Status {
     /// some between two refusals is not stuck). None: no ring is full.
     #[inline]
     pub(super) fn stopped_since(&self, since: Option<Time>) {
-        let stopped = since.map_or(RUNNING, |time| time.nanos().min(RUNNING - 1));
+        let stopped = since.map_or(0, |time| time.nanos().saturating_add(1));
         if self.rare.stopped.load(Ordering::Relaxed) != stopped {
             self.rare.stopped.store(stopped, Ordering::Relaxed);
         }
@@ -120,7 +102,7 @@ impl Status {
     /// True if a ring has taken nothing for at least `timeout`.
     pub(super) fn is_stuck(&self, now: Time, timeout: Duration) -> bool {
         let stopped = self.rare.stopped.load(Ordering::Relaxed);
-        stopped != RUNNING && now.since(Time(stopped)) >= timeout
+        stopped != 0 && now.since(Time(stopped - 1)) >= timeout
     }
 
     pub(super) fn count_panic(&self) {
@@ -158,21 +140,16 @@ impl Status {
         }
     }
 
-    pub(super) fn sojourn(&self) -> Counts {
-        self.rare.sojourn.counts()
-    }
-
-    pub(super) fn batch(&self) -> Counts {
-        self.rare.batch.counts()
-    }
-
     /// Records how long a sender's call took. That sender owns the queue no more, so two may come
     /// at once: one in many is lost then.
     pub(super) fn sample_call(&self, nanos: u64) {
         self.rare.calls.record(nanos);
     }
 
-    pub(super) fn calls(&self) -> Counts {
-        self.rare.calls.counts()
+    /// Adds what was measured here.
+    pub(super) fn sum_up(&self, to: &mut Distributions) {
+        to.call_ns.merge(&self.rare.calls.counts());
+        to.sojourn_ns.merge(&self.rare.sojourn.counts());
+        to.batch.merge(&self.rare.batch.counts());
     }
 }

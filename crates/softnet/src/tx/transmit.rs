@@ -16,6 +16,16 @@ use crate::time::Time;
 impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of
     /// one flow take one queue, in order.
+    ///
+    /// A single packet waits for no other thread; a list of 8 and more waits 200 ns for each of its
+    /// packets, 12.8 µs in all, for an owner of its queue that ends in that time. What else a call
+    /// may cost for each queue: it sends at most [`RUN_QUOTA`](super::RUN_QUOTA) wire packets, its
+    /// own or others', before each of which the qdisc may drop some ([`Qdisc::dequeue`]; `codel`
+    /// 16); it enqueues (or, where the device is down, drops) at most 256 packets of others, or as
+    /// many as came since the last owner if that left some of them (both times at most
+    /// [`max_burst`](super::TxPolicy::max_burst), or one list that is longer); and it yields the CPU
+    /// at most twice, if [`yields`](super::TxPolicy::yields): once where the list is full, once where
+    /// much is due.
     #[inline(never)]
     pub fn transmit(&self, mut packets: PacketList, now: Time) -> XmitResult {
         // From here on the list is handed on by reference: to copy what was just written in

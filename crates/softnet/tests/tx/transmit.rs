@@ -19,7 +19,7 @@ fn inv_mq_2_classes_use_their_rings() {
             prio_tc_map: std::array::from_fn(|p| u8::from(p == 6)),
             classes: vec![class(3, 0), class(1, 3)],
         };
-        bench.device.set_queue_map(&map).unwrap();
+        bench.device.set_queue_map(&map);
         let urgent = |n: &u32| n.is_multiple_of(3);
         let list = (0..60).map(|n| flow(&bench.pool, n << 26, 6 * u32::from(urgent(&n)), n));
         bench.device.transmit(list.collect(), Time::ZERO);
@@ -28,11 +28,6 @@ fn inv_mq_2_classes_use_their_rings() {
         let sent = bench.sent();
         assert_eq!(sent[..3].iter().sum::<usize>(), 40);
         assert!(sent.iter().all(|&n| n > 0));
-        let wrong = QueueMap {
-            classes: vec![class(5, 0)],
-            ..map
-        };
-        assert!(bench.device.set_queue_map(&wrong).is_err());
         bench.finish(60);
     }
 }

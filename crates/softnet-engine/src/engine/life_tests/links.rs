@@ -5,9 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use softnet::qdisc::Pfifo;
 use softnet::time::Clock;
-use softnet_tc::CustomSpec;
+use softnet_tc::{CustomSpec, Pfifo};
 
 use super::*;
 use crate::link::{DeviceDrops, LinkState};

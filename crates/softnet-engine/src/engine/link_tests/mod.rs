@@ -227,7 +227,7 @@ fn deleting_a_link_leaves_no_trace() {
     assert_eq!(actions(&engine), [action]);
     let attached = |engine: &Engine<FedDevices>| {
         let stats = engine.port_stats(a).unwrap();
-        stats.device.actions.into_iter().map(|stats| stats.action)
+        stats.actions.into_iter().map(|stats| stats.action)
     };
     assert!(attached(&engine).eq(["mirred egress mirror dev a device that is gone"]));
     engine.set_actions(a, &[]).unwrap();

@@ -140,7 +140,10 @@ impl Tbf {
         class.stats.overlimits += missing;
         if let Some(frame) = segmenting {
             // Out of the class, but not sent.
-            class.stats.count_returned(frame);
+            let (bytes, packets) = frame.wire();
+            class.stats.bytes -= bytes;
+            class.stats.packets -= packets;
+            class.stats.count_queued(frame);
         }
         next
     }
