@@ -20,12 +20,8 @@ pub(super) fn tie(number: u64, slot: usize) -> u64 {
 /// True if one key is before another one.
 #[inline]
 fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
-    let last_two = |key: &[u64; WORDS]| {
-        let high = u128::from(key[WORDS - 2]);
-        high << 64 | u128::from(key[WORDS - 1])
-    };
-    let mut before = last_two(a) < last_two(b);
-    for at in (0..WORDS - 2).rev() {
+    let mut before = a[WORDS - 1] < b[WORDS - 1];
+    for at in (0..WORDS - 1).rev() {
         before = (a[at] < b[at]) | ((a[at] == b[at]) & before);
     }
     before
