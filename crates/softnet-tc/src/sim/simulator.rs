@@ -96,6 +96,7 @@ impl Simulator {
     }
 
     /// Time at which something leaves, or the tree is to be asked again; none if nothing waits.
+    #[inline]
     pub fn due(&self) -> Option<Time> {
         self.tree.next().map(|(time, _)| time)
     }
@@ -129,12 +130,19 @@ impl Simulator {
     }
 
     /// Looks at the tree again if somebody may have changed it.
+    #[inline]
     fn refresh(&mut self) {
-        if std::mem::take(&mut self.is_changed) {
-            self.classes.rebuild(&self.tree);
-            if let Some(copies) = self.tree.first.tree.take_hook_change(Side::Egress) {
-                self.egress = copies.into_iter().next().unwrap_or_default();
-            }
+        if self.is_changed {
+            self.look_again();
+        }
+    }
+
+    #[cold]
+    fn look_again(&mut self) {
+        self.is_changed = false;
+        self.classes.rebuild(&self.tree);
+        if let Some(copies) = self.tree.first.tree.take_hook_change(Side::Egress) {
+            self.egress = copies.into_iter().next().unwrap_or_default();
         }
     }
 
@@ -202,6 +210,7 @@ impl Simulator {
     ///
     /// # Errors
     /// As [`arrive`](Simulator::arrive).
+    #[inline]
     pub fn run_until<E>(
         &mut self,
         time: Time,
@@ -263,7 +272,9 @@ impl Simulator {
             }
             let again = self.reinject(cpu);
             for packet in out {
-                self.occupy(&packet);
+                if let Some(rate) = self.link.rate {
+                    self.occupy(&packet, rate);
+                }
                 depart(self.now, &packet)?;
             }
             match next {
@@ -299,10 +310,16 @@ impl Simulator {
 
     /// Enqueues at the root what a qdisc wants to have there: once, as a transmit queue does.
     /// False: there was nothing.
+    #[inline]
     fn reinject(&mut self, cpu: usize) -> bool {
-        if self.cx.reinject.is_empty() {
-            return false;
+        let is_any = !self.cx.reinject.is_empty();
+        if is_any {
+            self.reinject_some(cpu);
         }
+        is_any
+    }
+
+    fn reinject_some(&mut self, cpu: usize) {
         let mut again = self.cx.reinject.take();
         if std::mem::take(&mut self.cx.copied) > 0 {
             self.offered.0 += again.wire_packets();
@@ -312,12 +329,18 @@ impl Simulator {
         let more = self.cx.reinject.take();
         self.cx.dropped.append(more, DropReason::RecursionLimit);
         self.settle();
-        true
     }
 
     /// Notes what was dropped, and frees it. There is no other link: what actions send there is
     /// dropped, and copies are as if they had not been made.
+    #[inline]
     fn settle(&mut self) {
+        if !self.cx.elsewhere.is_empty() || self.cx.dropped.wire_packets() != 0 {
+            self.settle_some();
+        }
+    }
+
+    fn settle_some(&mut self) {
         if !self.cx.elsewhere.is_empty() {
             let copied = self.cx.elsewhere.take_copied();
             let mut lost = 0_u64;
@@ -358,10 +381,10 @@ impl Simulator {
 
     /// The link sends a packet from now on. Exact: what a nanosecond has left over is kept for the
     /// next packet that follows at once.
-    fn occupy(&mut self, packet: &Packet) {
-        let Some(rate) = self.link.rate.filter(|&rate| rate > 0) else {
+    fn occupy(&mut self, packet: &Packet, rate: u64) {
+        if rate == 0 {
             return;
-        };
+        }
         let need = u128::from(self.link.cost.cost(WireSize::from(packet))) * 1_000_000_000;
         let saved = if self.free == self.now {
             self.remainder

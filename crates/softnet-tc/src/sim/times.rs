@@ -51,20 +51,20 @@ impl Times {
     /// Counts one time.
     pub fn record(&mut self, time: u64) {
         let bucket = Buckets::bucket_of(time);
-        self.reach(bucket, bucket);
+        if bucket.wrapping_sub(self.first) >= self.counts.len() {
+            self.reach(bucket, bucket);
+        }
         self.counts[bucket - self.first] += 1;
-        self.least = if self.frames == 0 {
-            time
-        } else {
-            self.least.min(time)
-        };
+        if self.frames == 0 || time < self.least {
+            self.least = time;
+        }
         self.max = self.max.max(time);
         self.frames += 1;
         self.sum += u128::from(time);
     }
 
     /// Makes buckets from one to another.
-    #[inline]
+    #[cold]
     fn reach(&mut self, from: usize, to: usize) {
         if self.counts.is_empty() {
             self.first = from;

@@ -30,7 +30,6 @@ use super::windows::Windows;
 use super::{Simulator, flow};
 use answers::Replies;
 use connections::{Event, Tcp};
-use passing::Departed;
 use schedule::Schedule;
 
 /// Key that tells flows apart: addresses, ports, protocol.
@@ -65,6 +64,30 @@ enum Kind {
     Pings(Replies),
 }
 
+/// Events to come. Those of one time happen in the order in which they were added.
+#[derive(Debug, Default)]
+struct Events {
+    heap: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    count: u64,
+}
+
+impl Events {
+    fn add(&mut self, time: Time, event: Event) {
+        self.count += 1;
+        self.heap.push(Reverse((time, self.count, event)));
+    }
+}
+
+/// Who is next. Of several at the same time the first one here: what waits in a tree was asked for
+/// before.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Tree(Direction),
+    Event,
+    /// An arrival of the flow of this number.
+    Arrival(usize),
+}
+
 /// A tree with senders.
 #[derive(Debug)]
 pub struct World {
@@ -81,9 +104,7 @@ pub struct World {
     /// The next arrival of each flow.
     arrivals: Schedule,
     pub(super) windows: Option<Windows>,
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    count: u64,
-    departed: Vec<Departed>,
+    events: Events,
     /// Packets that were not sent because no buffer was free.
     pub no_buffer: u64,
     /// The same in the reverse direction.
@@ -105,9 +126,7 @@ impl World {
             keys: HashSet::new(),
             arrivals: Schedule::default(),
             windows: None,
-            events: BinaryHeap::new(),
-            count: 0,
-            departed: Vec::new(),
+            events: Events::default(),
             no_buffer: 0,
             reverse_no_buffer: 0,
         }
@@ -186,20 +205,29 @@ impl World {
         &mut self.simulator
     }
 
-    fn at(&mut self, time: Time, event: Event) {
-        self.count += 1;
-        self.events.push(Reverse((time, self.count, event)));
+    /// When something happens next by itself, and what.
+    #[inline]
+    fn next(&self) -> Option<(Time, Next)> {
+        let arrival = self.arrivals.first();
+        let mut next = arrival.map(|(time, flow)| (time, Next::Arrival(flow)));
+        let mut or = |time: Option<Time>, what| {
+            if let Some(time) = time
+                && next.is_none_or(|(other, _)| time <= other)
+            {
+                next = Some((time, what));
+            }
+        };
+        let event = self.events.heap.peek();
+        or(event.map(|Reverse((time, ..))| *time), Next::Event);
+        let reverse = self.reverse.as_ref().and_then(Simulator::due);
+        or(reverse, Next::Tree(Direction::Reverse));
+        or(self.simulator.due(), Next::Tree(Direction::Forward));
+        next
     }
 
     /// Time of what happens next by itself; none if nothing does.
     pub fn due(&self) -> Option<Time> {
-        let udp = self.arrivals.first().map(|(time, _)| time);
-        let event = self.events.peek().map(|Reverse((time, ..))| *time);
-        let reverse = self.reverse.as_ref().and_then(Simulator::due);
-        [udp, event, self.simulator.due(), reverse]
-            .into_iter()
-            .flatten()
-            .min()
+        self.next().map(|(time, _)| time)
     }
 
     /// Has what is [`due`](World::due) happen. What leaves goes to `depart`, with the time at
@@ -211,47 +239,33 @@ impl World {
         &mut self,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
-        match self.due() {
-            Some(now) => self.step_at(now, depart),
+        match self.next() {
+            Some(next) => self.step_to(next, depart),
             None => Ok(()),
         }
     }
 
-    fn step_at<E>(
+    fn step_to<E>(
         &mut self,
-        now: Time,
+        (now, next): (Time, Next),
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(), E> {
         self.turn(now);
-        // What is due at this moment was asked for before.
-        if self.simulator.due() == Some(now) {
-            return self.simulate(Direction::Forward, depart, |simulator, depart| {
+        match next {
+            Next::Tree(direction) => self.simulate(direction, depart, |simulator, depart| {
                 simulator.run_until(now, depart)
-            });
-        }
-        if self.reverse.as_ref().and_then(Simulator::due) == Some(now) {
-            return self.simulate(Direction::Reverse, depart, |simulator, depart| {
-                simulator.run_until(now, depart)
-            });
-        }
-        if self
-            .events
-            .peek()
-            .is_some_and(|Reverse((time, ..))| *time == now)
-        {
-            if let Some(Reverse((now, _, event))) = self.events.pop() {
-                self.happen(now, event, depart)?;
+            }),
+            Next::Event => match self.events.heap.pop() {
+                Some(Reverse((.., event))) => self.happen(now, event, depart),
+                None => Ok(()),
+            },
+            Next::Arrival(flow) => {
+                let udp = &mut self.udp[flow];
+                let (packet, seen) = (udp.template.packet(udp.len, &self.pool), udp.seen);
+                self.arrivals.happened(udp.draw());
+                self.send(packet, seen, now, depart)
             }
-            return Ok(());
         }
-        let Some((now, index)) = self.arrivals.first() else {
-            return Ok(());
-        };
-        let udp = &mut self.udp[index];
-        let (packet, seen) = (udp.template.packet(udp.len, &self.pool), udp.seen);
-        let next = udp.draw().map(|time| (time, index));
-        self.arrivals.happened(next);
-        self.send(packet, seen, now, depart)
     }
 
     /// A packet of somebody else arrives.
@@ -303,7 +317,6 @@ impl World {
         };
         // As many flows as there are numbers but 0.
         packet.set_port(seen as u16 + 1);
-        self.turn(now);
         self.simulate(direction, depart, |simulator, depart| {
             simulator.arrive(packet, now, depart)
         })
@@ -318,8 +331,8 @@ impl World {
         mut self,
         depart: &mut impl FnMut(Time, &Packet) -> Result<(), E>,
     ) -> Result<(Report, Vec<FlowReport>), E> {
-        while let Some(now) = self.due() {
-            self.step_at(now, depart)?;
+        while let Some(next) = self.next() {
+            self.step_to(next, depart)?;
         }
         self.collect();
         let flows = self.seen.iter_mut().map(Seen::in_all).collect();

@@ -9,8 +9,6 @@ use softnet::time::Time;
 use super::super::flow::Flow;
 use super::super::frame::Template;
 use super::super::tcp::Acknowledgment;
-use super::connections::Event;
-use super::passing::Departed;
 use super::{Kind, World};
 
 /// Acknowledgments of a connection. Each has a number, and tells all that its receiver knew as it
@@ -87,23 +85,6 @@ impl Replies {
 }
 
 impl World {
-    /// An answer left its tree: the sender gets it half a round trip later.
-    pub(super) fn answer_left(&mut self, left: &Departed) {
-        match &self.kinds[left.seen] {
-            Kind::Datagrams => {}
-            Kind::Connection(index) => {
-                let (index, rtt) = (*index, self.tcp[*index].connection.rtt);
-                let arrives = left.at.plus_nanos(rtt - rtt / 2);
-                self.at(arrives, Event::Told(index, left.number as u32));
-            }
-            Kind::Pings(replies) => {
-                let arrives = left.at.plus_nanos(replies.rtt - replies.rtt / 2);
-                let time = arrives.since(Time(left.number)).as_nanos() as u64;
-                self.seen[left.seen].now.rtts.record(time);
-            }
-        }
-    }
-
     /// A ping that was sent at some time reaches its receiver, which replies.
     pub(super) fn asked<E>(
         &mut self,

@@ -133,9 +133,9 @@ impl World {
             Some(pages) => (pages.pause() / 4, Event::Request(index)),
             None => (0, Event::Start(index)),
         };
-        self.at(connection.start.plus_nanos(first), event);
+        self.events.add(connection.start.plus_nanos(first), event);
         let end = connection.start.plus_nanos(connection.duration);
-        self.at(end, Event::End(index));
+        self.events.add(end, Event::End(index));
         let mut sender = Sender::new(connection.algorithm, all, connection.ecn);
         let window = connection.receive_window;
         let receiver = window.map_or_else(Receiver::default, Receiver::with_window);
@@ -174,7 +174,7 @@ impl World {
                 let told = tcp.receiver.arrived(now, number, is_marked, rtt);
                 let due = tcp.receiver.due().filter(|_| tcp.receiver.due() != before);
                 if let Some(due) = due {
-                    self.at(due, Event::Delayed(index));
+                    self.events.add(due, Event::Delayed(index));
                 }
                 match told {
                     Some(told) => self.acknowledge(index, told, now, depart),
@@ -240,7 +240,8 @@ impl World {
         let number = tcp.receiver.arrived_up_to();
         let Some(acks) = &mut tcp.acks else {
             let half = tcp.connection.rtt - tcp.connection.rtt / 2;
-            self.at(now.plus_nanos(half), Event::Acknowledged(index, told));
+            self.events
+                .add(now.plus_nanos(half), Event::Acknowledged(index, told));
             return Ok(());
         };
         let packet = acks.send(number, told, &self.pool);
@@ -263,7 +264,7 @@ impl World {
         let is_read = !was_idle && tcp.sender.is_idle();
         if let Some(pages) = tcp.pages.as_mut().filter(|_| is_read) {
             let at = now.plus_nanos(pages.pause());
-            self.at(at, Event::Request(index));
+            self.events.add(at, Event::Request(index));
         }
         self.transmit(index, now, depart)
     }
@@ -282,14 +283,14 @@ impl World {
         let pace = tcp.sender.paced_at().filter(|&at| at > now);
         if let Some(at) = pace.filter(|_| tcp.pace.is_none()) {
             tcp.pace = Some(at);
-            self.at(at, Event::Paced(index));
+            self.events.add(at, Event::Paced(index));
         }
         let tcp = &mut self.tcp[index];
         if let Some(at) = tcp.sender.timeout_at().map(|at| at.max(now))
             && tcp.timer.is_none_or(|timer| at < timer)
         {
             tcp.timer = Some(at);
-            self.at(at, Event::Timeout(index));
+            self.events.add(at, Event::Timeout(index));
         }
         Ok(())
     }

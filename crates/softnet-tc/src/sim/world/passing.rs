@@ -5,21 +5,18 @@ use softnet::time::Time;
 use softnet::wire::network_offset;
 
 use super::super::flow::Direction;
+use super::super::flows::Seen;
 use super::super::{Simulator, is_marked};
 use super::connections::{Event, Tcp};
-use super::{Kind, World};
+use super::{Events, Kind, World};
 
-/// A packet of a flow, or an answer to it, that left.
-#[derive(Debug)]
-pub(super) struct Departed {
-    pub(super) at: Time,
-    /// Number of the flow.
-    pub(super) seen: usize,
-    /// Number of a segment or an acknowledgment; of a reply, when what it answers was sent.
-    pub(super) number: u64,
-    pub(super) is_marked: bool,
-    pub(super) len: u64,
-    pub(super) sojourn: u64,
+/// Whoever takes note of what leaves the tree of a direction.
+struct Passing<'a> {
+    direction: Direction,
+    seen: &'a mut [Seen],
+    kinds: &'a [Kind],
+    tcp: &'a [Tcp],
+    events: &'a mut Events,
 }
 
 impl World {
@@ -33,33 +30,25 @@ impl World {
             &mut dyn FnMut(Time, &Packet) -> Result<(), E>,
         ) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut departed = std::mem::take(&mut self.departed);
-        let (seen, kinds, tcp) = (&self.seen, &self.kinds, &self.tcp);
         let simulator = match (direction, &mut self.reverse) {
             (Direction::Reverse, Some(reverse)) => reverse,
             _ => &mut self.simulator,
         };
+        let mut passing = Passing {
+            direction,
+            seen: &mut self.seen,
+            kinds: &self.kinds,
+            tcp: &self.tcp,
+            events: &mut self.events,
+        };
         let result = run(simulator, &mut |at, packet| {
-            let flow = usize::from(packet.port()).checked_sub(1);
-            if let Some(number) = flow.filter(|&number| number < seen.len()) {
-                let is_answer = seen[number].direction != direction;
-                let says = number_in(packet, &kinds[number], is_answer, tcp);
-                departed.push(departed_of(at, number, packet, says));
-            }
+            passing.left(at, packet);
             match direction {
                 Direction::Forward => depart(at, packet),
                 Direction::Reverse => Ok(()),
             }
         });
-        for left in departed.drain(..) {
-            self.left(&left, direction);
-        }
-        self.departed = departed;
-        if self.tree_of(direction).lost.is_empty() {
-            return result;
-        }
-        let mut lost = std::mem::take(&mut self.tree_of(direction).lost);
-        for port in lost.drain(..) {
+        for port in simulator.lost.drain(..) {
             let seen = usize::from(port).checked_sub(1);
             let seen = seen.and_then(|seen| self.seen.get_mut(seen));
             // Of answers the tree alone keeps count.
@@ -67,72 +56,60 @@ impl World {
                 seen.now.dropped += 1;
             }
         }
-        self.tree_of(direction).lost = lost;
         result
     }
+}
 
-    fn tree_of(&mut self, direction: Direction) -> &mut Simulator {
-        match (direction, &mut self.reverse) {
-            (Direction::Reverse, Some(reverse)) => reverse,
-            _ => &mut self.simulator,
-        }
-    }
-
-    /// A packet left: its receiver gets it half a round trip later.
-    fn left(&mut self, left: &Departed, direction: Direction) {
-        let Some(seen) = self.seen.get_mut(left.seen) else {
+impl Passing<'_> {
+    /// A packet leaves: if it is of a flow, its receiver gets it half a round trip later.
+    fn left(&mut self, at: Time, packet: &Packet) {
+        let Some(flow) = usize::from(packet.port()).checked_sub(1) else {
             return;
         };
-        if seen.direction != direction {
-            self.answer_left(left);
+        let Some(seen) = self.seen.get_mut(flow) else {
             return;
+        };
+        if seen.direction != self.direction {
+            return self.answer_left(at, packet, flow);
         }
-        seen.left(left.at, left.len, left.is_marked, left.sojourn);
-        let (half, event) = match &self.kinds[left.seen] {
+        let (len, is_marked) = (packet.wire_len(), is_marked(packet));
+        let sent = at.min(packet.timestamp());
+        seen.left(at, len, is_marked, at.0 - sent.0);
+        let (half, event) = match &self.kinds[flow] {
             Kind::Datagrams => return,
             Kind::Connection(index) => {
-                let tcp = &self.tcp[*index];
-                let number = tcp.number(left.number as u32);
-                let event = Event::Segment(*index, number, left.is_marked);
+                let (tcp, data) = (&self.tcp[*index], packet.data());
+                let number = tcp.number(tcp.template.number(data, network_offset(data)));
+                let event = Event::Segment(*index, number, is_marked);
                 (tcp.connection.rtt / 2, event)
             }
             Kind::Pings(replies) => {
-                let sent = Time(left.at.0.saturating_sub(left.sojourn));
-                let len = u16::try_from(left.len).unwrap_or(u16::MAX);
-                (replies.rtt / 2, Event::Asked(left.seen, sent, len))
+                let len = u16::try_from(len).unwrap_or(u16::MAX);
+                (replies.rtt / 2, Event::Asked(flow, sent, len))
             }
         };
-        self.at(left.at.plus_nanos(half), event);
+        self.events.add(at.plus_nanos(half), event);
     }
-}
 
-/// Number in a packet of a flow, or in an answer to it: see [`Departed::number`].
-fn number_in(packet: &Packet, kind: &Kind, is_answer: bool, tcp: &[Tcp]) -> u64 {
-    let data = packet.data();
-    match (kind, is_answer) {
-        (Kind::Connection(index), false) => {
-            let template = &tcp[*index].template;
-            template.number(data, network_offset(data)).into()
+    /// An answer leaves: the sender gets it half a round trip later.
+    fn answer_left(&mut self, at: Time, packet: &Packet, flow: usize) {
+        let data = packet.data();
+        match &self.kinds[flow] {
+            Kind::Datagrams => {}
+            Kind::Connection(index) => {
+                let tcp = &self.tcp[*index];
+                let acks = tcp.acks.as_ref();
+                let id = acks.map_or(0, |acks| acks.template.id(data, network_offset(data)));
+                let rtt = tcp.connection.rtt;
+                let arrives = at.plus_nanos(rtt - rtt / 2);
+                self.events.add(arrives, Event::Told(*index, id));
+            }
+            Kind::Pings(replies) => {
+                let sent = replies.template.time(data, network_offset(data));
+                let arrives = at.plus_nanos(replies.rtt - replies.rtt / 2);
+                let time = arrives.since(sent).as_nanos() as u64;
+                self.seen[flow].now.rtts.record(time);
+            }
         }
-        (Kind::Connection(index), true) => {
-            let acks = tcp[*index].acks.as_ref();
-            acks.map_or(0, |acks| {
-                acks.template.id(data, network_offset(data)).into()
-            })
-        }
-        (Kind::Pings(replies), true) => replies.template.time(data, network_offset(data)).0,
-        _ => 0,
-    }
-}
-
-/// Notes on a packet that leaves.
-fn departed_of(at: Time, seen: usize, packet: &Packet, number: u64) -> Departed {
-    Departed {
-        at,
-        seen,
-        number,
-        is_marked: is_marked(packet),
-        len: packet.wire_len(),
-        sojourn: at.0.saturating_sub(packet.timestamp().0),
     }
 }

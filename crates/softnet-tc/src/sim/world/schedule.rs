@@ -1,89 +1,76 @@
 //! The next arrival of each flow, in the order of their times and, at the same time, of the flows.
 //!
-//! Flows of one constant rate take turns: who has just sent is the last again. Such turns are kept
-//! in queues, where nothing is searched; an arrival that is at the end of none goes on a heap.
-
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+//! It is a tournament: flows are the leaves of a binary tree, and at each node above is the earlier
+//! arrival of the two below. The next one of the flow that was first is compared once a level.
 
 use softnet::time::Time;
 
 /// When a flow sends, and its number.
 pub(super) type Arrival = (Time, usize);
 
-/// Queues: enough for a few constant rates.
-const QUEUES: usize = 4;
+/// The time of an arrival in the upper half, the number of the flow in the lower: in their order.
+type Key = u128;
+
+/// A flow without an arrival.
+const NEVER: Key = Key::MAX;
 
 /// Arrivals to come, one of each flow that goes on.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    /// The earliest of all, which is nowhere else.
-    first: Option<Arrival>,
-    /// Each is in order.
-    turns: [VecDeque<Arrival>; QUEUES],
-    others: BinaryHeap<Reverse<Arrival>>,
+    /// Below the node `n` are `2n` and `2n + 1`; the first of all is at 1, and the leaves are the
+    /// second half. None at all before there is a flow.
+    nodes: Vec<Key>,
 }
 
 impl Schedule {
     /// The earliest arrival.
     #[inline]
     pub(super) fn first(&self) -> Option<Arrival> {
-        self.first
+        let &first = self.nodes.get(1)?;
+        let flow = first as u64;
+        (flow != NEVER as u64).then_some((Time((first >> 64) as u64), flow as usize))
     }
 
     /// Adds an arrival of a flow that has none here.
-    pub(super) fn add(&mut self, arrival: Arrival) {
-        match self.first {
-            Some(first) if first < arrival => self.put(arrival),
-            before => {
-                self.first = Some(arrival);
-                if let Some(before) = before {
-                    self.put(before);
-                }
-            }
+    pub(super) fn add(&mut self, (time, flow): Arrival) {
+        let leaves = self.nodes.len() / 2;
+        if flow >= leaves {
+            let more = 2 * (flow + 1).next_power_of_two();
+            let old = std::mem::replace(&mut self.nodes, vec![NEVER; more]);
+            let keys = old.into_iter().skip(leaves).enumerate();
+            keys.for_each(|(flow, key)| self.put(flow, key));
+        }
+        self.put(flow, key(time, flow));
+    }
+
+    /// The earliest arrival has happened; the next one of its flow is at `next`.
+    pub(super) fn happened(&mut self, next: Option<Time>) {
+        if let Some((_, flow)) = self.first() {
+            self.put(flow, next.map_or(NEVER, |time| key(time, flow)));
         }
     }
 
-    /// The earliest arrival has happened. `next` is the next one of its flow.
-    pub(super) fn happened(&mut self, next: Option<Arrival>) {
-        let earlier = |&(arrival, _): &(Arrival, usize)| next.is_none_or(|next| arrival < next);
-        let Some((arrival, place)) = self.second().filter(earlier) else {
-            self.first = next;
-            return;
-        };
-        match self.turns.get_mut(place) {
-            Some(turn) => _ = turn.pop_front(),
-            None => _ = self.others.pop(),
-        }
-        self.first = Some(arrival);
-        if let Some(next) = next {
-            self.put(next);
-        }
-    }
-
-    /// The earliest arrival but the first, and the number of its queue: none has that of the heap.
-    fn second(&self) -> Option<(Arrival, usize)> {
-        let other = self.others.peek();
-        let other = other.map(|&Reverse(arrival)| (arrival, QUEUES));
-        let turns = self.turns.iter().enumerate();
-        let turns = turns.filter_map(|(place, turn)| Some((*turn.front()?, place)));
-        turns.chain(other).min()
-    }
-
-    /// Puts an arrival at the end of a queue, if it is later than all in one: of several the one
-    /// whose end is nearest, since those behind have to be later still.
-    fn put(&mut self, arrival: Arrival) {
-        let turns = self.turns.iter_mut();
-        let fitting = turns.filter(|turn| turn.back().is_none_or(|&last| last < arrival));
-        match fitting.max_by_key(|turn| turn.back().copied()) {
-            Some(turn) => turn.push_back(arrival),
-            None => self.others.push(Reverse(arrival)),
+    fn put(&mut self, flow: usize, mut key: Key) {
+        let nodes = &mut self.nodes[..];
+        let mut at = nodes.len() / 2 + flow;
+        nodes[at] = key;
+        while at > 1 {
+            key = key.min(nodes[at ^ 1]);
+            at /= 2;
+            nodes[at] = key;
         }
     }
 }
 
+fn key(time: Time, flow: usize) -> Key {
+    Key::from(time.0) << 64 | flow as Key
+}
+
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
     use super::*;
     use crate::sim::flow::Random;
 
@@ -109,23 +96,10 @@ mod tests {
             sent += 1;
             // One flow after the other ends.
             let goes_on = sent % 2_000 != 1;
-            let next = goes_on.then(|| (time.plus_nanos(pause(flow)), flow));
+            let next = goes_on.then(|| time.plus_nanos(pause(flow)));
             schedule.happened(next);
-            heap.extend(next.map(Reverse));
+            heap.extend(next.map(|time| Reverse((time, flow))));
         }
         assert_eq!((schedule.first(), sent), (None, 78_001));
-    }
-
-    #[test]
-    fn constant_rates_need_no_heap() {
-        let mut schedule = Schedule::default();
-        let starts = (0..90_u64).map(|flow| Time(flow * 500));
-        starts.zip(0..).for_each(|arrival| schedule.add(arrival));
-        for _ in 0..10_000 {
-            let (time, flow) = schedule.first().expect("they go on");
-            let pause = if flow % 3 == 0 { 170_000 } else { 50_000 };
-            schedule.happened(Some((time.plus_nanos(pause), flow)));
-            assert!(schedule.others.is_empty(), "{schedule:?}");
-        }
     }
 }
