@@ -192,7 +192,13 @@ fn put<D: Devices>(
     };
     spec.actions = actions::bind(engine, &effect.actions, binds, rate)?;
     let is_fw_class = spec.kind == FilterKind::FwClass;
-    let is_priority = is_fw_class || spec.kind == FilterKind::U32Root;
+    // The kernel shows the priority alone of a new `matchall`, too (`mall_change`).
+    let alone = [
+        FilterKind::FwClass,
+        FilterKind::U32Root,
+        FilterKind::Matchall,
+    ];
+    let is_priority = alone.contains(&spec.kind);
     let key = home.put(engine, op, spec)?;
     let flags = asked.request.flags;
     home.read(engine, |view| {
