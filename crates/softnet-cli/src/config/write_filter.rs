@@ -152,11 +152,11 @@ fn filter(w: &mut Writer, filter: &FilterSpec) {
             w.put("handle", masked((handle, *mask)));
             self::indev(w, indev.as_ref());
         }
-        FilterKind::FwClass => {}
+        FilterKind::U32Root | FilterKind::FwClass => {}
     }
     let leads = match &filter.kind {
         FilterKind::U32(of) => of.leads,
-        FilterKind::U32Table { .. } | FilterKind::FwClass => true,
+        FilterKind::U32Table { .. } | FilterKind::U32Root | FilterKind::FwClass => true,
         _ => false,
     };
     let own = filter

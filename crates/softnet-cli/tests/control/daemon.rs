@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::Iproute;
 use super::common::{Daemon, Scratch, text};
 
 /// Runs a command between marks.
@@ -16,8 +17,8 @@ const RUN: &str = r#"run() {
 "#;
 
 /// A shell script that runs the commands.
-fn script<'a>(lines: impl Iterator<Item = &'a str>) -> String {
-    let mut script = RUN.to_owned();
+fn script<'a>(iproute: &Iproute, lines: impl Iterator<Item = &'a str>) -> String {
+    let mut script = iproute.functions.clone() + RUN;
     for line in lines {
         let quoted = format!("'{}'", line.replace('\'', r"'\''"));
         let verb = if line.starts_with("== ") {
@@ -35,9 +36,10 @@ impl Daemon {
     pub(crate) fn answers<'a>(
         &self,
         scratch: &Scratch,
+        iproute: &Iproute,
         lines: impl Iterator<Item = &'a str>,
     ) -> String {
-        let script = scratch.file("softnet.sh", &script(lines));
+        let script = scratch.file("softnet.sh", &script(iproute, lines));
         let mut command = self.exec();
         command.arg("sh").arg(script);
         let output = command.env("OUT", scratch.path("out")).output();

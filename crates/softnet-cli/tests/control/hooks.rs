@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::answers::parse_in_order;
 use super::common::{Daemon, Scratch, wait_for};
-use super::{Differences, version};
+use super::{Differences, Iproute};
 use softnet_tests::PATIENCE;
 
 const PORTS: usize = 3;
@@ -219,11 +219,15 @@ fn lines(frames: &[Vec<u8>]) -> Vec<String> {
 
 #[test]
 fn packets_become_what_linux_7_2_made_of_them() {
-    let Some(version) = version() else {
-        return;
-    };
+    for iproute in Iproute::all() {
+        compare(&iproute);
+    }
+}
+
+/// Has Softnet do what the recording of this version says.
+fn compare(iproute: &Iproute) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
-    let path = format!("{folder}/hooks.iproute2-{version}.txt");
+    let path = format!("{folder}/hooks.iproute2-{}.txt", iproute.version);
     let recording = fs::read_to_string(path).expect("a recording");
     let mut differences = Differences::of(&parse_in_order(&recording));
     let scratch = Scratch::new("hooks");
@@ -234,7 +238,7 @@ fn packets_become_what_linux_7_2_made_of_them() {
             Step::Commands(lines) => {
                 let linux = parse_in_order(&format!("== {section}\n{}", lines.join("\n")));
                 let commands = lines.iter().filter_map(|line| line.strip_prefix("$ "));
-                let mut ours = parse_in_order(&bench.daemon.answers(&scratch, commands));
+                let mut ours = parse_in_order(&bench.daemon.answers(&scratch, iproute, commands));
                 for (linux, ours) in linux.iter().zip(&mut ours) {
                     if linux.command.ends_with(" ingress") {
                         continue;

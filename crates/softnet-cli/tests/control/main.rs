@@ -12,13 +12,14 @@ mod answers;
 mod daemon;
 mod dialogues;
 mod hooks;
+mod iproute;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::process::Command;
 
 use answers::{Answer, parse};
-use common::{Daemon, Scratch, has_program, skip, text};
+use common::{Daemon, Scratch};
+use iproute::Iproute;
 
 const COMMANDS: &str = include_str!("../../../../tests/golden/control.commands");
 const DIFFERENCES: &str = include_str!("../../../../tests/golden/control.differences");
@@ -86,48 +87,32 @@ impl Differences {
     }
 }
 
-fn has_programs() -> bool {
-    ["tc", "ip", "bridge"].into_iter().all(has_program)
-}
-
-/// The version of iproute2, if there are recordings of it.
-fn version() -> Option<String> {
-    if !has_programs() {
-        return None;
-    }
-    let output = Command::new("tc").arg("-V").output().expect("tc");
-    let said = text(&output.stdout);
-    let version = said.split(['-', ',']).nth(2).unwrap_or_default().trim();
-    let version = version.strip_suffix(".0").unwrap_or(version);
-    if !["6.1", "7.3"].contains(&version) {
-        skip(&format!("needs iproute2 6.1 or 7.3, has {version}"));
-        return None;
-    }
-    Some(version.to_owned())
-}
-
 #[test]
 fn softnet_answers_as_linux_7_2_did() {
-    let Some(version) = version() else {
-        return;
-    };
-    let ends = |recording: &&str| {
-        let first = recording.lines().next().expect("a line");
-        let end = format!("iproute2 {version}");
-        first.trim_end_matches(".0").ends_with(&end)
-    };
-    let recording = RECORDINGS.into_iter().find(ends).expect("a recording");
-    let linux = parse(recording);
-    let commands = COMMANDS.lines().filter(|line| !line.starts_with("== "));
-    assert!(
-        commands.eq(linux.iter().map(|answer| answer.command.as_str())),
-        "the recording is of other commands: run tests/golden/record_control.py"
-    );
-    let scratch = Scratch::new("control");
-    let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
-    let ours = parse(&daemon.answers(&scratch, COMMANDS.lines()));
-    daemon.stop();
-    let mut differences = Differences::of(&linux);
-    assert_eq!(differences.compare(&linux, &ours), "");
-    differences.all_were_seen();
+    for iproute in Iproute::all() {
+        let ends = |recording: &&str| {
+            let first = recording.lines().next().expect("a line");
+            let end = format!("iproute2 {}", iproute.version);
+            first.trim_end_matches(".0").ends_with(&end)
+        };
+        let recording = RECORDINGS.into_iter().find(ends).expect("a recording");
+        let linux = parse(recording);
+        let commands = COMMANDS.lines().filter(|line| !line.starts_with("== "));
+        assert!(
+            commands.eq(linux.iter().map(|answer| answer.command.as_str())),
+            "the recording is of other commands: run tests/golden/record_control.py"
+        );
+        let scratch = Scratch::new("control");
+        let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
+        let ours = parse(&daemon.answers(&scratch, &iproute, COMMANDS.lines()));
+        daemon.stop();
+        let mut differences = Differences::of(&linux);
+        assert_eq!(
+            differences.compare(&linux, &ours),
+            "",
+            "{}",
+            iproute.version
+        );
+        differences.all_were_seen();
+    }
 }

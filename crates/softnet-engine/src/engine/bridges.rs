@@ -124,12 +124,14 @@ impl<D: Devices> Engine<D> {
     /// If there is no such port, or it is part of no bridge.
     pub fn bridge_port(&self, index: u32) -> Result<BridgePort, EngineError> {
         let state = self.state();
-        let (number, bridge, _) = state.member(index)?;
+        let (number, bridge, of) = state.member(index)?;
         let Member { options, vlans } = state.slot(number).member.clone();
+        let groups = of.bridge.snooping().groups_of(number, state.clock.now());
         Ok(BridgePort {
             bridge,
             options,
             vlans,
+            groups,
         })
     }
 

@@ -116,6 +116,8 @@ pub struct BridgePort {
     pub options: BridgePortOptions,
     /// VLANs of the port.
     pub vlans: Arc<PortVlans>,
+    /// Multicast groups that it is a member of.
+    pub groups: u32,
 }
 
 /// An entry of a bridge's forwarding database.

@@ -106,6 +106,8 @@ fn members_by_an_administrator() {
         permanent: true,
     };
     engine.add_mdb(p1, spec).unwrap();
+    let groups = |port| engine.bridge_port(port).unwrap().groups;
+    assert_eq!([groups(p1), groups(p2)], [1, 0]);
     let again = engine.add_mdb(p1, spec);
     assert!(matches!(again, Err(EngineError::MdbEntryExists(_))));
     let missing = engine.remove_mdb(p2, spec);
@@ -129,6 +131,7 @@ fn members_by_an_administrator() {
     send(&net, 0, &data(9, GROUP));
     assert_eq!([sent(1), sent(2)], [before[0] + 1, before[1]]);
     engine.remove_mdb(p1, spec).unwrap();
+    assert_eq!(groups(p1), 0);
     send(&net, 0, &data(9, GROUP));
     assert_eq!([sent(1), sent(2)], [before[0] + 1, before[1]]);
     net.stop();

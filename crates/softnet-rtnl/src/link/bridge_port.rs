@@ -28,6 +28,7 @@ const MCAST_FLOOD: u16 = 27;
 const BCAST_FLOOD: u16 = 30;
 const ISOLATED: u16 = 33;
 const LOCKED: u16 = 39;
+const MCAST_N_GROUPS: u16 = 41;
 const MCAST_MAX_GROUPS: u16 = 42;
 
 /// Options fixed to the kernel's default.
@@ -47,6 +48,7 @@ static FIXED: &[Fixed] = &[
 static ANSWERS: &[Fixed] = &[
     (32, Value::U8(0)), // NEIGH_SUPPRESS
     (43, Value::U8(0)), // NEIGH_VLAN_SUPPRESS
+    (45, Value::U8(0)), // NEIGH_FORWARD_GRAT
 ];
 
 /// State of the spanning tree, which the kernel lets nobody set.
@@ -60,7 +62,7 @@ static READ_ONLY: &[Fixed] = &[
 ];
 
 /// Attributes that are read in a request, or shown of the port only.
-const READ: [u16; 18] = [
+const READ: [u16; 19] = [
     STATE,
     COST,
     MODE,
@@ -78,6 +80,7 @@ const READ: [u16; 18] = [
     BCAST_FLOOD,
     ISOLATED,
     LOCKED,
+    MCAST_N_GROUPS,
     MCAST_MAX_GROUPS,
 ];
 
@@ -87,7 +90,7 @@ const DISABLED: u8 = 0;
 const FORWARDING: u8 = 3;
 
 static POLICY: Policy = Policy::new(
-    44,
+    46,
     &[
         (STATE, Rule::U8),
         (2, Rule::U16),
@@ -112,6 +115,7 @@ static POLICY: Policy = Policy::new(
         (40, Rule::U8),
         (MCAST_MAX_GROUPS, Rule::U32),
         (43, Rule::U8),
+        (45, Rule::U8),
     ],
 );
 
@@ -133,6 +137,8 @@ pub(super) struct Member {
     pub(super) forwards: bool,
     /// The number of the port.
     pub(super) number: u16,
+    /// Multicast groups that it is a member of.
+    pub(super) groups: u32,
 }
 
 impl Member {
@@ -167,6 +173,7 @@ impl Member {
             message.put_u8(attr, option.into());
         }
         message.put_u8(MULTICAST_ROUTER, multicast.router as u8);
+        message.put_u32(MCAST_N_GROUPS, self.groups);
         message.put_u32(MCAST_MAX_GROUPS, multicast.max_groups);
         // `br_make_port_id`: 6 bits of priority, 10 of the number.
         let id = PRIORITY << 10 | self.number & 0x3ff;

@@ -189,12 +189,16 @@ impl<'a, D: Devices> Shown<'a, D> {
         if !bridge.is_bridge() {
             return Err(EngineError::NoBridge(bridge.settings.name.clone()));
         }
-        let options = match self.link.master == master {
-            true => self.engine.bridge_port(self.link.index)?.options,
-            false => BridgePortOptions::default(),
+        let (options, groups) = match self.link.master == master {
+            true => {
+                let port = self.engine.bridge_port(self.link.index)?;
+                (port.options, port.groups)
+            }
+            false => (BridgePortOptions::default(), 0),
         };
         Ok(Some(Member {
             options,
+            groups,
             bridge: bridge.address(),
             forwards: up && self.carrier && bridge.settings.up,
             number: self.link.port_number,

@@ -72,7 +72,12 @@ impl Shown {
     }
 
     pub(super) fn tell(&self, kind: u16, flags: u16, replies: &mut Replies) {
-        replies.publish(RTNLGRP_TC, kind, flags, &self.header(), |out| self.put(out));
+        let header = TcMsg {
+            // Nothing refers to one that is gone.
+            info: (kind != RTM_DELQDISC).into(),
+            ..self.header()
+        };
+        replies.publish(RTNLGRP_TC, kind, flags, &header, |out| self.put(out));
     }
 }
 

@@ -88,6 +88,21 @@ pub(super) fn put_counts(stats: &QdiscStats, rate: Option<Rate>, out: &mut Messa
     Queue::put(stats, out);
 }
 
+/// Puts what the action of a filter has counted as older programs read it (`TCA_OLD_COMPAT`).
+pub(super) fn put_old(stats: &QdiscStats, rate: Option<Rate>, out: &mut Message<'_>) {
+    let most = |rate| u32::try_from(rate).unwrap_or(u32::MAX);
+    let old = Old {
+        bytes: stats.bytes,
+        packets: stats.packets as u32,
+        drops: stats.drops as u32,
+        overlimits: stats.overlimits as u32,
+        bps: rate.map_or(0, |rate| most(rate.bytes)),
+        pps: rate.map_or(0, |rate| most(rate.packets)),
+        ..Old::default()
+    };
+    out.put(TCA_STATS, &old);
+}
+
 /// Puts the statistics of a qdisc or class, its rate if that is estimated, and what its kind counts
 /// (`app`). No statistics: it counts nothing, which is not the same as to have counted nothing.
 ///

@@ -25,7 +25,7 @@ pub enum ActionError {
     #[error("TC action with specified index not found")]
     Missing,
     /// Filters have it (`EPERM`).
-    #[error("filters have the action; remove them before it")]
+    #[error("Failed to delete TC action: filters have it; remove them before it")]
     Bound,
     /// No number is left, or there are as many as there may be (`ENOSPC`).
     #[error("there are 65536 actions of this kind, which are all that there may be")]

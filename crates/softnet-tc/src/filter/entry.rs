@@ -168,7 +168,7 @@ impl Filter {
     fn compares(&self, kind: &FilterKind, frame: &Frame<'_>) -> Option<bool> {
         Some(match kind {
             FilterKind::U32(of) => self.tries_from(of, frame, ETHERNET, 0)?,
-            FilterKind::U32Table { .. } => false,
+            FilterKind::U32Table { .. } | FilterKind::U32Root => false,
             FilterKind::Basic(all) => {
                 self.counts.all.add(TRIED, 1);
                 ematch::holds(all, frame)

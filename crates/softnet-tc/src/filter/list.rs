@@ -268,7 +268,7 @@ impl FilterList {
         if let Some(template) = self.template(filter.chain) {
             template.check(&filter)?;
         }
-        if let FilterKind::U32(_) | FilterKind::U32Table { .. } = filter.kind {
+        if filter.kind.name() == "u32" {
             return self.put_u32(op, filter);
         }
         filter.handle = filter.full_handle()?;

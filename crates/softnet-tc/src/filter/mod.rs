@@ -155,6 +155,9 @@ pub enum FilterKind {
         /// Buckets: 1, 2, 4 and so on up to 256.
         buckets: u16,
     },
+    /// A priority of `u32` without filters (`u32` without options): the table that packets start in
+    /// comes with it. A priority that is there stays as it is.
+    U32Root,
     /// Packets for which the expressions hold. The newest of one priority is tried first.
     Basic(Vec<Ematch>),
     /// All. There is one to a priority, and its handle is 1.
@@ -179,7 +182,7 @@ impl FilterKind {
     pub fn name(&self) -> &'static str {
         match self {
             FilterKind::Flower(_) => "flower",
-            FilterKind::U32(_) | FilterKind::U32Table { .. } => "u32",
+            FilterKind::U32(_) | FilterKind::U32Table { .. } | FilterKind::U32Root => "u32",
             FilterKind::Basic(_) => "basic",
             FilterKind::Matchall => "matchall",
             FilterKind::Fw { .. } | FilterKind::FwClass => "fw",

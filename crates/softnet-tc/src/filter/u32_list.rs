@@ -97,6 +97,11 @@ impl FilterList {
     ) -> Result<FilterKey, FilterError> {
         let root = self.u32_root(filter.chain, filter.prio);
         let root = root.ok_or(FilterError::NoTable)?;
+        if filter.kind == FilterKind::U32Root {
+            filter.handle = root << 20;
+            self.make_priority(&filter, root);
+            return Ok(filter.key());
+        }
         let handle = filter.handle;
         let mut table = handle >> 20;
         let (mut created, mut chosen_table) = (None, false);

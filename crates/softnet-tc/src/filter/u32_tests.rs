@@ -283,6 +283,33 @@ fn tables_are_named_and_removed_as_in_the_kernel() {
 
 /// A filter that leads on does not look at the link that received; one that decides does, whether
 /// itself or when no filter of the table that it leads to has (`u32_classify`).
+/// `u32` without options, as recipes begin that add hash tables.
+#[test]
+fn a_priority_may_have_its_table_only() {
+    let mut list = FilterList::default();
+    let whole = spec(5, 0, FilterKind::U32Root, 0);
+    assert_eq!(
+        list.put(FilterOp::Change, whole.clone()),
+        Err(FilterError::Create)
+    );
+    assert_eq!(add(&mut list, whole.clone()), Ok(0x8000_0000));
+    let shown: Vec<_> = list
+        .shown_from(None)
+        .map(|(spec, _)| spec.kind.clone())
+        .collect();
+    assert_eq!(shown, [FilterKind::U32Table { buckets: 1 }]);
+    assert_eq!(add(&mut list, table(5, 2, 256)), Ok(0x0020_0000));
+    assert_eq!(add(&mut list, whole), Ok(0x8000_0000));
+    assert_eq!(list.shown_from(None).count(), 2);
+    assert_eq!(
+        add(&mut list, spec(6, 0, FilterKind::U32Root, 0)),
+        Ok(0x8010_0000)
+    );
+    list.delete(name(6, 0)).unwrap();
+    list.delete(name(5, 0)).unwrap();
+    assert_eq!(list.chains().count(), 0);
+}
+
 #[test]
 fn only_what_decides_looks_at_the_link_that_received() {
     let pool = pool(1);

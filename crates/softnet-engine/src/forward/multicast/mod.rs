@@ -308,6 +308,13 @@ impl Snooping {
         self.with(now, |state| (state.rows(now), state.router_rows(now)))
     }
 
+    /// Groups that a port is a member of.
+    pub(crate) fn groups_of(&self, port: u16, now: Time) -> u32 {
+        self.with(now, |state| {
+            state.ports.get(&port).map_or(0, |of| of.groups)
+        })
+    }
+
     /// Makes a port a member of a group, or of one of its sources.
     pub(crate) fn fix(
         &self,

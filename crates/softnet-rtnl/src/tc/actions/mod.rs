@@ -355,6 +355,26 @@ pub(super) fn put_list(
     });
 }
 
+/// Puts what an old `police` has counted beside the options of its filter (`tcf_exts_dump_stats`).
+pub(in crate::tc) fn put_old_stats(list: &ActionList, out: &mut Message<'_>) {
+    if let [action] = list.as_slice()
+        && action.spec().flags & OLD != 0
+    {
+        stats::put_old(&counted(action), action.rate(), out);
+    }
+}
+
+fn counted(action: &Action) -> QdiscStats {
+    let stats = action.stats();
+    QdiscStats {
+        bytes: stats.bytes,
+        packets: stats.packets,
+        drops: stats.drops,
+        overlimits: stats.overlimits,
+        ..QdiscStats::default()
+    }
+}
+
 /// Circumstances in which an action is shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShownAt {
@@ -375,16 +395,10 @@ impl ShownAt {
 /// Writes one action (`tcf_action_dump_1`).
 fn put(action: &Action, shown: &ShownAt, terse: bool, out: &mut Message<'_>) {
     let spec = action.spec();
-    let stats = action.stats();
     out.put_str(KIND, spec.kind.name());
-    let counted = QdiscStats {
-        bytes: stats.bytes,
-        packets: stats.packets,
-        drops: stats.drops,
-        overlimits: stats.overlimits,
-        ..QdiscStats::default()
-    };
-    out.nest(STATS, |out| stats::put_counts(&counted, action.rate(), out));
+    out.nest(STATS, |out| {
+        stats::put_counts(&counted(action), action.rate(), out);
+    });
     if terse {
         out.put_u32(INDEX, action.index());
     }

@@ -53,6 +53,16 @@ pub(super) fn parse(
             effect: Effect::default(),
         });
     }
+    if kind == "u32" && options.is_none() {
+        if handle != 0 {
+            return Err(Error::invalid("cls_u32: Filter handle requires options"));
+        }
+        return Ok(Parsed {
+            handle,
+            kind: FilterKind::U32Root,
+            effect: Effect::default(),
+        });
+    }
     let options = options.ok_or(Errno::EINVAL)?;
     let (handle, kind, effect) = match kind {
         "flower" => {
@@ -88,7 +98,7 @@ pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, at: &ShownAt, out: &m
         FilterKind::Basic(ematches) => basic::dump(ematches, spec, stats, at, out),
         FilterKind::Matchall => matchall::dump(spec, stats, at, out),
         FilterKind::Fw { mask, .. } => fw::dump(*mask, spec, stats, at, out),
-        FilterKind::FwClass => {}
+        FilterKind::U32Root | FilterKind::FwClass => {}
     }
 }
 

@@ -192,6 +192,13 @@ fn put<D: Devices>(
     };
     spec.actions = actions::bind(engine, &effect.actions, binds, rate)?;
     let is_fw_class = spec.kind == FilterKind::FwClass;
+    // The kernel shows the priority alone of a new `matchall`, too (`mall_change`).
+    let alone = [
+        FilterKind::FwClass,
+        FilterKind::U32Root,
+        FilterKind::Matchall,
+    ];
+    let is_priority = alone.contains(&spec.kind);
     let key = home.put(engine, op, spec)?;
     let flags = asked.request.flags;
     home.read(engine, |view| {
@@ -201,7 +208,7 @@ fn put<D: Devices>(
         let found = view.list.get(key);
         let found = found.map_err(|error| refusal::filter(&error))?;
         let (spec, stats) = view.sum(found);
-        let part = match is_fw_class {
+        let part = match is_priority {
             true => Part::Priority,
             false => Part::Filter(&stats),
         };

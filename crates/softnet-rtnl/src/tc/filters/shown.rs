@@ -6,7 +6,7 @@ use super::home::Home;
 use super::kinds;
 use crate::nl::Message;
 use crate::nl::headers::TcMsg;
-use crate::tc::actions::ShownAt;
+use crate::tc::actions::{self, ShownAt};
 use crate::tc::{TCA_CHAIN, TCA_KIND};
 
 /// Shown part of a filter's priority.
@@ -63,7 +63,10 @@ impl<'a> Shown<'a> {
         out.put_u32(TCA_CHAIN, self.spec.chain);
         match self.part {
             Part::Priority => {}
-            Part::Filter(stats) => kinds::dump(self.spec, stats, &self.at, out),
+            Part::Filter(stats) => {
+                kinds::dump(self.spec, stats, &self.at, out);
+                actions::put_old_stats(&self.spec.actions, out);
+            }
         }
     }
 }

@@ -375,3 +375,37 @@ fn average_rates_are_estimated() {
     assert_eq!(spec.estimator, Some(estimator));
     assert!(world.police(9).is_none());
 }
+
+/// What an old `police` has counted is beside the options of its filter, where `tc -s` looks.
+#[test]
+fn an_old_police_counts_beside_its_filter() {
+    const ALL: Policy = Policy::new(33, &[]);
+    let mut world = World::new();
+    let options = prio(3);
+    world
+        .qdisc(ADD, 1, ("root", "1:"), "prio", &options)
+        .unwrap();
+    let header = TcMsg {
+        handle: 7,
+        info: 1 << 16 | u32::from(3_u16.to_be()),
+        ..at(1, "1:", "")
+    };
+    let filter = |out: &mut Message<'_>| {
+        out.put_str(TCA_KIND, "fw");
+        // TCA_FW_POLICE, with TCA_POLICE_TBF for frames of up to 1500 bytes
+        let mut parms = [0; 14];
+        (parms[1], parms[4]) = (SHOT, 1500);
+        out.nest(TCA_OPTIONS, |out| out.nest(2, |out| out.put(1, &parms)));
+    };
+    world.ask(RTM_NEWTFILTER, ADD, header, &filter).unwrap();
+    let request = message(RTM_GETTFILTER, NLM_F_DUMP, &at(1, "1:", ""), |_| {});
+    let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
+    let messages = parts.iter().flat_map(|part| Requests::new(part.as_bytes()));
+    let filters = messages.filter(|message| message.kind == RTM_NEWTFILTER);
+    let counts = |message: Request<'_>| {
+        let attrs = message.attrs::<TcMsg>(&ALL, Validation::Liberal).unwrap();
+        attrs.has(TCA_STATS)
+    };
+    // The priority, and the filter.
+    assert_eq!(filters.map(counts).collect::<Vec<_>>(), [false, true]);
+}
