@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use softnet_testbed::{cleanup, cpu, files, hosts, in_process, ping, process, random, traffic};
 
 mod all_cores;
@@ -123,6 +123,11 @@ fn run(options: &Options) -> Result<(), BenchError> {
             print(&judge::page(&report)?)?;
         }
         reports.push(report);
+    }
+    let is_empty = |report: &Value| report["rows"].as_array().is_none_or(Vec::is_empty);
+    if !options.only.is_empty() && reports.iter().all(is_empty) {
+        let text = format!("no row has --only {}", options.only.join(","));
+        return Err(BenchError::Usage(text));
     }
     if options.json {
         let texts: Vec<_> = reports.iter().map(report::lines).collect();

@@ -44,6 +44,7 @@ fn numbers_out_of_range_are_usage_errors() {
         ["switch", "--variants", "dpdk"],
         ["backlog", "--variants", "nobody"],
         ["nolock-qdisc", "--only", "web"],
+        ["bulk-free", "--only", "bulk=3"],
     ] {
         assert_eq!(bench(&arguments).status.code(), Some(2), "{arguments:?}");
     }
@@ -68,6 +69,19 @@ fn report(arguments: &[&str], variants: &str) -> Value {
     assert!(output.status.success(), "{said}");
     assert_eq!(namespaces(pid), [""; 0]);
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
+}
+
+#[test]
+fn only_rows_that_are_asked_for() {
+    for (experiment, only) in [
+        ("bulk-free", "path=forward"),
+        ("defer-free", "path=one-thread,bulk=32"),
+    ] {
+        let report = report(&[experiment, "--only", only], "softnet");
+        let rows = report["rows"].as_array().expect("a report has rows");
+        let bulks: Vec<&Value> = rows.iter().map(|row| &row["bulk"]).collect();
+        assert_eq!(bulks, [32], "{experiment}");
+    }
 }
 
 /// Checks that the report has these figures; or why it has none.

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use softnet_tc::{QdiscSpec, TreeSpec};
 use toml::{Table, Value};
 
 use crate::config::{self, Config};
@@ -242,7 +243,17 @@ fn join(document: &mut Table, port: &str, bridge: &str) -> Result<(), String> {
 /// Lines that say what differs between two configurations, object by object: `+` for what is
 /// new, `-` for what goes, and each key that changes with both values.
 pub(crate) fn difference(before: &Config, after: &Config) -> String {
-    let document = |config| config::write(config).parse::<Table>().unwrap_or_default();
+    let document = |config: &Config| {
+        let mut config = config.clone();
+        for port in &mut config.links.ports {
+            let qdisc = &mut port.qdisc;
+            // A running one is a tree with a handle, one of a file perhaps not.
+            if *qdisc != QdiscSpec::Default {
+                *qdisc = QdiscSpec::Tree(TreeSpec::from(qdisc.clone()));
+            }
+        }
+        config::write(&config).parse::<Table>().unwrap_or_default()
+    };
     let (before, after) = (document(before), document(after));
     let mut lines = String::new();
     for list in ["port", "block", "rate_group", "bridge", "fdb"] {
@@ -370,6 +381,23 @@ mod tests {
         let group = change(Object::RateGroup, Verb::Set, "g", &["rate=2gbit"]);
         let after = changed(&before, &group).expect("valid");
         assert!(difference(&before, &after).starts_with("~ rate_group \"g\": rate: "));
+    }
+
+    #[test]
+    fn a_qdisc_differs_not_for_the_handle_that_it_got() {
+        let file = running();
+        let list = "[[port.qdisc]]\nparent = \"root\"\nhandle = \"8001:\"\nkind = \"tbf\"\n\
+            rate = \"1mbit\"\nburst = \"10k\"\nlatency = \"50ms\"\n";
+        let one = "qdisc = { kind = \"tbf\", rate = \"1mbit\", burst = \"10k\", \
+            latency = \"50ms\" }\n";
+        let difference = |list: &str| {
+            let text = RUNNING.replace(one, list);
+            let running = config::checked("running", &text, None).expect("valid").0;
+            super::difference(&running, &file)
+        };
+        assert_eq!(difference(list), "");
+        let other = difference(&list.replace("8001:", "5:"));
+        assert!(other.starts_with("~ port \"a\": qdisc: "), "{other}");
     }
 
     #[test]

@@ -36,24 +36,32 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     } else {
         BULKS
     };
+    let only = options.only()?;
     for &bulk in bulks {
+        let params = [("bulk", json!(bulk))];
+        if !only.allows(&params) {
+            continue;
+        }
         // Packet by packet is what bulk 1 is.
         let figures = sources.iter().filter(|(name, _)| *name != PER_PACKET);
         let figures = figures.map(|(name, source)| {
-            let (params, source) = (vec![("bulk", json!(bulk))], source.clone());
-            figure(name, params, slice, move |time| {
+            let source = source.clone();
+            figure(name, params.to_vec(), slice, move |time| {
                 source.same_thread(bulk, time)
             })
         });
         take_turns(options, slice, figures.collect(), &mut results)?;
     }
-    let forwarding = sources.iter().filter(|(name, _)| *name != FAST_FREE);
-    let figures = forwarding.map(|(name, source)| {
-        let (source, bulk) = (source.clone(), *name != PER_PACKET);
-        let params = vec![("path", json!("forward")), ("bulk", json!(BATCH))];
-        figure(name, params, slice, move |time| source.forward(bulk, time))
-    });
-    take_turns(options, slice, figures.collect(), &mut results)?;
+    let params = [("path", json!("forward")), ("bulk", json!(BATCH))];
+    if only.allows(&params) {
+        let forwarding = sources.iter().filter(|(name, _)| *name != FAST_FREE);
+        let figures = forwarding.map(|(name, source)| {
+            let (source, bulk) = (source.clone(), *name != PER_PACKET);
+            let forward = move |time| source.forward(bulk, time);
+            figure(name, params.to_vec(), slice, forward)
+        });
+        take_turns(options, slice, figures.collect(), &mut results)?;
+    }
     let mut report = results.report("bulk-free");
     report["buffers"] = json!(BUFFERS);
     report["allocated_bytes"] = json!(crate::buffers::DATA + 64);

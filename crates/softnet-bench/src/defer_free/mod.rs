@@ -82,6 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     }
     let cpus = Cpus::choose()?;
     let mut results = Collector::default();
+    let only = options.only()?;
     if cpus.a == cpus.b {
         let why = "needs two CPUs";
         results.skip(OURS, &[("path", json!(path_name(Path::OneWay)))], why);
@@ -99,6 +100,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
                 ("threads", json!(plan.threads)),
                 ("bulk", json!(plan.bulk)),
             ];
+            if !only.allows(&params) {
+                continue;
+            }
             let mut figures = Vec::new();
             for (name, source) in &sources {
                 let sleeps = [OURS, NO_DEFER, DEPOT].contains(name);

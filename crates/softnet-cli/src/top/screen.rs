@@ -83,7 +83,8 @@ pub(crate) fn lines(rows: &[Row], state: &mut State, width: usize, height: usize
         .first
         .min(state.at)
         .max((state.at + 1).saturating_sub(shown));
-    let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
+    // The sum of no numbers is -0.
+    let sum = |of: fn(&Row) -> f64| rows.iter().map(of).fold(0.0, |all, one| all + one);
     let rates = || {
         format!(
             "in {}bit/s, out {}bit/s, dropped {}/s",
@@ -196,6 +197,19 @@ mod tests {
             [999.0, 5e3, 1.5e6, 2e9].map(time),
             ["999ns", "5us", "1.5ms", "2.0s"]
         );
+    }
+
+    #[test]
+    fn nothing_is_no_negative_rate() {
+        let mut flows = State {
+            port: Some("web".to_owned()),
+            flows: Some(0),
+            ..State::default()
+        };
+        for state in [&mut State::default(), &mut flows] {
+            let title = &lines(&[], state, 80, 24)[0];
+            assert!(title.contains("in 0bit/s, out 0bit/s"), "{title}");
+        }
     }
 
     #[test]

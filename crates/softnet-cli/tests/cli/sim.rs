@@ -125,6 +125,8 @@ fn a_failed_expectation_says_when() {
         "thin rate > 90kbit",
         "--expect",
         "1:3 marks > 3",
+        "--expect",
+        "1:2 sojourn p99 < 1ms",
         "--junit",
         junit,
     ];
@@ -147,6 +149,7 @@ fn a_failed_expectation_says_when() {
         never.ends_with("no window of 100 ms breaks it alone"),
         "{never}"
     );
+    line("failed: 1:2 sojourn p99 < 1ms: no packet left");
     let xml = std::fs::read_to_string(junit).expect("a file");
     assert!(xml.contains("first broken from 1."), "{xml}");
     let (_, said) = told(&tree, &[&BROKEN[..], &expect[4..6], &["--json"]].concat());

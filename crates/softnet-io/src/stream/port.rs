@@ -148,11 +148,13 @@ impl Port {
         }
     }
 
-    /// Why there is no connection. Said once.
+    /// Why there is no connection. Told as a change of the link is, once.
     pub(super) fn fail_to_connect(&self, reason: String) {
         let mut state = self.state();
         if state.connection.is_none() && state.status != reason {
             state.status = reason;
+            drop(state);
+            notify(&self.changed);
         }
     }
 }

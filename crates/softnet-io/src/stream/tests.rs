@@ -51,6 +51,23 @@ fn a_connection_that_would_block_is_tried_again_later() {
     assert!(status.starts_with("not connected: "), "{status}");
 }
 
+/// Else the reason why passt ended is in no log.
+#[test]
+fn the_reason_for_no_connection_is_told() {
+    let fail = || -> io::Result<OwnedFd> { Err(io::ErrorKind::NotFound.into()) };
+    let stream = Stream::with(fail, 1500, &buffers()).expect("a port");
+    let link = stream.rx.link().expect("a link");
+    let event = link.fd().expect("an event");
+    let mut files = [PollFd::new(&event, PollFlags::IN)];
+    let patience = Timespec {
+        tv_sec: 60,
+        tv_nsec: 0,
+    };
+    assert_eq!(poll(&mut files, Some(&patience)), Ok(1));
+    let status = link.status().expect("a status");
+    assert!(status.starts_with("not connected: "), "{status}");
+}
+
 /// A process was replaced when the socket had taken the start of a frame. The next one sends the
 /// end when the socket is ready, whether or not a frame comes behind it.
 #[test]

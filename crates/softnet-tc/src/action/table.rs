@@ -245,13 +245,18 @@ impl ActionTable {
             return None;
         }
         let adopted = list.as_slice().iter().map(|action| {
+            if is_known(self, action) {
+                return action.clone();
+            }
             let spec = action.spec();
             match self.get(spec.kind.name(), spec.index) {
                 Some(known) => known,
                 None => {
+                    // The list may be a configuration's, which is no filter that has it.
+                    let own = Action::new(spec.clone());
                     // Beyond what there may be, it is the filter's alone.
-                    let _ = self.put(spec.kind.number(), action, false, now);
-                    action.clone()
+                    let _ = self.put(spec.kind.number(), &own, false, now);
+                    own
                 }
             }
         });

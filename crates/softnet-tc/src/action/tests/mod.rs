@@ -319,3 +319,16 @@ fn a_table_is_bounded() {
     assert_eq!(table.iter("gact", 65_000).count(), 537);
     assert_eq!(table.flush("gact"), (65_536, false));
 }
+
+/// `ref 2 bind 2` was what tc said of those of a file, whose configuration stays in memory.
+#[test]
+fn a_configuration_is_no_filter_that_has_an_action() {
+    let mut table = ActionTable::default();
+    let configured = list(&["drop", "skbedit mark 0x4"]);
+    let adopted = table.adopt(&configured, Time::ZERO).unwrap();
+    assert!(adopted == configured);
+    for action in adopted.as_slice() {
+        assert_eq!((action.index(), action.references()), (1, 1));
+    }
+    assert!(table.adopt(&adopted, Time::ZERO).is_none());
+}
