@@ -78,7 +78,7 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults, has_speed: bool) -> 
     let mut left: Vec<_> = classes.iter().map(|table| (table, true)).collect();
     left.extend(qdiscs.into_iter().map(|table| (table, false)));
     left.sort_by_key(|(table, _)| table.span.start);
-    let mut add = |building: &mut Building, table, is_class| match is_class {
+    let add = |building: &mut Building, table, is_class| match is_class {
         true => class::add(building, table, device),
         false => {
             // As the first table's, the root goes without saying.

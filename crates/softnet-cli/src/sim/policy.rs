@@ -39,6 +39,13 @@ impl Policy {
     }
 }
 
+/// The file of the policy that the command line names.
+pub(super) fn name(options: &Options) -> String {
+    let file = options.tree.as_ref().or(options.config.as_ref());
+    let file = file.or(options.script.as_ref());
+    file.map_or_else(String::new, |path| path.display().to_string())
+}
+
 /// The policy that the command line names. Adds what its file expects of it.
 pub(super) fn first(
     options: &Options,

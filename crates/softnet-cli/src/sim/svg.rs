@@ -306,10 +306,10 @@ fn policy(text: &mut String, name: &str, report: &Report, series: &Series) {
             points.map(|p| Some((p.middle(), p.drop_rate()))),
         );
     }
-    let times = lines.iter().flat_map(|line| line.report.times.buckets());
-    let times = times.map(|(time, _)| time as f64);
-    let x = Axis::decades(times.clone());
-    let label = x.time(times.fold(f64::INFINITY, f64::min));
+    let buckets = || lines.iter().flat_map(|line| line.report.times.buckets());
+    let times = || buckets().map(|(time, _)| time as f64);
+    let x = Axis::decades(times());
+    let label = x.time(times().fold(f64::INFINITY, f64::min));
     let mut shares = Plot {
         text,
         at: (LEFT[1], TOP[1]),

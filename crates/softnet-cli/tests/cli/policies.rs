@@ -244,6 +244,8 @@ fn two_policies_side_by_side() {
     );
     let line = told.lines().find(|line| line.starts_with("bulk  rate"));
     let words: Vec<&str> = line.expect("side by side").split_whitespace().collect();
+    let named = format!("{}\nclass", config.display());
+    assert!(told.starts_with(&named), "{told}");
     assert!(
         words[2].starts_with("10.0") && words[4].starts_with("15.0"),
         "{told}"
