@@ -383,6 +383,27 @@ mod tests {
         assert!(difference(&before, &after).starts_with("~ rate_group \"g\": rate: "));
     }
 
+    /// Keys of a table are written in the order of their names: classes before qdiscs.
+    #[test]
+    fn trees_of_classes_stay_as_they_are() {
+        let tree = "[[port]]\nname = \"t\"\ndriver = \"null\"\n\
+            [[port.qdisc]]\nhandle = \"1:\"\nkind = \"htb\"\n\
+            [[port.class]]\nclassid = \"1:1\"\nrate = \"9mbit\"\n\
+            [[port.class]]\nparent = \"1:1\"\nclassid = \"1:20\"\nrate = \"1mbit\"\n\
+            [[port.qdisc]]\nparent = \"1:20\"\nhandle = \"2:\"\nkind = \"drr\"\n\
+            [[port.class]]\nclassid = \"2:7\"\n\
+            [[port.qdisc]]\nparent = \"2:7\"\nkind = \"fq_codel\"\n\
+            [[port.filter]]\nparent = \"2:\"\nkind = \"matchall\"\nflowid = \"2:7\"\n";
+        let text = RUNNING.to_owned() + tree;
+        let before = config::checked("running", &text, None).expect("valid").0;
+        for name in ["b", "t"] {
+            let set = change(Object::Port, Verb::Set, name, &["mtu=1400"]);
+            let after = changed(&before, &set).expect("valid");
+            let line = format!("~ port \"{name}\": mtu: (default) -> 1400\n");
+            assert_eq!(difference(&before, &after), line);
+        }
+    }
+
     #[test]
     fn a_qdisc_differs_not_for_the_handle_that_it_got() {
         let file = running();

@@ -38,6 +38,11 @@ impl NetnsSpec {
             NetnsSpec::Pid(pid) => {
                 let opened = Netns::checked(Path::new(&format!("/proc/{pid}/ns/net")));
                 opened.map_err(|error| match error {
+                    NetnsError::Open { source, .. }
+                        if source.kind() == io::ErrorKind::NotFound =>
+                    {
+                        NetnsError::NoProcess(*pid)
+                    }
                     NetnsError::Open { source, .. } => NetnsError::Process { pid: *pid, source },
                     error => error,
                 })
@@ -80,7 +85,10 @@ pub enum NetnsError {
         /// The system's error.
         source: io::Error,
     },
-    /// The process is not there, or is another user's.
+    /// Nobody has this process id here.
+    #[error("there is no process {0}, whose network namespace is meant")]
+    NoProcess(u32),
+    /// The process is another user's.
     #[error("cannot open the network namespace of process {pid}")]
     Process {
         /// Number of the process.

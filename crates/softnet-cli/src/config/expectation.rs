@@ -123,7 +123,13 @@ impl FromStr for Expectation {
             range => {
                 let (column, ends) = (bound.0, range.split_once(".."));
                 let (low, high) = ends.ok_or_else(|| {
-                    format!("column {column}: {range:?} is no bound; use < <= > >= = or A..B")
+                    let ranks = match ranked && range.starts_with(char::is_alphabetic) {
+                        true => "mean, p50, p90, p99, p999 or max, then ",
+                        false => "",
+                    };
+                    format!(
+                        "column {column}: {range:?} is no bound; use {ranks}< <= > >= = or A..B"
+                    )
                 })?;
                 let high_value = value(&(column, high.to_owned()))?;
                 // 45..50mbit: the unit is that of both.
@@ -201,16 +207,28 @@ impl Figure {
                 let rate = units::rate(text).map_err(|error| error.to_string())?;
                 Ok(8.0 * rate as f64)
             }
-            Figure::Sojourn(_) | Figure::Rtt(_) => {
-                let time = units::time(text).map_err(|error| error.to_string())?;
-                Ok(time as f64)
-            }
+            Figure::Sojourn(_) | Figure::Rtt(_) => Ok(time(text)? as f64),
             Figure::Loss => match text.strip_suffix('%') {
                 Some(percent) => Ok(number(percent)? / 100.0),
+                None if number(text)? >= 1.0 => Err(format!(
+                    "a share of 1 is all packets; write {text}% or less"
+                )),
                 None => number(text),
             },
             Figure::Drops | Figure::Marks | Figure::Fair => number(text),
         }
+    }
+}
+
+/// A time of the command line, in nanoseconds. tc's is in microseconds without a unit: `for=10`
+/// would be a run of one packet, whose results keep every bound.
+pub(crate) fn time(text: &str) -> Result<u64, String> {
+    let nanos = units::time(text).map_err(|error| error.to_string())?;
+    match text.ends_with(char::is_alphabetic) || nanos == 0 {
+        true => Ok(nanos),
+        false => Err(format!(
+            "{text:?} has no unit; write it like {text}ms or {text}s"
+        )),
     }
 }
 
@@ -283,6 +301,18 @@ mod tests {
                 "column 13: \"fast\" is no bound of rate",
             ),
             ("root rate ~ 1", "column 11: \"~\" is no bound"),
+            (
+                "root sojourn p95 < 1ms",
+                "column 14: \"p95\" is no bound; use mean, p50",
+            ),
+            (
+                "root loss < 1",
+                "column 13: \"1\" is no bound of loss: a share of 1",
+            ),
+            (
+                "root rtt max < 5",
+                "column 16: \"5\" is no bound of rtt: \"5\" has no unit",
+            ),
             ("root rate 2mbit..1mbit", "column 11: the range is empty"),
             ("root fair > -1", "column 13: \"-1\" is no bound of fair"),
             (

@@ -69,22 +69,40 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults, has_speed: bool) -> 
         has_speed,
         ..Building::default()
     };
-    let mut classes = classes.iter().peekable();
     let (hooks, qdiscs): (Vec<_>, Vec<_>) =
         qdiscs.iter().partition(|table| hook_kind(table).is_some());
     for table in hooks {
         add_hook(&mut building, table);
     }
-    // In the order of the file: a class is there for the qdiscs and classes after it.
-    for (index, qdisc) in qdiscs.iter().enumerate() {
-        while let Some(class) = classes.next_if(|c| c.span.start < qdisc.span.start) {
-            class::add(&mut building, class, device);
+    let first = qdiscs.first().map(|table| table.span.start);
+    let mut left: Vec<_> = classes.iter().map(|table| (table, true)).collect();
+    left.extend(qdiscs.into_iter().map(|table| (table, false)));
+    left.sort_by_key(|(table, _)| table.span.start);
+    let add = |building: &mut Building, table, is_class| match is_class {
+        true => class::add(building, table, device),
+        false => {
+            // As the first table's, the root goes without saying.
+            let root = (first == Some(table.span.start)).then_some(Handle::ROOT);
+            add_qdisc(building, table, root, device);
         }
-        // As the first table's, the root goes without saying.
-        let root = (index == 0).then_some(Handle::ROOT);
-        add_qdisc(&mut building, qdisc, root, device);
+    };
+    // In the order of the file, but none before what it belongs to: `softnet port` sorts keys.
+    loop {
+        let before = left.len();
+        left.retain(|&(table, is_class)| {
+            let is_ready = has_parent(&building.tree, table, is_class);
+            if is_ready {
+                add(&mut building, table, is_class);
+            }
+            !is_ready
+        });
+        if left.len() == before {
+            break;
+        }
     }
-    classes.for_each(|class| class::add(&mut building, class, device));
+    for (table, is_class) in left {
+        add(&mut building, table, is_class);
+    }
     let mut links = Vec::new();
     for table in &filters {
         links.extend(filter::add(&mut building, table).map(|filter| (table, filter)));
@@ -94,6 +112,20 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults, has_speed: bool) -> 
     }
     let is_sound = table.source.errors() == before;
     is_sound.then_some(QdiscSpec::Tree(building.tree))
+}
+
+/// Whether the tree has what a class or qdisc belongs to, or it names nothing that can be read.
+fn has_parent(tree: &TreeSpec, table: &Table<'_>, is_class: bool) -> bool {
+    let name = |key| table.find(key)?.as_text()?.parse::<Handle>().ok();
+    let of = if is_class { name("classid") } else { None };
+    let has = |above: Handle| match tree.node(above.qdisc()) {
+        _ if above == Handle::ROOT => true,
+        Some(node) if above.minor() > 0 && node.qdisc.added_classes().is_some() => {
+            tree.class_node(above).is_some()
+        }
+        found => found.is_some(),
+    };
+    of.is_none_or(|class| has(class.qdisc())) && name("parent").is_none_or(has)
 }
 
 /// The kind of a table's qdisc, if that is at the hooks.

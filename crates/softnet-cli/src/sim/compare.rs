@@ -11,8 +11,8 @@ type Figures = (String, [String; 4]);
 const FIGURES: [&str; 4] = ["rate", "sojourn p50", "sojourn p99", "drops"];
 
 /// A line for each figure of the root, of each class and of the flows of a name.
-pub(super) fn table(name: &str, first: &Simulated, other: &Simulated) -> String {
-    let head = ["", "", "the policy", name].map(str::to_owned);
+pub(super) fn table(names: [&str; 2], first: &Simulated, other: &Simulated) -> String {
+    let head = ["", "", names[0], names[1]].map(str::to_owned);
     let (first, other) = (figures(first), figures(other));
     let beside = other
         .iter()

@@ -157,6 +157,14 @@ impl Expectation {
     }
 }
 
+/// The part of a distribution that is meant, if there is any.
+fn of_times<'a>(rank: Rank, times: impl Iterator<Item = &'a Sojourn>) -> Result<f64, String> {
+    let longest = times.filter(|times| times.frames > 0);
+    let longest = longest.map(|times| part(rank, times)).max();
+    let longest = longest.ok_or("no packet left, so none has a time")?;
+    Ok(longest as f64)
+}
+
 fn of_class(figure: Figure, class: &ClassReport) -> Result<f64, String> {
     let dropped: u64 = class.drops.iter().map(|&(_, n)| n).sum();
     Ok(match figure {
@@ -164,25 +172,26 @@ fn of_class(figure: Figure, class: &ClassReport) -> Result<f64, String> {
         Figure::Drops => dropped as f64,
         Figure::Loss => dropped as f64 / (dropped + class.stats.packets).max(1) as f64,
         Figure::Fair => class.fair,
+<<<<<<< HEAD
         Figure::Sojourn(_) if class.sojourn.frames == 0 => return Err(NONE_LEFT.to_owned()),
         Figure::Sojourn(rank) => part(rank, &class.sojourn) as f64,
+=======
+        Figure::Sojourn(rank) => of_times(rank, [&class.sojourn].into_iter())?,
+>>>>>>> users11
         Figure::Marks => class.marked as f64,
-        Figure::Rtt(_) => return Err("a class has no round-trip time; name a flow".to_owned()),
+        Figure::Rtt(_) => return Err("a class has no round-trip time".to_owned()),
     })
 }
 
 fn of_flows(figure: Figure, flows: &[&FlowReport]) -> Result<f64, String> {
     let sum = |of: fn(&FlowReport) -> u64| flows.iter().map(|flow| of(flow)).sum::<u64>() as f64;
-    let longest = |of: &dyn Fn(&FlowReport) -> u64| {
-        let longest = flows.iter().map(|flow| of(flow)).max();
-        longest.unwrap_or(0) as f64
-    };
     Ok(match figure {
         Figure::Rate => sum(|flow| flow.rate),
         Figure::Drops => sum(|flow| flow.dropped),
         Figure::Loss => sum(|flow| flow.dropped) / sum(|flow| flow.sent).max(1.0),
         Figure::Marks => sum(|flow| flow.marked),
         Figure::Fair => jain(flows.iter().map(|flow| flow.rate)),
+<<<<<<< HEAD
         Figure::Sojourn(_) if flows.iter().all(|flow| flow.sojourn.frames == 0) => {
             return Err(NONE_LEFT.to_owned());
         }
@@ -193,6 +202,10 @@ fn of_flows(figure: Figure, flows: &[&FlowReport]) -> Result<f64, String> {
             }
             longest(&|flow| part(rank, &flow.rtt))
         }
+=======
+        Figure::Sojourn(rank) => of_times(rank, flows.iter().map(|flow| &flow.sojourn))?,
+        Figure::Rtt(rank) => of_times(rank, flows.iter().map(|flow| &flow.rtt))?,
+>>>>>>> users11
     })
 }
 

@@ -8,7 +8,7 @@ use softnet::time::Time;
 use softnet_tc::sim::tcp::Algorithm;
 use softnet_tc::sim::{Direction, Flow, FlowError, Pattern};
 
-use crate::config::units;
+use crate::config::{time, units};
 
 /// Flows or connections to generate.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,11 +118,9 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
         let number = |what: &str| format!("{key}: {value:?} is not {what}");
         match key {
             "rate" => flow.rate = units::rate(value).map_err(|error| format!("rate: {error}"))?,
-            "for" => {
-                flow.duration = units::time(value).map_err(|error| format!("for: {error}"))?
-            }
+            "for" => flow.duration = time(value).map_err(|error| format!("for: {error}"))?,
             "start" => {
-                flow.start = Time(units::time(value).map_err(|error| format!("start: {error}"))?);
+                flow.start = Time(time(value).map_err(|error| format!("start: {error}"))?);
             }
             "size" => {
                 flow.size =
@@ -134,10 +132,10 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             }
             "name" if value.is_empty() => return Err("the name is empty".to_owned()),
             "name" => name = value.to_owned(),
-            "on" => on_off.0 = units::time(value).map_err(|error| format!("on: {error}"))?,
-            "off" => on_off.1 = units::time(value).map_err(|error| format!("off: {error}"))?,
+            "on" => on_off.0 = time(value).map_err(|error| format!("on: {error}"))?,
+            "off" => on_off.1 = time(value).map_err(|error| format!("off: {error}"))?,
             "ping" => {
-                let every = units::time(value).map_err(|error| format!("ping: {error}"))?;
+                let every = time(value).map_err(|error| format!("ping: {error}"))?;
                 interval = Some(every.max(1));
             }
             "rwnd" => {
@@ -157,7 +155,7 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
                 tcp.algorithm = known.ok_or_else(|| number("reno, cubic, dctcp or bbr"))?;
             }
             "rtt" => {
-                tcp.rtt = units::time(value).map_err(|error| format!("rtt: {error}"))?;
+                tcp.rtt = time(value).map_err(|error| format!("rtt: {error}"))?;
                 if !(LEAST_RTT..=LONGEST_RTT).contains(&tcp.rtt) {
                     return Err(number(
                         "a round trip; the shortest is 1us, the longest 600s",

@@ -138,7 +138,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let texts = all.map(|(place, ((report, flows, outside), of))| {
                 let head = match (results.len(), place, &options.compare) {
                     (1, ..) | (.., None) => String::new(),
-                    (_, 0, _) => "the policy\n".to_owned(),
+                    (_, 0, _) => policy::name(options) + "\n",
                     (.., Some(other)) => format!("\n{}\n", other.display()),
                 };
                 let lines: String = of.iter().map(|(.., text)| format!("{text}\n")).collect();
@@ -146,7 +146,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             });
             let both = match (results.as_slice(), &options.compare) {
                 ([first, other], Some(path)) => {
-                    compare::table(&path.display().to_string(), first, other)
+                    let name = path.display().to_string();
+                    compare::table([&policy::name(options), &name], first, other)
                 }
                 _ => String::new(),
             };
@@ -167,7 +168,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         })?;
     }
     if let Some(path) = &options.svg {
-        let names = ["the policy".to_owned()].into_iter();
+        let names = std::iter::once(policy::name(options));
         let names = names.chain(
             options
                 .compare

@@ -39,6 +39,13 @@ impl Policy {
     }
 }
 
+/// The file of the policy that the command line names.
+pub(super) fn name(options: &Options) -> String {
+    let file = options.tree.as_ref().or(options.config.as_ref());
+    let file = file.or(options.script.as_ref());
+    file.map_or_else(String::new, |path| path.display().to_string())
+}
+
 /// The policy that the command line names. Adds what its file expects of it.
 pub(super) fn first(
     options: &Options,
@@ -108,7 +115,13 @@ fn of_script(options: &Options, name: Option<&str>, path: &Path) -> Result<Polic
     let dev = name.or(options.dev.as_deref());
     let dev = dev.or(options.port.as_deref());
     let dev = dev.ok_or_else(|| missing("--dev", path))?;
-    script::policy(path, dev, options.seed.unwrap_or(SEED))
+    let policy = script::policy(path, dev, options.seed.unwrap_or(SEED))?;
+    // The script has been told the others, by tc.
+    let warnings = softnet_tc::warnings(&policy.tree, 1, false, policy.mtu).into_iter();
+    for warning in warnings.filter(|warning| warning.parameter == "default") {
+        note(format_args!("{}: warning: {warning}", path.display()));
+    }
+    Ok(policy)
 }
 
 fn of_port(

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use softnet_rtnl::nl::headers::TcMsg;
+use softnet_rtnl::nl::headers::{IfInfoMsg, TcMsg};
 use softnet_rtnl::nl::{
     Chunk, Client, Errno, Error, Operation, Position, Progress, Replies, Request, Service, Settled,
 };
@@ -37,6 +37,10 @@ impl Refused {
         };
         // Scripts begin with the deletion of what may not be there.
         if verb == "deleting" && matches!(error.errno, Errno::ENOENT | Errno::ENODEV) {
+            return;
+        }
+        // `ip link` begins with one that names nothing, to see if such messages are known.
+        if request.kind == 16 && request.payload().len() <= size_of::<IfInfoMsg>() {
             return;
         }
         let header = request.header::<TcMsg>().unwrap_or_default();

@@ -105,7 +105,7 @@ pub(super) fn policy(script: &Path, dev: &str, seed: u64) -> Result<Policy, Fail
     };
     let server = server.start(service);
     let server = server.map_err(|error| cannot("listen for the script", &error))?;
-    let run = run(script, &interpreter, &socket);
+    let run = run(script, &interpreter, &socket, dev);
     server.stop().map_err(|error| cannot("end", &error))?;
     for line in refused.lines() {
         note(format_args!("{}: {line}", script.display()));
@@ -147,7 +147,7 @@ fn interpreter(script: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// Runs the script where it sees the devices and no other network.
-fn run(script: &Path, interpreter: &[OsString], socket: &Path) -> Result<(), Failure> {
+fn run(script: &Path, interpreter: &[OsString], socket: &Path, dev: &str) -> Result<(), Failure> {
     let failed =
         |text: String| Failure::new(Exit::Config, format!("{}: {text}", script.display()));
     let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
@@ -162,7 +162,10 @@ fn run(script: &Path, interpreter: &[OsString], socket: &Path) -> Result<(), Fai
     let ended = processes::run(&mut command, patience);
     match ended.map_err(|error| failed(format!("it cannot be run: {error}")))? {
         Ended::Itself(status) if status.success() => Ok(()),
-        Ended::Itself(status) => Err(failed(format!("it ended with {status}"))),
+        Ended::Itself(status) => {
+            let text = format!("it ended with {status}; the device that it was given is {dev:?}");
+            Err(failed(text))
+        }
         Ended::Late => Err(failed(format!("it did not end within {patience:?}"))),
         Ended::Interrupted => Err(Failure::new(Exit::Interrupted, "interrupted")),
     }

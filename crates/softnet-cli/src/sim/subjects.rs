@@ -4,8 +4,9 @@ use softnet::mem::{Pool, PoolConfig};
 use softnet_tc::{Handle, Tree};
 
 use super::Options;
+use super::generate::Generated;
 use super::policy::Policy;
-use crate::config::{Expectation, nearest};
+use crate::config::{Expectation, Figure, nearest};
 use crate::failure::{Exit, Failure};
 
 /// Refuses expectations of classes and flows that do not exist.
@@ -50,6 +51,14 @@ pub(super) fn check(
         let handle = subject.parse::<Handle>().ok();
         let is_known = handle.is_some_and(|handle| handles.contains(&handle));
         if is_known || names.iter().any(|name| name == subject) {
+            let reacts = |flow: &Generated| flow.tcp.is_some() || flow.echo.is_some();
+            let mut flows = options.generate.iter();
+            let has_rtt = flows.any(|of| of.shown_name() == subject && reacts(of)) && !of.reverse;
+            if matches!(of.figure, Figure::Rtt(_)) && !has_rtt {
+                let text = "only connections (tcp=, web=) and pings have a round-trip time";
+                let text = format!("expectation of {subject:?}: {text}");
+                return Err(Failure::new(Exit::Config, text));
+            }
             continue;
         }
         let known: Vec<String> = handles.iter().map(Handle::to_string).collect();

@@ -77,6 +77,15 @@ impl Axis {
         part.clamp(0.0, 1.0)
     }
 
+    /// The label of a time in nanoseconds: shorter ones than the lowest are drawn there, too.
+    fn time(&self, least: f64) -> impl Fn(f64) -> String {
+        let low = self.low;
+        move |nanos| match nanos <= low && least < low {
+            true => format!("≤ {}", time(nanos)),
+            false => time(nanos),
+        }
+    }
+
     /// Values that have a label.
     fn ticks(&self) -> Vec<f64> {
         if self.is_log {
@@ -267,14 +276,17 @@ fn policy(text: &mut String, name: &str, report: &Report, series: &Series) {
         let points = line.points.iter().map(|p| Some((p.middle(), p.rate())));
         rates.line(line.colour, points);
     }
-    let delays = all().map(|p| p.delay as f64).filter(|&delay| delay > 0.0);
+    let sent = all().filter(|p| p.rate() > 0.0);
+    let delays = sent.map(|p| p.delay as f64);
+    let y = Axis::decades(delays.clone().filter(|&delay| delay > 0.0));
+    let label = y.time(delays.fold(f64::INFINITY, f64::min));
     let mut delay = Plot {
         text,
         at: (LEFT[1], TOP[0]),
         x: over_time,
-        y: Axis::decades(delays),
+        y,
     };
-    delay.frame("Sojourn, 99 of 100", seconds, time);
+    delay.frame("Sojourn, 99 of 100", seconds, label);
     for line in &lines {
         let points = line.points.iter();
         let points = points.map(|p| (p.rate() > 0.0).then(|| (p.middle(), p.delay as f64)));
@@ -294,14 +306,17 @@ fn policy(text: &mut String, name: &str, report: &Report, series: &Series) {
             points.map(|p| Some((p.middle(), p.drop_rate()))),
         );
     }
-    let times = lines.iter().flat_map(|line| line.report.times.buckets());
+    let buckets = || lines.iter().flat_map(|line| line.report.times.buckets());
+    let times = || buckets().map(|(time, _)| time as f64);
+    let x = Axis::decades(times());
+    let label = x.time(times().fold(f64::INFINITY, f64::min));
     let mut shares = Plot {
         text,
         at: (LEFT[1], TOP[1]),
-        x: Axis::decades(times.map(|(time, _)| time as f64)),
+        x,
         y: Axis::span(0.0, 1.0),
     };
-    shares.frame("Share of the packets that stay no longer", time, |v| {
+    shares.frame("Share of the packets that stay no longer", label, |v| {
         format!("{:.0} %", v * 100.0)
     });
     for line in &lines {
@@ -354,6 +369,12 @@ mod tests {
         assert_eq!(labels, ["1 ms", "10 ms", "100 ms", "1 s"]);
         assert!((axis.part(1e7) - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(axis.part(0.0), 0.0);
+        let label = |least: f64, at: f64| axis.time(least)(at);
+        assert_eq!(label(0.0, 1e6), "≤ 1 ms");
+        assert_eq!(
+            (label(2e6, 1e6), label(0.0, 1e7)),
+            ("1 ms".into(), "10 ms".into())
+        );
         assert_eq!(Axis::decades(std::iter::empty()).ticks().len(), 4);
         assert_eq!(
             Axis::span(0.0, 10.0).ticks(),

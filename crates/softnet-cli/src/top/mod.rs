@@ -141,9 +141,10 @@ fn once_flows(options: &Options, of: &Part) -> Result<(), Failure> {
     print(&table(&rows, &mut state))
 }
 
-/// All rows as lines.
+/// All rows as lines, without that of the keys.
 fn table(rows: &[Row], state: &mut State) -> String {
-    let lines = lines(rows, state, 100, rows.len() + screen::AROUND);
+    let mut lines = lines(rows, state, 100, rows.len() + screen::AROUND);
+    lines.pop();
     lines
         .iter()
         .map(|line| line.trim_end().to_owned() + "\n")

@@ -114,6 +114,7 @@ fn top_shows_one_interval() {
     let output = daemon.ask("top --once");
     let table = text(&output.stdout);
     assert!(table.starts_with("softnet: 3 ports, in 0bit/s"), "{table}");
+    assert!(!table.contains("q end"), "no keys: {table}");
     let output = daemon.ask("top");
     assert_eq!(output.status.code(), Some(2), "no terminal");
     assert_eq!(daemon.ask("top --json").status.code(), Some(2));

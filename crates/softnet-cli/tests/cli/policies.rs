@@ -244,6 +244,8 @@ fn two_policies_side_by_side() {
     );
     let line = told.lines().find(|line| line.starts_with("bulk  rate"));
     let words: Vec<&str> = line.expect("side by side").split_whitespace().collect();
+    let named = format!("{}\nclass", config.display());
+    assert!(told.starts_with(&named), "{told}");
     assert!(
         words[2].starts_with("10.0") && words[4].starts_with("15.0"),
         "{told}"
@@ -439,6 +441,14 @@ fn scripts_that_fail_say_so() {
         code == Some(2) && said.contains("leaves no device \"eth0\""),
         "{said}"
     );
+    assert!(said.contains("\"eth0\""), "{said}");
     let (code, said) = run("tc qdisc add dev eth0 root tbf rate 1mbit burst 10k latency 1s\n");
     assert_eq!(code, Some(0), "{said}");
+    // `ip link` probes; only what the script leaves shows that there is no such class.
+    let (code, said) = run("ip link show\ntc qdisc add dev eth0 root handle 1: htb default 10\n");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("warning: 1: default names class 1:10") && !said.contains("refused"),
+        "{said}"
+    );
 }

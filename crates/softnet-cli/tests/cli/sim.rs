@@ -58,6 +58,8 @@ fn what_it_complains_about() {
     assert!(line.ends_with(expected), "{line}");
     assert!(complain(&[]).contains("--pcap"));
     assert!(complain(&["--generate", "rate=1mbit"]).contains("`for` is missing"));
+    let line = complain(&["--generate", "rate=1mbit,for=10"]);
+    assert!(line.contains("for: \"10\" has no unit"), "{line}");
     assert!(
         complain(&["--generate", "rate=1mbit,for=1s", "--link", "0"])
             .contains("at least one byte")
@@ -98,6 +100,29 @@ fn senders_that_pause_are_answered_or_wait() {
     }
     let (code, said) = told(&tree, &words);
     assert_eq!(code, Some(0), "{said}");
+}
+
+/// A bound on what no packet had is not kept, and one on what nothing can have is a mistake.
+#[test]
+fn bounds_need_packets() {
+    let scratch = Scratch::new("sim-bounds");
+    let tree = scratch.file("prio.toml", "[[qdisc]]\nkind = \"prio\"\nhandle = \"1:\"\n");
+    let with = |bound| {
+        let flow = "name=a,rate=1mbit,for=1s";
+        told(&tree, &["--generate", flow, "--expect", bound])
+    };
+    let (code, said) = with("1:1 sojourn < 1s");
+    let failed = "failed: 1:1 sojourn < 1s: no packet left, so none has a time";
+    assert!(code == Some(3) && said.contains(failed), "{said}");
+    for (bound, code) in [
+        ("1:2 sojourn < 1s", 0),
+        ("a sojourn < 1s", 0),
+        ("a rtt < 1s", 2),
+        ("1:2 rtt < 1s", 2),
+    ] {
+        let (ended, said) = with(bound);
+        assert_eq!(ended, Some(code), "{bound}: {said}");
+    }
 }
 
 /// A flow that is alone for a second, and then beside one that takes all of the link.

@@ -104,8 +104,9 @@ pub enum AfXdpError {
     NoBuffers,
     /// The memory may not be locked.
     #[error(
-        "not allowed to lock the {bytes} bytes of the pool: raise the limit of locked memory \
-         (`ulimit -l`, `LimitMEMLOCK=`), or give the pool fewer buffers"
+        "not allowed to lock the {bytes} bytes of the pool, which count once for each af_xdp port: \
+         raise the limit of locked memory (`ulimit -l`, `LimitMEMLOCK=`), or give the pool fewer \
+         buffers"
     )]
     Locked {
         /// Bytes of the pool.
