@@ -36,9 +36,6 @@ const LEAST_WINDOW: u64 = WINDOW / 2;
 /// Window in which bounds are held against results, ns.
 pub(super) const WINDOW: u64 = 100_000_000;
 
-/// Why there is no sojourn: a filter that matches nothing is not to pass for a short queue.
-const NONE_LEFT: &str = "no packet left, so that there is no sojourn";
-
 /// The part of a distribution that is meant.
 fn part(rank: Rank, times: &Sojourn) -> u64 {
     match rank {
@@ -172,12 +169,7 @@ fn of_class(figure: Figure, class: &ClassReport) -> Result<f64, String> {
         Figure::Drops => dropped as f64,
         Figure::Loss => dropped as f64 / (dropped + class.stats.packets).max(1) as f64,
         Figure::Fair => class.fair,
-<<<<<<< HEAD
-        Figure::Sojourn(_) if class.sojourn.frames == 0 => return Err(NONE_LEFT.to_owned()),
-        Figure::Sojourn(rank) => part(rank, &class.sojourn) as f64,
-=======
         Figure::Sojourn(rank) => of_times(rank, [&class.sojourn].into_iter())?,
->>>>>>> users11
         Figure::Marks => class.marked as f64,
         Figure::Rtt(_) => return Err("a class has no round-trip time".to_owned()),
     })
@@ -191,21 +183,8 @@ fn of_flows(figure: Figure, flows: &[&FlowReport]) -> Result<f64, String> {
         Figure::Loss => sum(|flow| flow.dropped) / sum(|flow| flow.sent).max(1.0),
         Figure::Marks => sum(|flow| flow.marked),
         Figure::Fair => jain(flows.iter().map(|flow| flow.rate)),
-<<<<<<< HEAD
-        Figure::Sojourn(_) if flows.iter().all(|flow| flow.sojourn.frames == 0) => {
-            return Err(NONE_LEFT.to_owned());
-        }
-        Figure::Sojourn(rank) => longest(&|flow| part(rank, &flow.sojourn)),
-        Figure::Rtt(rank) => {
-            if flows.iter().all(|flow| flow.rtt.frames == 0) {
-                return Err("a flow that does not react has no round-trip time".to_owned());
-            }
-            longest(&|flow| part(rank, &flow.rtt))
-        }
-=======
         Figure::Sojourn(rank) => of_times(rank, flows.iter().map(|flow| &flow.sojourn))?,
         Figure::Rtt(rank) => of_times(rank, flows.iter().map(|flow| &flow.rtt))?,
->>>>>>> users11
     })
 }
 
