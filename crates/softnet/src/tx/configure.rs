@@ -40,7 +40,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// If there is not one qdisc for each queue, or neither one nor all are in use.
     pub fn set_qdiscs(&self, qdiscs: Qdiscs<Q>, clock: &Clock) -> Result<(), ControlError> {
         ControlError::unless_owner()?;
-        assert!(qdiscs.fits(), "one qdisc in use, or all");
+        qdiscs.check();
         let noqueue = qdiscs.is_noqueue();
         let Qdiscs {
             instances,

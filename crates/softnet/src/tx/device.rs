@@ -64,6 +64,11 @@ impl<Q: Qdisc> Qdiscs<Q> {
         count > 0 && [1, count].contains(&self.active)
     }
 
+    pub(super) fn check(&self) {
+        let (active, count) = (self.active, self.instances.len());
+        assert!(self.fits(), "{active} of {count} qdiscs in use: one or all");
+    }
+
     pub(super) fn is_noqueue(&self) -> bool {
         self.instances.first().is_some_and(Qdisc::is_noqueue)
     }
@@ -142,7 +147,7 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
         let count = qdiscs.instances.len();
         assert!([0, count].contains(&rings.len()), "a ring for each qdisc");
         assert_eq!(workers.len(), count, "a worker for each qdisc");
-        assert!(qdiscs.fits(), "one qdisc in use, or all");
+        qdiscs.check();
         let drops = Arc::new(DropCounters::new());
         let active = qdiscs.active;
         let noqueue = qdiscs.is_noqueue();
