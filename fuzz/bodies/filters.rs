@@ -506,7 +506,7 @@ fn matches(filter: &FilterSpec, view: &View<'_>) -> Option<bool> {
         FilterKind::Matchall => true,
         FilterKind::Fw { mask, .. } => view.mark & mask == filter.handle,
         // None of those is made.
-        FilterKind::U32Table { .. } | FilterKind::FwClass => false,
+        FilterKind::U32Table { .. } | FilterKind::U32Root | FilterKind::FwClass => false,
         FilterKind::U32(of) => {
             let keys = || of.keys.iter().map(|key| view.key(key));
             let first_miss = || keys().find(|holds| *holds != Some(true));
