@@ -83,9 +83,9 @@ pub(crate) fn run(options: &Options) -> Result<Value, BenchError> {
     let cpus = Cpus::choose()?;
     let mut results = Collector::default();
     let only = options.only()?;
-    if cpus.a == cpus.b {
-        let why = "needs two CPUs";
-        results.skip(OURS, &[("path", json!(path_name(Path::OneWay)))], why);
+    let one_way = [("path", json!(path_name(Path::OneWay)))];
+    if cpus.a == cpus.b && only.allows(&one_way) {
+        results.skip(OURS, &one_way, "needs two CPUs");
     }
     for threads in threads {
         let slice = options.window(threads);

@@ -1,5 +1,5 @@
 //! `[[qdisc]]`, `[[class]]` and `[[filter]]`: a tree of qdiscs, one table for each `tc qdisc add`,
-//! `tc class add` and `tc filter add`, in the same words and order.
+//! `tc class add` and `tc filter add`, in the same words. Qdiscs and classes may be in any order.
 
 use std::collections::BTreeSet;
 
@@ -114,7 +114,7 @@ pub(super) fn spec(table: &Table<'_>, device: LinkDefaults, has_speed: bool) -> 
     is_sound.then_some(QdiscSpec::Tree(building.tree))
 }
 
-/// Whether the tree has what a class or qdisc belongs to, or it names nothing that can be read.
+/// True if the tree has what a class or qdisc belongs to, or it names nothing that can be read.
 fn has_parent(tree: &TreeSpec, table: &Table<'_>, is_class: bool) -> bool {
     let name = |key| table.find(key)?.as_text()?.parse::<Handle>().ok();
     let of = if is_class { name("classid") } else { None };

@@ -436,12 +436,12 @@ fn scripts_that_fail_say_so() {
         code == Some(2) && said.contains("shape.sh: it ended with"),
         "{said}"
     );
+    assert!(said.contains("it was given is \"eth0\""), "{said}");
     let (code, said) = run("ip link del dev eth0\n");
     assert!(
         code == Some(2) && said.contains("leaves no device \"eth0\""),
         "{said}"
     );
-    assert!(said.contains("\"eth0\""), "{said}");
     let (code, said) = run("tc qdisc add dev eth0 root tbf rate 1mbit burst 10k latency 1s\n");
     assert_eq!(code, Some(0), "{said}");
     // `ip link` probes; only what the script leaves shows that there is no such class.

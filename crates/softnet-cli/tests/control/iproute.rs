@@ -18,7 +18,7 @@ pub(crate) struct Iproute {
 }
 
 impl Iproute {
-    /// Of each recorded version that is here, one.
+    /// One of each recorded version that is here.
     pub(crate) fn all() -> Vec<Iproute> {
         let mut all: Vec<Iproute> = Vec::new();
         if PROGRAMS.into_iter().all(has_program) {

@@ -12,6 +12,7 @@ mod uplink;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::FileTypeExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -324,8 +325,11 @@ impl Drop for Tells<'_> {
         if !thread::panicking() {
             return;
         }
-        println!("{:#}", self.1.stats());
-        println!("{}", self.1.run("bridge -s fdb show"));
+        // It may be the daemon that failed: a panic that left this would abort, and leave all.
+        drop(catch_unwind(AssertUnwindSafe(|| {
+            println!("{:#}", self.1.stats());
+            println!("{}", self.1.run("bridge -s fdb show"));
+        })));
         for host in self.0.hosts.iter().chain([&self.0.wires]) {
             for command in ["ip -d -s link", "ip neigh", "nstat -as"] {
                 let output = host.at(command);

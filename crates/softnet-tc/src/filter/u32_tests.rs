@@ -281,8 +281,6 @@ fn tables_are_named_and_removed_as_in_the_kernel() {
     assert!(list.is_empty());
 }
 
-/// A filter that leads on does not look at the link that received; one that decides does, whether
-/// itself or when no filter of the table that it leads to has (`u32_classify`).
 /// `u32` without options, as recipes begin that add hash tables.
 #[test]
 fn a_priority_may_have_its_table_only() {
@@ -310,6 +308,8 @@ fn a_priority_may_have_its_table_only() {
     assert_eq!(list.chains().count(), 0);
 }
 
+/// A filter that leads on does not look at the link that received; one that decides does, whether
+/// itself or when no filter of the table that it leads to has (`u32_classify`).
 #[test]
 fn only_what_decides_looks_at_the_link_that_received() {
     let pool = pool(1);

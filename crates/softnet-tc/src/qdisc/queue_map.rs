@@ -38,7 +38,8 @@ pub enum QueueMapError {
     Overlap(usize, usize),
 }
 
-/// Checks a map for a device with `queues` queues: classes have queues, which exist, and share none.
+/// Checks a map for a device with `queues` queues: classes have queues, which exist, and share
+/// none.
 ///
 /// # Errors
 /// [`QueueMapError`] names what is wrong.

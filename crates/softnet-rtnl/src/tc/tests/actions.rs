@@ -376,7 +376,7 @@ fn average_rates_are_estimated() {
     assert!(world.police(9).is_none());
 }
 
-/// What an old `police` has counted is beside the options of its filter, where `tc -s` looks.
+/// Counts of an old `police` are beside the options of its filter, where `tc -s` looks.
 #[test]
 fn an_old_police_counts_beside_its_filter() {
     const ALL: Policy = Policy::new(33, &[]);

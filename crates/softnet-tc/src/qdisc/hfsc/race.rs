@@ -2,8 +2,8 @@
 //! a place and the one with the least key wins. A class that comes, goes or changes plays once a
 //! round until it makes no difference; there are as many rounds as the number of places has bits.
 //! Which ones it meets does not depend on any outcome, and who wins is selected, not branched on:
-//! half of the outcomes could not be predicted. Words are compared one by one: two of them as one of
-//! 128 bits rustc 1.95 branches on, whatever is said. Nothing is allocated but by
+//! half of the outcomes could not be predicted. Words are compared one by one: on two of them as
+//! one of 128 bits rustc 1.95 branches, whatever is said. Nothing is allocated but by
 //! [`grow`](Race::grow).
 
 use std::hint::select_unpredictable;
