@@ -89,6 +89,7 @@ impl Differences {
 
 #[test]
 fn softnet_answers_as_linux_7_2_did() {
+    let mut differences = None;
     for iproute in Iproute::all() {
         let ends = |recording: &&str| {
             let first = recording.lines().next().expect("a line");
@@ -106,13 +107,14 @@ fn softnet_answers_as_linux_7_2_did() {
         let daemon = Daemon::start(&scratch, "[[port]]\nname = \"p0\"\ndriver = \"null\"\n");
         let ours = parse(&daemon.answers(&scratch, &iproute, COMMANDS.lines()));
         daemon.stop();
-        let mut differences = Differences::of(&linux);
+        // One that each version has, or some.
+        let differences = differences.get_or_insert_with(|| Differences::of(&linux));
         assert_eq!(
             differences.compare(&linux, &ours),
             "",
             "{}",
             iproute.version
         );
-        differences.all_were_seen();
     }
+    differences.expect("an iproute2").all_were_seen();
 }

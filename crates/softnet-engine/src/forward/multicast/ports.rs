@@ -152,6 +152,9 @@ impl State {
             return;
         };
         port.greedy = Time::ZERO;
+        if all {
+            port.groups = 0;
+        }
         self.timers.set(What::Greedy(number), None);
         let is_fixed = port.options.router == McastRouter::On;
         let was: Vec<Family> = Family::ALL

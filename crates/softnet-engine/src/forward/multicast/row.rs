@@ -187,6 +187,9 @@ impl State {
             return Err(MdbError::Exists);
         }
         let until = now + self.options.membership_interval;
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.groups += 1;
+        }
         let entry = self.groups.entry(key).or_default();
         match source {
             Some(source) => drop(entry.fixed.insert((source, port))),
@@ -195,8 +198,6 @@ impl State {
                 member.permanent = permanent;
                 if permanent {
                     member.until = None;
-                } else if let Some(port) = self.ports.get_mut(&port) {
-                    port.groups += 1;
                 }
                 entry.members.insert(port, member);
             }
@@ -224,6 +225,9 @@ impl State {
         };
         if !entry.fixed.remove(&(source, port)) {
             return Err(MdbError::Missing);
+        }
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.groups = port.groups.saturating_sub(1);
         }
         self.tell_fixed(key, Some(source), port, true, now);
         self.drop_if_empty(key);

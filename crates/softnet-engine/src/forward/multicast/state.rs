@@ -340,8 +340,7 @@ impl State {
         let Some(entry) = self.groups.get_mut(&key) else {
             return;
         };
-        if let Some(member) = entry.members.remove(&port)
-            && !member.permanent
+        if entry.members.remove(&port).is_some()
             && let Some(port) = self.ports.get_mut(&port)
         {
             port.groups = port.groups.saturating_sub(1);
