@@ -306,9 +306,14 @@ impl Packet {
         bytes + segments.map(|raw| buffer_size(raw) as u64).sum::<u64>()
     }
 
-    /// The first of the further segments.
+    /// The first of the further segments. (The buffer's first line is only looked at where there
+    /// are some: of most packets nothing else needs it.)
     fn frags(&self) -> Option<NonNull<Header>> {
-        self.shared_info().frags.filter(|_| self.is_chained())
+        if self.is_chained() {
+            self.shared_info().frags
+        } else {
+            None
+        }
     }
 
     /// True if the frame continues in further segments.

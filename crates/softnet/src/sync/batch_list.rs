@@ -1,5 +1,5 @@
-//! An [adoption list](AdoptionList) that its owner takes whole, batch after batch, and that tells whether what was
-//! pushed before some moment has been dealt with, without counting nodes.
+//! An [adoption list](AdoptionList) that its owner takes whole, batch after batch, and that tells
+//! whether what was pushed before some moment has been dealt with, without counting nodes.
 //!
 //! The owner [takes a batch](BatchList::take), works on it, and [ends](BatchList::end_batch)
 //! it. Who pushes asks for a [`mark`](BatchList::mark) after the push, and later whether the mark

@@ -1,5 +1,5 @@
 //! The lock-free protocols, each in a file of its own with its invariant and its memory-ordering
-//! argument beside the code. Each runs under loom (`.ci/loom`) and miri. Threads are preempted
+//! argument beside the code. Each runs under loom (`.ci/loom.sh`) and miri. Threads are preempted
 //! anywhere; no caller here ever waits for another, but for the functions named `_slow`, which the
 //! control path alone uses.
 

@@ -135,8 +135,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// the worker that serves it, and the event by which that worker knows the queue.
     ///
     /// # Panics
-    /// If there is not one ring (or none at all) and one worker for each qdisc, or neither one nor
-    /// all are in use.
+    /// If there is no qdisc, or not one ring (or none at all) and one worker for each, or neither
+    /// one nor all are in use.
     pub fn new(
         config: DeviceConfig,
         rings: Vec<R>,

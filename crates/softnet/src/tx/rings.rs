@@ -184,17 +184,21 @@ impl<R: TxRing> Rings<R> {
         }
     }
 
-    /// As [`available`](Rings::available). Stops if that is nothing.
+    /// As [`available`](Rings::available), where nothing waits for the ring. Stops if that is
+    /// nothing. (A driver may say `Some(0)` once, and later that there is no limit.)
     #[inline]
     pub(super) fn capacity(&mut self, now: Time) -> Option<u64> {
-        let bytes = self.available(now)?;
-        if bytes == 0 {
+        let [only] = &mut *self.slots else {
+            return None;
+        };
+        let bytes = only.ring.available(now);
+        if bytes == Some(0) {
             self.stopped = true;
-            self.slots[0].block(now);
+            only.block(now);
         } else {
-            self.slots[0].refused = None;
+            only.refused = None;
         }
-        Some(bytes)
+        bytes
     }
 
     /// Hands a batch to the driver, and keeps what it does not take. Busy: something waits here,

@@ -109,7 +109,8 @@ impl Selector {
         }
     }
 
-    /// Puts a checked map in force. Control path, one caller at a time.
+    /// Puts a map in force, whatever it says: [`class`](Selector::class) keeps to the queues that
+    /// there are. Classes beyond the 16th have no packets. Control path, one caller at a time.
     pub(super) fn set(&self, map: &QueueMap) {
         let nibbles = map.prio_tc_map.iter().rev();
         let prio_tc = nibbles.fold(0, |word, &tc| word << 4 | u64::from(tc & 15));
@@ -123,8 +124,8 @@ impl Selector {
         }
         self.prio_tc.store(prio_tc, Ordering::Relaxed);
         // Release: a sender that reads it sees the rest.
-        self.num_tc
-            .store(map.classes.len() as u8, Ordering::Release);
+        let num_tc = map.classes.len().min(MAX_CLASSES) as u8;
+        self.num_tc.store(num_tc, Ordering::Release);
     }
 
     /// True if there are no classes, or only one queue.

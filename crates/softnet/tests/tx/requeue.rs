@@ -130,6 +130,28 @@ fn bug_tx_23_the_watchdog_sees_one_stuck_ring_among_others() {
     assert_eq!(bench.device.watchdog(at(100)), 0);
 }
 
+/// BUG-TX-23: a ring that had no capacity, and later no limit, is not full since then.
+#[test]
+fn bug_tx_23_a_ring_that_has_no_limit_any_more_is_not_stuck() {
+    let bench = scripted(QdiscSpec::Pfifo { limit: 1000 }, 1);
+    let at = |seconds: u64| Time(seconds * 1_000_000_000);
+    let script = &bench.scripts[0];
+    script.set_byte_limit(500);
+    bench.send_to(|_| 0, 0..30, at(1));
+    bench.work(at(1));
+    assert!(script.marks().len() < 30);
+    script.set_byte_limit(u64::MAX);
+    bench.wake(at(2));
+    assert_eq!(script.marks().len(), 30);
+    // It is full again, for a moment.
+    script.set_byte_limit(500);
+    bench.send_to(|_| 0, 30..60, at(20));
+    bench.work(at(20));
+    assert_eq!(script.marks().len(), 30);
+    assert_eq!(bench.device.watchdog(at(21)), 0);
+    assert_eq!(bench.device.watchdog(at(25)), 1);
+}
+
 /// Another qdisc of one queue leaves the requeue lists as they are; one qdisc a ring takes them
 /// over, ahead of what the old one held. A change does not touch them. A device that goes down
 /// drops them, with a reason. The driver wakes the queue of its ring, whichever queue feeds it.
