@@ -72,16 +72,15 @@ pub use filter::{
 };
 pub use handle::{BadHandle, Handle};
 pub use qdisc::{
-    Absent, AckFilter, AnyQdisc, AqmSpec, Attribute, Bfifo, Blackhole, Cake, CakeSpec,
-    ClassOption, ClassSpec, Classes, Codel, CodelSpec, CustomSpec, DefaultQdisc, Diffserv,
-    Distribution, Drr, DrrClassSpec, DualPi2, DualPi2Spec, Ets, EtsSpec, Field, FlowStats,
-    FlowStore, Form, Fq, FqCodel, FqCodelSpec, FqPie, FqPieSpec, FqSpec, Framing, Hfsc,
-    HfscClassSpec, HfscSpec, Htb, HtbClassSpec, HtbSpec, Isolation, LinkDefaults, LossModel,
-    MAX_BANDS, Multiq, Netem, NetemSpec, Pfifo, PfifoHeadDrop, Pie, PieLawSpec, PieSpec, Prio,
-    PrioSpec, QDISC_KINDS, QdiscEnv, QdiscKind, QdiscOption, QdiscSpec, Qfq, QfqClassSpec,
-    QueueMapError, Red, RedCurve, RedSpec, ServiceCurve, Sfq, SfqSpec, SlotSpec, SpecError,
-    SpecOption, Tbf, TbfSpec, Unset, Wire, Word, check_queue_map, dualpi2_shown_gain,
-    red_idle_table, red_probability_log, red_weight,
+    Absent, AckFilter, AnyQdisc, AqmSpec, Attribute, Blackhole, Cake, CakeSpec, ClassOption,
+    ClassSpec, Classes, Codel, CodelSpec, CustomSpec, DefaultQdisc, Diffserv, Distribution, Drr,
+    DrrClassSpec, DualPi2, DualPi2Spec, Ets, EtsSpec, Field, FlowStats, FlowStore, Form, Fq,
+    FqCodel, FqCodelSpec, FqPie, FqPieSpec, FqSpec, Framing, Hfsc, HfscClassSpec, HfscSpec, Htb,
+    HtbClassSpec, HtbSpec, Isolation, LinkDefaults, LossModel, MAX_BANDS, Multiq, Netem,
+    NetemSpec, PfifoHeadDrop, Pie, PieLawSpec, PieSpec, Prio, PrioSpec, QDISC_KINDS, QdiscEnv,
+    QdiscKind, QdiscOption, QdiscSpec, Qfq, QfqClassSpec, QueueMapError, Red, RedCurve, RedSpec,
+    ServiceCurve, Sfq, SfqSpec, SlotSpec, SpecError, SpecOption, Tbf, TbfSpec, Unset, Wire, Word,
+    check_queue_map, dualpi2_shown_gain, red_idle_table, red_probability_log, red_weight,
 };
 pub use rate::shared_rates::{Instance, SharedRates};
 pub use tree::{

@@ -11,14 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use softnet::mem::{POISON, Packet, PacketList, Pool};
-use softnet::qdisc::Qdisc;
+use softnet::qdisc::{Pfifo, Qdisc};
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::Time;
 use softnet::tx::{Sent, TxRing, Xmit};
 use softnet_engine::rx::{Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Checked, FaultInjector};
-use softnet_tc::Pfifo;
 
 use common::{frames_of, pool_of, send_and_drain};
 

@@ -3,12 +3,12 @@
 use std::os::fd::BorrowedFd;
 
 use softnet::mem::{PacketList, Pool};
+use softnet::qdisc::Pfifo;
 use softnet::stats::{DropCounters, DropReason};
 use softnet::time::{Clock, Time};
 use softnet_engine::rx::{NextPoll, Polled, Receive, RxQueue};
 use softnet_io::Null;
 use softnet_io::middleware::{Capture, FaultInjector, PcapWriter, Trace, Tracer};
-use softnet_tc::Pfifo;
 
 use crate::common::{frames_of, pool_of, send_and_drain};
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use softnet::mem::PacketList;
-use softnet::qdisc::{Cx, Next, Noqueue, Peek, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Noqueue, Peek, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 
@@ -22,7 +22,7 @@ use super::counters::{apply, zip};
 use super::direct_pfifo::Run;
 use crate::filter::Filters;
 use crate::handle::Handle;
-use crate::qdisc::{AnyQdisc, Pfifo};
+use crate::qdisc::AnyQdisc;
 
 /// The children of one qdisc, one for each class. A class keeps its slot as long as it exists.
 /// Finding it takes one look into a table: 2 bytes for each number up to the highest one so far. A

@@ -1,8 +1,9 @@
 //! The kinds whose qdiscs are the core's.
 
-use softnet::qdisc::{Cx, Noqueue, PfifoFast};
+use softnet::qdisc::{Bfifo, Cx, Noqueue, Pfifo, PfifoFast};
 
-use super::kind::Kind;
+use super::kind::{Kind, QdiscSpec};
+use super::option::{Form, QdiscOption, options};
 use super::spec::QdiscEnv;
 use crate::handle::Handle;
 
@@ -13,6 +14,40 @@ impl Kind for Noqueue {
 
     fn make((): &(), _: Handle, _: &QdiscEnv) -> Noqueue {
         Noqueue::default()
+    }
+}
+
+impl Kind for Pfifo {
+    type Spec = u32;
+    const NAME: &'static str = "pfifo";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Pfifo { limit } =>
+        /// packets, 0 to 4294967295; the default is the port's `txqueuelen`
+        "limit": Form::Size => *limit,
+    };
+
+    fn make(&limit: &u32, _: Handle, _: &QdiscEnv) -> Pfifo {
+        Pfifo::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u32, _: &mut Cx) {
+        self.set_limit(limit);
+    }
+}
+
+impl Kind for Bfifo {
+    type Spec = u64;
+    const NAME: &'static str = "bfifo";
+    const OPTIONS: &'static [QdiscOption] = options! { QdiscSpec::Bfifo { limit } =>
+        /// a size; the default is `txqueuelen` frames of the port's MTU
+        "limit": Form::Size => *limit,
+    };
+
+    fn make(&limit: &u64, _: Handle, _: &QdiscEnv) -> Bfifo {
+        Bfifo::new(limit)
+    }
+
+    fn change(&mut self, &limit: &u64, _: &mut Cx) {
+        self.set_limit(limit);
     }
 }
 

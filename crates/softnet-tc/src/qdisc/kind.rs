@@ -36,7 +36,6 @@ pub(super) use super::blackhole::Blackhole;
 pub(super) use super::cake::Cake;
 pub(super) use super::codel::Codel;
 pub(super) use super::dualpi2::DualPi2;
-pub(super) use super::fifo::{Bfifo, Pfifo};
 pub(super) use super::fq::Fq;
 pub(super) use super::fq_codel::FqCodel;
 pub(super) use super::fq_pie::FqPie;
@@ -54,7 +53,7 @@ pub(super) use super::sfq::Sfq;
 pub(super) use super::tbf::Tbf;
 #[cfg(test)]
 pub(super) use crate::testing::round_robin::RoundRobin;
-pub(super) use softnet::qdisc::{Noqueue, PfifoFast};
+pub(super) use softnet::qdisc::{Bfifo, Noqueue, Pfifo, PfifoFast};
 
 /// A kind of qdisc.
 pub(crate) trait Kind: Sized {

@@ -6,8 +6,8 @@
 //! counts as the kernel does: packets and bytes as they leave, a large frame as its wire packets
 //! and wire bytes; drops where they happen.
 //!
-//! Here are the two that a device has unless it is told otherwise, `pfifo_fast` and `noqueue`. All
-//! others, and the tree of a device, are in the crate `softnet-tc`.
+//! Here are those that need nothing else: FIFOs, `pfifo_fast` and `noqueue`. Qdiscs with classes,
+//! and the tree of a device, are in the crate `softnet-tc`.
 //!
 //! # A qdisc of one's own
 //!
@@ -94,7 +94,7 @@ use std::fmt;
 
 pub use cx::Cx;
 pub use elsewhere::{Elsewhere, Target, To};
-pub use fifo::Fifo;
+pub use fifo::{Bfifo, Fifo, Pfifo};
 pub use noqueue::Noqueue;
 #[doc(hidden)]
 pub use pfifo_fast::PRIO_TO_BAND;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::*;
-use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::DropReason;
 use softnet::testing::wait_for_buffers;
-use softnet_tc::{CustomSpec, Pfifo};
+use softnet_tc::CustomSpec;
 
 /// A device with one ring, whose driver can send itself ([`Script::on_next_call`]).
 ///

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::DropReason;
 use softnet::testing::{large_pool, large_tcp};
-use softnet_tc::{CustomSpec, Pfifo};
+use softnet_tc::CustomSpec;
 
 /// Marks and timestamps, in nanoseconds.
 type Noted = Arc<Mutex<Vec<(u32, u64)>>>;

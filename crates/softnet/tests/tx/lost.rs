@@ -2,9 +2,9 @@
 
 use super::embed::timed;
 use super::*;
-use softnet::qdisc::{Cx, Next, Noqueue, Qdisc, QdiscStats, Verdict, WireSum};
+use softnet::qdisc::{Cx, Next, Noqueue, Pfifo, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
-use softnet_tc::{CustomSpec, Handle, Pfifo, PrioSpec, TreeSpec};
+use softnet_tc::{CustomSpec, Handle, PrioSpec, TreeSpec};
 
 /// A ring whose device is down: it takes everything, and says so.
 struct Down;

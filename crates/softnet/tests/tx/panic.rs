@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
-use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::DropReason;
 use softnet::testing::Script;
-use softnet_tc::{CustomSpec, Pfifo};
+use softnet_tc::CustomSpec;
 
 /// Panics once in each call of `xmit` for which it is `armed`; sends what follows it then.
 struct Panicking {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Pfifo, Qdisc, QdiscStats, Verdict};
 use softnet::stats::DropReason;
-use softnet_tc::{CustomSpec, Pfifo};
+use softnet_tc::CustomSpec;
 
 /// Mark of a copy, which is not copied again.
 const COPY: u32 = 1 << 31;

@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use softnet::qdisc::Pfifo;
 use softnet::time::Clock;
-use softnet_tc::{CustomSpec, Pfifo};
+use softnet_tc::CustomSpec;
 
 use super::*;
 use crate::link::{DeviceDrops, LinkState};
