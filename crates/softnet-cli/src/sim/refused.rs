@@ -40,7 +40,7 @@ impl Refused {
             return;
         }
         // `ip link` begins with one that names nothing, to see if such messages are known.
-        if request.kind == 16 && request.payload().len() <= size_of::<IfInfoMsg>() {
+        if request.kind == libc::RTM_NEWLINK && request.payload().len() <= size_of::<IfInfoMsg>() {
             return;
         }
         let header = request.header::<TcMsg>().unwrap_or_default();

@@ -237,18 +237,10 @@ fn a_dump_says_that_no_hardware_counts() {
 /// An action of a filter stays: it is not deleted, and others are flushed up to it.
 #[test]
 fn actions_of_filters_are_not_deleted() {
-    let mut world = World::new();
-    let options = prio(3);
-    world
-        .qdisc(ADD, 1, ("root", "1:"), "prio", &options)
-        .unwrap();
+    let (mut world, header) = with_prio();
     for index in [3, 4, 9] {
         world.act(RTM_NEWACTION, ADD, &[&gact(index, OK)]).unwrap();
     }
-    let header = TcMsg {
-        info: 1 << 16 | u32::from(3_u16.to_be()),
-        ..at(1, "1:", "")
-    };
     let filter = |out: &mut Message<'_>| {
         out.put_str(TCA_KIND, "matchall");
         // TCA_MATCHALL_ACT
@@ -315,11 +307,8 @@ impl World {
     }
 }
 
-/// An average rate needs the estimator that a filter's request has for its actions. `tc actions`
-/// has none, but one that runs goes on.
-#[test]
-fn average_rates_are_estimated() {
-    const ALL: Policy = Policy::new(33, &[]);
+/// A link with a `prio`, and the header of a filter of priority 1 there, for all protocols.
+fn with_prio() -> (World, TcMsg) {
     let mut world = World::new();
     let options = prio(3);
     world
@@ -329,6 +318,15 @@ fn average_rates_are_estimated() {
         info: 1 << 16 | u32::from(3_u16.to_be()),
         ..at(1, "1:", "")
     };
+    (world, header)
+}
+
+/// An average rate needs the estimator that a filter's request has for its actions. `tc actions`
+/// has none, but one that runs goes on.
+#[test]
+fn average_rates_are_estimated() {
+    const ALL: Policy = Policy::new(33, &[]);
+    let (mut world, header) = with_prio();
     // None; an interval that there is not; and a second, of which an eighth counts.
     for (rate, refused) in [
         (None, "an avrate needs an estimator"),
@@ -380,15 +378,10 @@ fn average_rates_are_estimated() {
 #[test]
 fn an_old_police_counts_beside_its_filter() {
     const ALL: Policy = Policy::new(33, &[]);
-    let mut world = World::new();
-    let options = prio(3);
-    world
-        .qdisc(ADD, 1, ("root", "1:"), "prio", &options)
-        .unwrap();
+    let (mut world, header) = with_prio();
     let header = TcMsg {
         handle: 7,
-        info: 1 << 16 | u32::from(3_u16.to_be()),
-        ..at(1, "1:", "")
+        ..header
     };
     let filter = |out: &mut Message<'_>| {
         out.put_str(TCA_KIND, "fw");
