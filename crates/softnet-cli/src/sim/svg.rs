@@ -1,6 +1,8 @@
 //! `--svg`: rate, delay and drops of each class over time, and the distribution of its sojourn,
 //! on one page.
 
+mod axis;
+
 use std::fmt::Write as _;
 
 use softnet_tc::sim::{ClassReport, Report};
@@ -8,6 +10,7 @@ use softnet_tc::sim::{ClassReport, Report};
 use super::expect::escaped;
 use super::series::{Point, Series};
 use crate::classes;
+use axis::{Axis, short};
 
 const WIDTH: f64 = 1120.0;
 /// Height of what belongs to one policy.
@@ -22,119 +25,6 @@ const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#999933",
 ];
 const GREY: &str = "#888888";
-
-/// Scale of an axis.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    low: f64,
-    high: f64,
-    is_log: bool,
-}
-
-impl Axis {
-    /// From zero to a round number.
-    fn linear(most: f64) -> Axis {
-        let step = step(most);
-        Axis {
-            low: 0.0,
-            high: (most / step).ceil().max(1.0) * step,
-            is_log: false,
-        }
-    }
-
-    /// From a time to a time, in seconds.
-    fn span(low: f64, high: f64) -> Axis {
-        Axis {
-            low,
-            high: high.max(low + 1e-9),
-            is_log: false,
-        }
-    }
-
-    /// Powers of ten around times in nanoseconds, but not below a microsecond.
-    fn decades(times: impl Iterator<Item = f64>) -> Axis {
-        let (low, high) = times.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), time| {
-            let time = time.max(1e3);
-            (low.min(time), high.max(time))
-        });
-        let (low, high) = match high > 0.0 {
-            true => (low.log10().floor(), high.log10().ceil()),
-            false => (3.0, 6.0),
-        };
-        Axis {
-            low: 10f64.powf(low),
-            high: 10f64.powf(high.max(low + 1.0)),
-            is_log: true,
-        }
-    }
-
-    /// Place of a value, from 0 to 1.
-    fn part(&self, value: f64) -> f64 {
-        let part = match self.is_log {
-            true => (value.max(self.low) / self.low).log10() / (self.high / self.low).log10(),
-            false => (value - self.low) / (self.high - self.low),
-        };
-        part.clamp(0.0, 1.0)
-    }
-
-    /// The label of a time in nanoseconds: shorter ones than the lowest are drawn there, too.
-    fn time(&self, least: f64) -> impl Fn(f64) -> String {
-        let low = self.low;
-        move |nanos| match nanos <= low && least < low {
-            true => format!("≤ {}", time(nanos)),
-            false => time(nanos),
-        }
-    }
-
-    /// Values that have a label.
-    fn ticks(&self) -> Vec<f64> {
-        if self.is_log {
-            let decades = (self.high / self.low).log10().round() as i32;
-            return (0..=decades).map(|n| self.low * 10f64.powi(n)).collect();
-        }
-        let step = step(self.high - self.low);
-        let first = (self.low / step).ceil() as i64;
-        let last = (self.high / step + 1e-9).floor() as i64;
-        (first..=last).map(|n| n as f64 * step).collect()
-    }
-}
-
-/// A step of 1, 2 or 5 times a power of ten, of which four to ten make the span.
-fn step(span: f64) -> f64 {
-    let rough = span.max(1e-9) / 5.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    steps
-        .into_iter()
-        .find(|&s| s >= rough * 0.99)
-        .unwrap_or(power)
-}
-
-/// A number with a prefix of its unit.
-fn short(value: f64, unit: &str) -> String {
-    let (scale, prefix) = match value {
-        v if v >= 1e9 => (1e9, "G"),
-        v if v >= 1e6 => (1e6, "M"),
-        v if v >= 1e3 => (1e3, "k"),
-        _ => (1.0, ""),
-    };
-    let number = (value / scale * 100.0).round() / 100.0;
-    match unit {
-        "" => format!("{number}{prefix}"),
-        unit => format!("{number} {prefix}{unit}"),
-    }
-}
-
-/// A time in nanoseconds.
-fn time(nanos: f64) -> String {
-    let (scale, unit) = match nanos {
-        t if t >= 1e9 => (1e9, "s"),
-        t if t >= 1e6 => (1e6, "ms"),
-        t if t >= 1e3 => (1e3, "µs"),
-        _ => (1.0, "ns"),
-    };
-    format!("{} {unit}", (nanos / scale * 100.0).round() / 100.0)
-}
 
 /// A class that is drawn.
 struct Line<'a> {
@@ -232,62 +122,105 @@ impl Plot<'_> {
     }
 }
 
+/// A policy that is drawn.
+struct Drawn<'a> {
+    name: &'a str,
+    lines: Vec<Line<'a>>,
+    /// The end of its last point, in seconds.
+    end: f64,
+}
+
+/// Axes of the plots. All policies have the same, so that people can compare them by eye.
+struct Scales {
+    seconds: Axis,
+    rate: Axis,
+    delay: Axis,
+    drops: Axis,
+    sojourn: Axis,
+    /// The shortest delay and the shortest sojourn, ns.
+    least: [f64; 2],
+}
+
+impl Scales {
+    fn of(drawn: &[Drawn<'_>]) -> Scales {
+        let lines = || drawn.iter().flat_map(|policy| policy.lines.iter());
+        let points = || lines().flat_map(|line| line.points);
+        let sent = || points().filter(|p| p.rate() > 0.0);
+        let delays = || sent().map(|p| p.delay as f64);
+        let buckets = || lines().flat_map(|line| line.report.times.buckets());
+        let sojourns = || buckets().map(|(time, _)| time as f64);
+        Scales {
+            seconds: Axis::span(0.0, drawn.iter().map(|of| of.end).fold(0.0, f64::max)),
+            rate: Axis::linear(points().map(Point::rate).fold(1.0, f64::max)),
+            delay: Axis::decades(delays().filter(|&delay| delay > 0.0)),
+            drops: Axis::linear(points().map(Point::drop_rate).fold(1.0, f64::max)),
+            sojourn: Axis::decades(sojourns()),
+            least: [
+                delays().fold(f64::INFINITY, f64::min),
+                sojourns().fold(f64::INFINITY, f64::min),
+            ],
+        }
+    }
+}
+
 /// Draws policies, each with its name, what came of it and its points.
 pub(super) fn draw(policies: &[(String, &Report, &Series)]) -> String {
-    let high = HEIGHT * policies.len() as f64;
+    let drawn = policies.iter().map(|(name, report, series)| Drawn {
+        name,
+        lines: lines(report, series),
+        end: series.end(),
+    });
+    let drawn: Vec<Drawn<'_>> = drawn.collect();
+    let scales = Scales::of(&drawn);
+    let high = HEIGHT * drawn.len() as f64;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {high}\" \
          width=\"{WIDTH}\" height=\"{high}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    for (number, (name, report, series)) in policies.iter().enumerate() {
+    for (number, drawn) in drawn.iter().enumerate() {
         let _ = writeln!(
             text,
             "<g transform=\"translate(0 {})\">",
             HEIGHT * number as f64
         );
-        policy(&mut text, name, report, series);
+        policy(&mut text, drawn, &scales);
         text.push_str("</g>\n");
     }
     text.push_str("</svg>\n");
     text
 }
 
-fn policy(text: &mut String, name: &str, report: &Report, series: &Series) {
-    let lines = lines(report, series);
+fn policy(text: &mut String, drawn: &Drawn<'_>, scales: &Scales) {
+    let lines = &drawn.lines;
     let _ = writeln!(
         text,
         "<text x=\"{}\" y=\"32\" font-size=\"17\">{}</text>",
         LEFT[0],
-        escaped(name)
+        escaped(drawn.name)
     );
-    legend(text, &lines);
-    let all = || lines.iter().flat_map(|line| line.points);
-    let over_time = Axis::span(0.0, series.end());
+    legend(text, lines);
     let seconds = |s: f64| short(s, "s");
     let mut rates = Plot {
         text,
         at: (LEFT[0], TOP[0]),
-        x: over_time,
-        y: Axis::linear(all().map(Point::rate).fold(1.0, f64::max)),
+        x: scales.seconds,
+        y: scales.rate,
     };
     rates.frame("Rate", seconds, |v| short(v, "bit/s"));
-    for line in &lines {
+    for line in lines {
         let points = line.points.iter().map(|p| Some((p.middle(), p.rate())));
         rates.line(line.colour, points);
     }
-    let sent = all().filter(|p| p.rate() > 0.0);
-    let delays = sent.map(|p| p.delay as f64);
-    let y = Axis::decades(delays.clone().filter(|&delay| delay > 0.0));
-    let label = y.time(delays.fold(f64::INFINITY, f64::min));
     let mut delay = Plot {
         text,
         at: (LEFT[1], TOP[0]),
-        x: over_time,
-        y,
+        x: scales.seconds,
+        y: scales.delay,
     };
+    let label = scales.delay.time(scales.least[0]);
     delay.frame("Sojourn, 99 of 100", seconds, label);
-    for line in &lines {
+    for line in lines {
         let points = line.points.iter();
         let points = points.map(|p| (p.rate() > 0.0).then(|| (p.middle(), p.delay as f64)));
         delay.line(line.colour, points);
@@ -295,31 +228,28 @@ fn policy(text: &mut String, name: &str, report: &Report, series: &Series) {
     let mut drops = Plot {
         text,
         at: (LEFT[0], TOP[1]),
-        x: over_time,
-        y: Axis::linear(all().map(Point::drop_rate).fold(1.0, f64::max)),
+        x: scales.seconds,
+        y: scales.drops,
     };
     drops.frame("Drops in a second", seconds, |v| short(v, ""));
-    for line in &lines {
+    for line in lines {
         let points = line.points.iter();
         drops.line(
             line.colour,
             points.map(|p| Some((p.middle(), p.drop_rate()))),
         );
     }
-    let buckets = || lines.iter().flat_map(|line| line.report.times.buckets());
-    let times = || buckets().map(|(time, _)| time as f64);
-    let x = Axis::decades(times());
-    let label = x.time(times().fold(f64::INFINITY, f64::min));
     let mut shares = Plot {
         text,
         at: (LEFT[1], TOP[1]),
-        x,
+        x: scales.sojourn,
         y: Axis::span(0.0, 1.0),
     };
+    let label = scales.sojourn.time(scales.least[1]);
     shares.frame("Share of the packets that stay no longer", label, |v| {
         format!("{:.0} %", v * 100.0)
     });
-    for line in &lines {
+    for line in lines {
         let frames = line.report.sojourn.frames.max(1) as f64;
         let mut seen = 0;
         let steps = line.report.times.buckets().flat_map(|(time, n)| {
@@ -351,44 +281,5 @@ fn legend(text: &mut String, lines: &[Line<'_>]) {
             y + 4.0,
             escaped(&(class + &qdisc))
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn axes_end_in_round_numbers() {
-        let axis = Axis::linear(47e6);
-        assert_eq!((axis.low, axis.high), (0.0, 50e6));
-        assert_eq!(axis.ticks().len(), 6);
-        assert_eq!(axis.part(25e6), 0.5);
-        let axis = Axis::decades([2e6, 3e8].into_iter());
-        let labels: Vec<String> = axis.ticks().into_iter().map(time).collect();
-        assert_eq!(labels, ["1 ms", "10 ms", "100 ms", "1 s"]);
-        assert!((axis.part(1e7) - 1.0 / 3.0).abs() < 1e-9);
-        assert_eq!(axis.part(0.0), 0.0);
-        let label = |least: f64, at: f64| axis.time(least)(at);
-        assert_eq!(label(0.0, 1e6), "≤ 1 ms");
-        assert_eq!(
-            (label(2e6, 1e6), label(0.0, 1e7)),
-            ("1 ms".into(), "10 ms".into())
-        );
-        assert_eq!(Axis::decades(std::iter::empty()).ticks().len(), 4);
-        assert_eq!(
-            Axis::span(0.0, 10.0).ticks(),
-            [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
-        );
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(short(12.5e6, "bit/s"), "12.5 Mbit/s");
-        assert_eq!(
-            (short(0.0, ""), short(2500.0, "")),
-            ("0".into(), "2.5k".into())
-        );
-        assert_eq!((time(1e3), time(2.5e8)), ("1 µs".into(), "250 ms".into()));
     }
 }

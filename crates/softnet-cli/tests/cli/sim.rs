@@ -213,6 +213,33 @@ fn a_picture_of_classes() {
     assert_eq!(page.matches("stroke-linecap").count(), 12);
 }
 
+/// Two policies have the same numbers at their axes, however different their results are.
+#[test]
+fn pictures_of_two_policies_have_one_scale() {
+    let scratch = Scratch::new("sim-svg-two");
+    let prio = scratch.file("prio.toml", "[[qdisc]]\nhandle = \"1:\"\nkind = \"prio\"\n");
+    let tbf = "[[qdisc]]\nkind = \"tbf\"\nrate = \"100kbit\"\nburst = 3000\nlimit = 6000\n";
+    let tbf = scratch.file("tbf.toml", tbf);
+    let svg = scratch.path("page.svg");
+    let words = [
+        "--svg",
+        svg.to_str().expect("a path"),
+        "--compare",
+        tbf.to_str().expect("a path"),
+    ];
+    let (code, said) = told(&prio, &[&BROKEN[..], &words].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let page = std::fs::read_to_string(&svg).expect("a file");
+    let labels = |part: &str| -> Vec<String> {
+        let lines = part.lines().filter(|line| line.contains("text-anchor"));
+        lines.map(str::to_owned).collect()
+    };
+    let parts: Vec<Vec<String>> = page.split("<g transform").skip(1).map(labels).collect();
+    assert_eq!(parts.len(), 2, "{page}");
+    assert_eq!(parts[0], parts[1]);
+    assert!(parts[0].iter().any(|line| line.contains("Mbit/s")), "{page}");
+}
+
 #[test]
 fn the_story_of_a_packet() {
     let scratch = Scratch::new("sim-explain");
