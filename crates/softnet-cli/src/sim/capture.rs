@@ -1,7 +1,8 @@
 //! Captures: reads them frame by frame, as a port of the driver `pcap` does, and writes them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Cursor, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,8 +18,24 @@ use crate::failure::{Exit, Failure};
 use crate::pcapng::{self, Block, PACKET};
 use crate::report::note;
 
-fn failure(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failure, format!("{}: {what}", path.display()))
+/// A capture that cannot be read is a mistake, as a policy is that cannot.
+fn unread(path: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Config, format!("{}: {what}", path.display()))
+}
+
+/// All that is piped in.
+pub(super) fn piped() -> Result<Arc<[u8]>, Failure> {
+    let mut bytes = Vec::new();
+    match io::stdin().lock().read_to_end(&mut bytes) {
+        Ok(_) => Ok(Arc::from(bytes)),
+        Err(error) => Err(unread(Path::new("-"), format_args!("cannot be read: {error}"))),
+    }
+}
+
+/// Both paths lead to one file.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    of(one).is_some_and(|one| of(other) == Some(one))
 }
 
 /// One frame of a capture.
@@ -48,10 +65,13 @@ impl CaptureReader {
             (Some("-"), None) => Box::new(io::stdin().lock()),
             _ => Box::new(
                 File::open(path)
-                    .map_err(|error| failure(path, format_args!("cannot be read: {error}")))?,
+                    .map_err(|error| unread(path, format_args!("cannot be read: {error}")))?,
             ),
         };
-        let file = PacketFile::unpacked(input).map_err(|error| failure(path, error))?;
+        let file = PacketFile::unpacked(input).map_err(|error| match error {
+            FileError::Io(error) => unread(path, format_args!("cannot be read: {error}")),
+            error => unread(path, error),
+        })?;
         let mut capture = CaptureReader {
             path: path.to_owned(),
             file,
@@ -111,7 +131,11 @@ impl CaptureReader {
                 ));
                 return Ok(());
             }
-            Err(error) => return Err(failure(&self.path, error)),
+            Err(FileError::Io(error)) => {
+                let text = format!("packet {number} cannot be read: {error}");
+                return Err(unread(&self.path, text));
+            }
+            Err(error) => return Err(unread(&self.path, error)),
         };
         let Some((header, data)) = frame.ethernet() else {
             let text = format!(
@@ -119,7 +143,7 @@ impl CaptureReader {
                  cooked captures",
                 frame.link_type
             );
-            return Err(failure(&self.path, text));
+            return Err(unread(&self.path, text));
         };
         let header = header.as_ref().map_or(&[][..], |header| header);
         self.next = Some(Frame {
@@ -232,5 +256,6 @@ impl CaptureWriter {
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Failure {
-    failure(path, format_args!("cannot be written: {error}"))
+    let text = format!("{}: cannot be written: {error}", path.display());
+    Failure::new(Exit::Failure, text)
 }

@@ -26,9 +26,6 @@ mod svg;
 mod watch;
 mod world;
 
-use std::io::Read;
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
@@ -43,6 +40,12 @@ use world::Simulated;
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // Hashes are to be the same on every run.
     softnet::wire::use_fixed_key();
+    if let (Some(input), Some(out)) = (&options.pcap, &options.out)
+        && capture::is_same(input, out)
+    {
+        let text = format!("--out: {}: it is what --pcap reads", out.display());
+        return Err(Failure::new(Exit::Config, text));
+    }
     let mut expected = options.expect.clone();
     let first = policy::first(options, &mut expected)?;
     let other = options.compare.as_ref();
@@ -70,12 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     // What is piped in can be read once.
     let piped = match &options.pcap {
-        Some(path) if other.is_some() && path.as_os_str() == "-" => {
-            let mut bytes = Vec::new();
-            let read = std::io::stdin().lock().read_to_end(&mut bytes);
-            read.map_err(|error| Failure::because(Exit::Failure, "cannot read", &error))?;
-            Some(Arc::from(bytes))
-        }
+        Some(path) if other.is_some() && path.as_os_str() == "-" => Some(capture::piped()?),
         _ => None,
     };
     subjects::check(&expected, options, &first, reverse)?;

@@ -72,8 +72,8 @@ An expectation is a subject, a figure and a bound:
 
 Exit codes:
   0    success
-  1    it failed: a capture cannot be read or written
-  2    the command line, the policy or an expectation is wrong
+  1    it failed: a result cannot be written
+  2    the command line, the policy, a capture or an expectation is wrong
   3    an expectation failed";
 
 #[derive(Debug, Args)]

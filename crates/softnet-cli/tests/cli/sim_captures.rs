@@ -233,22 +233,44 @@ fn captures_that_are_short_long_or_damaged() {
         std::fs::write(&input, bytes).expect("a file");
         let (code, _, err) = run(&[]);
         assert!(
-            code == Some(1) && err.contains(part) && err.matches('\n').count() == 1,
+            code == Some(2) && err.contains(part) && err.matches('\n').count() == 1,
             "{err}"
         );
+        assert!(err.contains("in.pcap: "), "{err}");
     }
     let header = PcapHeader {
         datalink: DataLink::IEEE802_11,
         ..nanoseconds()
     };
     capture(&input, header, [(0, vec![1; 600], 600)]);
-    assert!(run(&[]).2.contains("packet 1 has link type 105"));
-    capture(&input, nanoseconds(), [(0, vec![1; 600], 599)]);
+    let (code, _, err) = run(&[]);
     assert!(
-        run(&[])
-            .2
-            .contains("more of it was captured than there was")
+        code == Some(2) && err.contains("in.pcap: packet 1 has link type 105"),
+        "{err}"
     );
+    let odd = [(0, vec![1; 600], 600), (1, vec![1; 600], 599)];
+    capture(&input, nanoseconds(), odd);
+    let (code, _, err) = run(&[]);
+    assert!(
+        code == Some(2)
+            && err.contains("in.pcap: packet 2: more of it was captured than there was"),
+        "{err}"
+    );
+    // No file, and one that would be written while it is read.
+    std::fs::remove_file(&input).expect("the capture");
+    let (code, _, err) = run(&[]);
+    assert!(
+        code == Some(2) && err.contains("in.pcap: cannot be read: "),
+        "{err}"
+    );
+    capture(&input, nanoseconds(), [(0, vec![1; 600], 600)]);
+    let whole = std::fs::read(&input).expect("the capture");
+    let mut command = softnet();
+    command.args(["sim", "--tree"]).arg(&tree).arg("--pcap");
+    command.arg(&input).arg("--out").arg(&input);
+    let result = command.output().expect("softnet");
+    assert_eq!(result.status.code(), Some(2), "{}", text(&result.stderr));
+    assert_eq!(std::fs::read(&input).expect("the capture"), whole);
     capture(&input, nanoseconds(), []);
     assert!(run(&[]).1.contains("arrived 0 = sent 0"));
 }
