@@ -136,10 +136,12 @@ fn flow_table(flows: &[FlowReport]) -> String {
     }
 }
 
+/// A distribution. That of no frames has no figures.
 fn times(s: &Sojourn) -> Value {
+    let of = |nanos: u64| (s.frames > 0).then_some(nanos);
     json!({
-        "frames": s.frames, "mean": s.mean, "p50": s.p50, "p90": s.p90,
-        "p99": s.p99, "p999": s.p999, "max": s.max,
+        "frames": s.frames, "mean": of(s.mean), "p50": of(s.p50), "p90": of(s.p90),
+        "p99": of(s.p99), "p999": of(s.p999), "max": of(s.max),
     })
 }
 
@@ -211,6 +213,17 @@ fn tree_json(report: &Report, outside: Outside) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_frames_have_no_times() {
+        let none = times(&Sojourn::of(&[]));
+        assert_eq!((&none["frames"], &none["p99"]), (&0.into(), &Value::Null));
+        let at_once = times(&Sojourn::of(&[0]));
+        assert_eq!(
+            (&at_once["frames"], &at_once["p99"]),
+            (&1.into(), &0.into())
+        );
+    }
 
     #[test]
     fn numbers_with_units() {

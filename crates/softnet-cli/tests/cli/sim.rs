@@ -114,6 +114,20 @@ fn bounds_need_packets() {
     let (code, said) = with("1:1 sojourn < 1s");
     let failed = "failed: 1:1 sojourn < 1s: no packet left, so none has a time";
     assert!(code == Some(3) && said.contains(failed), "{said}");
+    let (_, said) = told(&tree, &["--generate", "rate=1mbit,for=1s", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let classes = value["classes"].as_array().expect("classes");
+    let class = |name: &str| {
+        let found = classes.iter().find(|class| class["class"] == name);
+        &found.expect("the class")["sojourn_ns"]
+    };
+    for (name, sent) in [("1:1", false), ("1:2", true)] {
+        for key in ["mean", "p50", "p90", "p99", "p999", "max"] {
+            let times = class(name);
+            assert_eq!(times[key].is_u64(), sent, "{name} {key}: {times}");
+            assert_eq!(times[key].is_null(), !sent, "{name} {key}: {times}");
+        }
+    }
     for (bound, code) in [
         ("1:2 sojourn < 1s", 0),
         ("a sojourn < 1s", 0),
