@@ -279,6 +279,16 @@ mod tests {
     }
 
     #[test]
+    fn nat_where_no_address_is_translated() {
+        let text = port("qdisc = { kind = \"cake\", bandwidth = \"1mbit\", nat = true }\n");
+        assert_eq!(
+            of(&text),
+            ["4:53: warning: port \"p\": cake: nat has no effect: no address is translated here"]
+        );
+        assert!(of(&text.replace("true", "false")).is_empty());
+    }
+
+    #[test]
     fn a_burst_below_a_frame_and_a_bare_latency() {
         let text =
             port("qdisc = { kind = \"tbf\", rate = \"1mbit\", burst = 32, latency = 50 }\n");

@@ -115,6 +115,13 @@ impl Check<'_> {
         match &node.qdisc {
             QdiscSpec::Tbf(tbf) => self.tbf(node.handle, tbf),
             QdiscSpec::Htb(htb) => self.default_class(node.handle, htb).into_iter().collect(),
+            QdiscSpec::Cake(cake) | QdiscSpec::CakeMq(cake) if cake.nat => {
+                vec![Warning {
+                    at: node.handle,
+                    parameter: "nat",
+                    text: "has no effect: no address is translated here".to_owned(),
+                }]
+            }
             _ => Vec::new(),
         }
     }

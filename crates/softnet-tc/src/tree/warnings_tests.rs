@@ -186,6 +186,22 @@ fn a_small_burst_that_queues_share_is_warned_of() {
     assert_eq!(found(&tree, 2, true, 1500), []);
 }
 
+#[test]
+fn nat_is_warned_of() {
+    for nat in [false, true] {
+        let cake = CakeSpec {
+            nat,
+            ..CakeSpec::default()
+        };
+        for qdisc in [QdiscSpec::Cake(cake.clone()), QdiscSpec::CakeMq(cake)] {
+            let mut tree = TreeSpec::new();
+            tree.add(Handle::ROOT, handle("1:"), qdisc).unwrap();
+            let expected = Vec::from_iter(nat.then(|| ("1:".to_owned(), "nat")));
+            assert_eq!(found(&tree, 1, false, 1500), expected);
+        }
+    }
+}
+
 /// A default class comes after its qdisc where `tc` is used.
 #[test]
 fn warnings_of_one_name_leave_the_others_out() {

@@ -343,3 +343,18 @@ fn cake_mq_reads_the_same_words() {
         assert_eq!(attributes(&spec), all, "{words}");
     }
 }
+
+/// A kernel takes the word, too, and it changes nothing where no address is translated.
+#[test]
+fn nat_is_taken_with_a_warning() {
+    let warning = |nat| {
+        let spec = CakeSpec {
+            nat,
+            ..CakeSpec::default()
+        };
+        [QdiscSpec::Cake(spec.clone()), QdiscSpec::CakeMq(spec)].map(|of| qdisc_warning(&of, 1))
+    };
+    let text = "cake: nat has no effect: no address is translated here".to_owned();
+    assert_eq!(warning(true), [Some(text.clone()), Some(text)]);
+    assert_eq!(warning(false), [None, None]);
+}
