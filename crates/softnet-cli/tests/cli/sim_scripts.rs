@@ -66,6 +66,13 @@ fn scripts_run_as_they_are() {
         said.contains("goes-on.sh: adding class 7:1 at 7: was refused: "),
         "{said}"
     );
+    // As Linux takes it where no address is translated, and tc prints the warning.
+    let nat = "tc qdisc add dev eth0 root cake bandwidth 1mbit nat\n";
+    let (code, said) = run(&scratch.file("nat.sh", nat));
+    assert!(
+        code == Some(0) && said.contains("nat has no effect"),
+        "{said}"
+    );
     // Its words are not among the results.
     let mut json = sim(&scratch.file("loud.sh", &format!("echo loud\n{TBF}")));
     let output = json.arg("--json").output().expect("softnet");

@@ -1,4 +1,5 @@
 use super::receiver::{DELAYED, QUICK, ROOM, ROOM_BOUND};
+use super::timers::RETRIES;
 use super::*;
 
 /// A pipe of a rate and a round-trip time that loses every nth segment.
