@@ -56,7 +56,10 @@ fn figures((report, flows, _): &Simulated) -> Vec<Figures> {
             continue;
         }
         let alike: Vec<&FlowReport> = flows.iter().filter(|of| of.name == flow.name).collect();
-        let sum = |of: fn(&FlowReport) -> u64| alike.iter().map(|flow| of(flow)).sum::<u64>();
+        let sum = |of: fn(&FlowReport) -> u64| {
+            let all = alike.iter().map(|flow| of(flow));
+            all.fold(0, u64::saturating_add)
+        };
         let sojourns: Vec<&Sojourn> = alike.iter().map(|flow| &flow.sojourn).collect();
         let drops = sum(|flow| flow.sent.saturating_sub(flow.delivered));
         let figures = printed(sum(|flow| flow.rate), &sojourns, drops);

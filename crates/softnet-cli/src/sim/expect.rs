@@ -162,12 +162,24 @@ fn of_times<'a>(rank: Rank, times: impl Iterator<Item = &'a Sojourn>) -> Result<
     Ok(longest as f64)
 }
 
+/// The part of so many packets that was dropped, if there were any.
+fn loss(dropped: f64, all: f64) -> Result<f64, String> {
+    match all > 0.0 {
+        true => Ok(dropped / all),
+        false => Err("no packet came, so none was lost or kept".to_owned()),
+    }
+}
+
+/// Why there is no index of shares.
+const NO_SHARES: &str = "no packet left, so nothing was shared";
+
 fn of_class(figure: Figure, class: &ClassReport) -> Result<f64, String> {
-    let dropped: u64 = class.drops.iter().map(|&(_, n)| n).sum();
+    let dropped = class.drops.iter().map(|&(_, n)| n).sum::<u64>() as f64;
     Ok(match figure {
         Figure::Rate => class.rate as f64,
-        Figure::Drops => dropped as f64,
-        Figure::Loss => dropped as f64 / (dropped + class.stats.packets).max(1) as f64,
+        Figure::Drops => dropped,
+        Figure::Loss => loss(dropped, dropped + class.stats.packets as f64)?,
+        Figure::Fair if class.sojourn.frames == 0 => return Err(NO_SHARES.to_owned()),
         Figure::Fair => class.fair,
         Figure::Sojourn(rank) => of_times(rank, [&class.sojourn].into_iter())?,
         Figure::Marks => class.marked as f64,
@@ -176,12 +188,19 @@ fn of_class(figure: Figure, class: &ClassReport) -> Result<f64, String> {
 }
 
 fn of_flows(figure: Figure, flows: &[&FlowReport]) -> Result<f64, String> {
-    let sum = |of: fn(&FlowReport) -> u64| flows.iter().map(|flow| of(flow)).sum::<u64>() as f64;
+    let sum = |of: fn(&FlowReport) -> u64| flows.iter().map(|flow| of(flow) as f64).sum::<f64>();
     Ok(match figure {
         Figure::Rate => sum(|flow| flow.rate),
         Figure::Drops => sum(|flow| flow.dropped),
-        Figure::Loss => sum(|flow| flow.dropped) / sum(|flow| flow.sent).max(1.0),
+        // In a window those are dropped, too, that were sent before it.
+        Figure::Loss => {
+            let dropped = sum(|flow| flow.dropped);
+            loss(dropped, sum(|flow| flow.sent).max(dropped))?
+        }
         Figure::Marks => sum(|flow| flow.marked),
+        Figure::Fair if flows.iter().all(|flow| flow.rate == 0) => {
+            return Err(NO_SHARES.to_owned());
+        }
         Figure::Fair => jain(flows.iter().map(|flow| flow.rate)),
         Figure::Sojourn(rank) => of_times(rank, flows.iter().map(|flow| &flow.sojourn))?,
         Figure::Rtt(rank) => of_times(rank, flows.iter().map(|flow| &flow.rtt))?,

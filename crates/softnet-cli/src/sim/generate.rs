@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use softnet::time::Time;
+use softnet_tc::Handle;
 use softnet_tc::sim::tcp::Algorithm;
 use softnet_tc::sim::{Direction, Flow, FlowError, Pattern};
 
-use crate::config::{time, units};
+use crate::config::{rate, time, units};
 
 /// Flows or connections to generate.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +50,9 @@ const KEYS: &str = "name, rate, for, size, start, pattern, src, dst, sport, dpor
 const LEAST_RTT: u64 = 1_000;
 /// The longest, ns: a sender that hears nothing for 20 minutes gives up.
 const LONGEST_RTT: u64 = 600_000_000_000;
+
+/// Packets of a burst at most: no more find a buffer.
+const LONGEST_BURST: u32 = 4_194_304;
 
 /// The largest receive window, bytes (RFC 7323, 2.3). What is in flight takes memory here.
 const LARGEST_WINDOW: u64 = 1 << 30;
@@ -117,8 +121,13 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
         columns.push(column.get());
         let number = |what: &str| format!("{key}: {value:?} is not {what}");
         match key {
-            "rate" => flow.rate = units::rate(value).map_err(|error| format!("rate: {error}"))?,
-            "for" => flow.duration = time(value).map_err(|error| format!("for: {error}"))?,
+            "rate" => flow.rate = rate(value).map_err(|error| format!("rate: {error}"))?,
+            "for" => {
+                flow.duration = time(value).map_err(|error| format!("for: {error}"))?;
+                if flow.duration == 0 {
+                    return Err(number("longer than nothing"));
+                }
+            }
             "start" => {
                 flow.start = Time(time(value).map_err(|error| format!("start: {error}"))?);
             }
@@ -129,14 +138,23 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
             "pattern" => {
                 flow.pattern =
                     pattern(value).ok_or_else(|| number("constant, poisson or bursts:N"))?;
+                if matches!(flow.pattern, Pattern::Bursts(n) if n > LONGEST_BURST) {
+                    return Err(number("a rhythm; bursts have at most 4194304 packets"));
+                }
             }
             "name" if value.is_empty() => return Err("the name is empty".to_owned()),
+            "name" if value.parse::<Handle>().is_ok() => {
+                return Err(number("a name; it is that of a class"));
+            }
             "name" => name = value.to_owned(),
             "on" => on_off.0 = time(value).map_err(|error| format!("on: {error}"))?,
             "off" => on_off.1 = time(value).map_err(|error| format!("off: {error}"))?,
             "ping" => {
                 let every = time(value).map_err(|error| format!("ping: {error}"))?;
-                interval = Some(every.max(1));
+                if every == 0 {
+                    return Err(number("longer than nothing"));
+                }
+                interval = Some(every);
             }
             "rwnd" => {
                 let bytes = units::size(value).map_err(|error| format!("rwnd: {error}"))?;
@@ -239,8 +257,7 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
         if !has("size") {
             flow.size = PING..=PING;
         }
-        let size = u128::from(*flow.size.start());
-        flow.rate = u64::try_from(size * 1_000_000_000 / u128::from(interval)).unwrap_or(u64::MAX);
+        (flow.rate, flow.pattern) = (1, Pattern::Every(interval));
     }
     if is_tcp {
         for key in ["rate", "size", "pattern", "on", "ping"] {
@@ -249,6 +266,13 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
                     "{key} is not for connections: they send what they may"
                 ));
             }
+        }
+        let last = u32::from(flow.source.1) + u32::from(tcp.count) - 1;
+        if has("sport") && last > u32::from(u16::MAX) {
+            return Err(format!(
+                "sport: {} connections have ports up to {last}; the last one is 65535",
+                tcp.count
+            ));
         }
         // DCTCP is nothing without marks.
         tcp.ecn |= tcp.algorithm == Algorithm::Dctcp;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::generate::{self, Generated};
-use crate::config::{Expectation, units};
+use crate::config::{Expectation, rate, time};
 
 pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
                                [[class]] for each `tc class add` and one [[filter]] for each `tc \
@@ -28,7 +28,7 @@ the same:
   dst_port = 53
   flowid = \"10:1\"
 
-A flow to generate is a list of KEY=VALUE with tc's units:
+A flow to generate is a list of KEY=VALUE with tc's units, which rates and times must have:
 
   rate, for              how much, and for how long; both are needed
   size                   bytes of a frame, or a range of them: 64-1500
@@ -61,7 +61,7 @@ An expectation is a subject, a figure and a bound:
   rate | loss | drops | marks | fair | sojourn [p99] | rtt [p99]
   < VALUE, <= VALUE, > VALUE, >= VALUE, = VALUE or VALUE..VALUE
   (of times mean, p50, p90, p99, p999 or max; p99 where none is named;
-  percentiles are right to 0.8 %)
+  percentiles are right to 0.8 %; a bound that every value keeps is refused)
 
   softnet sim --tree tree.toml --generate rate=8mbit,for=10s \\
       --generate rate=1mbit,for=10s,size=100,dport=53
@@ -191,10 +191,10 @@ fn link_rates(text: &str) -> Result<LinkRates, String> {
 const LONGEST_STALL: u64 = 600_000_000_000;
 
 fn stall(text: &str) -> Result<u64, String> {
-    let time = text
+    let text = text
         .strip_prefix("p99=")
         .ok_or("it is written like p99=200us")?;
-    let nanos = units::time(time).map_err(|error| error.to_string())?;
+    let nanos = time(text)?;
     match nanos <= LONGEST_STALL {
         true => Ok(nanos),
         false => Err("the longest is 600s".to_owned()),
@@ -212,9 +212,8 @@ fn skew(text: &str) -> Result<f64, String> {
 }
 
 fn link_rate(text: &str) -> Result<u64, String> {
-    match units::rate(text) {
-        Ok(0) => Err("the link needs a rate of at least one byte per second".to_owned()),
-        Ok(rate) => Ok(rate),
-        Err(error) => Err(error.to_string()),
+    match rate(text)? {
+        0 => Err("the link needs a rate of at least one byte per second".to_owned()),
+        rate => Ok(rate),
     }
 }

@@ -2,6 +2,7 @@
 //! makes; each with what of it is not simulated.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use softnet::mem::Pool;
@@ -72,7 +73,8 @@ pub(super) fn other(
     path: &Path,
 ) -> Result<Policy, Failure> {
     let unread =
-        |error: std::io::Error| Failure::because(Exit::Config, path.display().to_string(), &error);
+        |error: io::Error| Failure::because(Exit::Config, path.display().to_string(), &error);
+    must_be_file(path).map_err(unread)?;
     let text = fs::read(path).map_err(unread)?;
     let is_toml = path.extension().is_some_and(|end| end == "toml");
     let policy = match is_toml {
@@ -86,6 +88,15 @@ pub(super) fn other(
         false => of_script(options, name, path),
     };
     one_queue(path, policy?)
+}
+
+/// Refuses what cannot be read twice, such as a pipe, or has no end. Where a policy is looked at
+/// first, the rest would be another one.
+pub(super) fn must_be_file(path: &Path) -> io::Result<()> {
+    match fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    }
 }
 
 /// True of a configuration: a tree has no ports. A text that is wrong is read as a tree, and

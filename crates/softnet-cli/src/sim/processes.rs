@@ -37,12 +37,12 @@ pub(super) fn run(command: &mut Command, patience: Duration) -> io::Result<Ended
     set_child_subreaper(Some(getpid()))?;
     let signals = Signals::caught()?;
     let mut child = command.process_group(0).spawn()?;
-    let until = Instant::now() + patience;
+    let began = Instant::now();
     let ended = loop {
         match child.try_wait() {
             Ok(Some(status)) => break Ok(Ended::Itself(status)),
             Ok(None) if signals.came.load(Ordering::Relaxed) => break Ok(Ended::Interrupted),
-            Ok(None) if Instant::now() < until => {}
+            Ok(None) if began.elapsed() < patience => {}
             Ok(None) => break Ok(Ended::Late),
             Err(error) => break Err(error),
         }

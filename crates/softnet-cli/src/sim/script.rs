@@ -18,7 +18,7 @@ use softnet_rtnl::Rtnl;
 use softnet_rtnl::server::{self, Listen, Server};
 use softnet_tc::DefaultQdisc;
 
-use super::policy::Policy;
+use super::policy::{Policy, must_be_file};
 use super::processes::{self, Ended};
 use super::refused::{Noting, Refused};
 use crate::failure::{Exit, Failure};
@@ -71,6 +71,7 @@ pub(super) fn policy(script: &Path, dev: &str, seed: u64) -> Result<Policy, Fail
     }
     let unread =
         |error: io::Error| Failure::because(Exit::Config, script.display().to_string(), &error);
+    must_be_file(script).map_err(unread)?;
     let interpreter = interpreter(script).map_err(unread)?;
     let scratch = Scratch::new().map_err(|error| cannot("make a folder", &error))?;
     let socket = scratch.0.join("socket");
@@ -120,8 +121,15 @@ pub(super) fn policy(script: &Path, dev: &str, seed: u64) -> Result<Policy, Fail
     };
     let link = engine.link(index).map_err(gone)?;
     let tree = engine.read_tree(index, |tree, _| tree.spec().clone());
+    let tree = tree.map_err(gone)?;
+    if tree.is_empty() {
+        let script = script.display();
+        note(format_args!(
+            "{script}: warning: it leaves {dev:?} without a qdisc; the default one is simulated"
+        ));
+    }
     Ok(Policy {
-        tree: tree.map_err(gone)?,
+        tree,
         mtu: link.settings.mtu,
         tx_queue_len: link.settings.tx_queue_len,
         default_qdisc: DefaultQdisc::default(),

@@ -48,6 +48,14 @@ pub(super) fn check(
                 return Err(Failure::new(Exit::Config, text));
             }
         };
+        let is_port = !of.reverse && port.is_some_and(|port| port == subject);
+        if is_port && options.generate.iter().any(|of| of.shown_name() == subject) {
+            let text = format!(
+                "expectation of {subject:?}: column 1: the port and a flow have that name; \
+                 give the flow another, or write root if the port is meant"
+            );
+            return Err(Failure::new(Exit::Config, text));
+        }
         let handle = subject.parse::<Handle>().ok();
         let is_known = handle.is_some_and(|handle| handles.contains(&handle));
         if is_known || names.iter().any(|name| name == subject) {

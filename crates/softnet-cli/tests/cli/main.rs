@@ -20,6 +20,7 @@ mod scheduling;
 mod scrape;
 mod sim;
 mod sim_captures;
+mod sim_results;
 mod sim_scripts;
 mod stats;
 mod uplink;

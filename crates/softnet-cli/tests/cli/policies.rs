@@ -58,6 +58,8 @@ fn expectations_decide_the_exit_code() {
         ),
         (["--expect", "bulck rate > 1mbit"], "is \"bulk\" meant?"),
         (["--expect", "1:2 rate > 1mbit"], "is \"1:\" meant?"),
+        (["--expect", "web rate > 9"], "\"9\" has no unit"),
+        (["--link", "100"], "\"100\" has no unit"),
         (
             ["--generate", "tcp=1,for=1s,cc=vegas"],
             "reno, cubic, dctcp or bbr",
@@ -69,6 +71,14 @@ fn expectations_decide_the_exit_code() {
         assert!(said.contains(part), "{wrong:?}: {said}");
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {said}");
     }
+    let twice = ["--generate", "name=web,rate=1mbit,for=1s"];
+    let output = run(&[&twice[..], &good].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("expectation of \"web\": column 1: the port and a flow"),
+        "{said}"
+    );
     let other = [
         "--config",
         config,

@@ -80,6 +80,37 @@ fn scripts_run_as_they_are() {
     assert!(text(&output.stderr).contains("loud"));
 }
 
+#[test]
+fn a_script_that_leaves_no_qdisc_is_warned_of() {
+    if !can_run() {
+        return;
+    }
+    let scratch = Scratch::new("script-nothing");
+    let (_, said) = run(&scratch.file("nothing.sh", "true\n"));
+    let warning = "nothing.sh: warning: it leaves \"eth0\" without a qdisc";
+    assert!(said.contains(warning), "{said}");
+    let (_, said) = run(&scratch.file("tbf.sh", TBF));
+    assert!(!said.contains("warning"), "{said}");
+}
+
+/// Its start would be read, and the rest be run.
+#[test]
+fn a_pipe_is_no_policy() {
+    let scratch = Scratch::new("script-pipe");
+    let tree = scratch.file("fifo.toml", "qdisc = { kind = \"pfifo\" }");
+    let pipe = scratch.path("pipe.sh");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let mut other = softnet();
+    other.args(["sim", "--generate", "rate=1mbit,for=1s", "--tree"]);
+    other.arg(&tree).arg("--compare").arg(&pipe);
+    let (code, said) = told(&other.output().expect("softnet"));
+    for (code, said) in [run(&pipe), (code, said)] {
+        let text = "pipe.sh: it is no regular file";
+        assert!(code == Some(2) && said.contains(text), "{said}");
+    }
+}
+
 /// The same seed, the same bytes out, also of what a script leaves to chance.
 #[test]
 fn chance_follows_from_the_seed() {

@@ -32,6 +32,8 @@ pub enum Pattern {
     Poisson,
     /// In bursts of so many packets at once, as far apart as the rate asks for.
     Bursts(u32),
+    /// So many nanoseconds apart, whatever the rate is.
+    Every(u64),
     /// At equal distances in bytes for `on` nanoseconds, then none for `off`, and so on. The rate
     /// is that of the former.
     OnOff {
@@ -66,6 +68,7 @@ impl Direction {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Mean rate in bytes per second; with [`Pattern::OnOff`], of the time in which packets come.
+    /// With [`Pattern::Every`] it has no meaning.
     pub rate: u64,
     /// Frame length in bytes; where it is a range, each length is as likely as the others.
     pub size: RangeInclusive<u16>,
@@ -112,6 +115,9 @@ pub enum FlowError {
     /// Packets come for no time at all.
     #[error("`on` must be longer than nothing")]
     On,
+    /// Packets come all at once, and there is no end of them.
+    #[error("packets must be a nanosecond apart at least")]
+    Apart,
     /// Addresses, ports and protocol of another one.
     #[error(
         "addresses, ports and protocol are those of another flow; give it another source port"
@@ -194,6 +200,9 @@ impl Flow {
         if matches!(self.pattern, Pattern::OnOff { on: 0, .. }) {
             return Err(FlowError::On);
         }
+        if self.pattern == Pattern::Every(0) {
+            return Err(FlowError::Apart);
+        }
         Ok(Arrivals {
             flow: self.clone(),
             random: Random(self.seed),
@@ -273,6 +282,7 @@ impl Iterator for Arrivals {
         let len = least + self.random.below(u32::from(most - least) + 1) as u16;
         match self.flow.pattern {
             Pattern::Constant | Pattern::OnOff { .. } => self.pass_frame(len),
+            Pattern::Every(nanos) => self.at = self.at.saturating_add(nanos),
             Pattern::Poisson => {
                 let bytes = u64::from(len) * BILLION;
                 let gap = bytes as f64 * self.random.exponential();

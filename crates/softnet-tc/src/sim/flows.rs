@@ -173,7 +173,7 @@ impl Seen {
             dropped,
             bytes: of.bytes,
             marked: of.marked,
-            rate: (bits / u128::from(nanos.max(1))) as u64,
+            rate: u64::try_from(bits / u128::from(nanos.max(1))).unwrap_or(u64::MAX),
             nanos,
             sojourn: of.sojourns.summary(),
             rtt: of.rtts.summary(),

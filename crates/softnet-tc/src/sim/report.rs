@@ -70,13 +70,14 @@ impl ClassReport {
             };
             let (tally, fair) = sums.remove(&class.class).unwrap_or_default();
             let bits = u128::from(stats.bytes) * 8 * 1_000_000_000;
+            let rate = bits.checked_div(u128::from(nanos)).unwrap_or(0);
             ClassReport {
                 class: class.class,
                 qdisc: class.qdisc,
                 kind: class.kind,
                 htb: class.htb,
                 stats,
-                rate: bits.checked_div(u128::from(nanos)).unwrap_or(0) as u64,
+                rate: u64::try_from(rate).unwrap_or(u64::MAX),
                 drops: tally.drops.into_iter().collect(),
                 sojourn: tally.times.summary(),
                 times: tally.times,

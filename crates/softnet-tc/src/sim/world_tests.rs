@@ -346,6 +346,24 @@ fn on_and_off_take_turns() {
     assert_eq!(of(never).arrivals().err(), Some(FlowError::On));
 }
 
+/// Also where no rate in whole bytes per second has that distance, and whatever the lengths are.
+#[test]
+fn packets_come_at_equal_distances_in_time() {
+    let of = |nanos| Flow {
+        size: 60..=1500,
+        duration: 400_000_000_000,
+        pattern: Pattern::Every(nanos),
+        ..flow(1)
+    };
+    let minute = 60_000_000_000;
+    let times: Vec<u64> = (of(minute).arrivals().expect("valid"))
+        .map(|(time, _)| time.0)
+        .collect();
+    let expected: Vec<u64> = (0..7).map(|n| n * minute).collect();
+    assert_eq!(times, expected);
+    assert_eq!(of(0).arrivals().err(), Some(FlowError::Apart));
+}
+
 /// A ping's round trip is what it is without queues, and what it waits.
 #[test]
 fn pings_tell_the_round_trip() {

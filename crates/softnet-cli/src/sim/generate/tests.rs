@@ -22,7 +22,13 @@ fn connections_in_words() {
 fn senders_that_pause_in_words() {
     let ping = flow("ping=20ms,for=1s,rtt=5ms").expect("pings");
     assert_eq!((ping.echo, ping.tcp), (Some(5_000_000), None));
-    assert_eq!((ping.flow.rate, ping.flow.size), (4900, 98..=98));
+    assert_eq!(
+        (ping.flow.pattern, ping.flow.size),
+        (Pattern::Every(20_000_000), 98..=98)
+    );
+    // No rate in whole bytes is as slow.
+    let slow = flow("ping=100s,for=1000s,size=60-98").expect("pings");
+    assert_eq!(slow.flow.pattern, Pattern::Every(100_000_000_000));
     let web = flow("web=3,for=1s,rwnd=64k").expect("pages").tcp;
     let web = web.expect("connections");
     assert_eq!((web.count, web.pages), (3, true));
@@ -86,6 +92,22 @@ fn flows_in_words() {
         ("rate=1mbit,for=1s,pattern=bursts:0", "at least one"),
         ("rate=1mbit,for=1s,pattern=jazz", "constant, poisson"),
         ("rate=1mbit,for=1s,src=::1", "both be IPv4 or both"),
+        ("rate=8,for=1s", "rate: \"8\" has no unit"),
+        ("rate=8mbit,for=10 ", "for: \"10\" has no unit"),
+        ("rate=8mbit,for=0", "for: \"0\" is not longer than nothing"),
+        ("rate=nanmbit,for=1s", "not a number"),
+        ("rate=1e99gbit,for=1s", "too large"),
+        ("ping=0,for=1s", "ping: \"0\" is not longer than nothing"),
+        (
+            "rate=1mbit,for=1s,pattern=bursts:4194305",
+            "at most 4194304 packets",
+        ),
+        ("name=root,rate=1mbit,for=1s", "is not a name"),
+        ("name=1:20,rate=1mbit,for=1s", "is not a name"),
+        (
+            "tcp=2,for=1s,sport=65535",
+            "2 connections have ports up to 65536",
+        ),
         ("rate=1mbit,for=1s,colour=red", "known: name, rate, for"),
         ("rate=1mbit,for=1s,cc=reno", "cc is of connections"),
         ("tcp=2,for=1s,rate=1mbit", "rate is not for connections"),
