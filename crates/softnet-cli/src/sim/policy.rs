@@ -90,8 +90,8 @@ pub(super) fn other(
     one_queue(path, policy?)
 }
 
-/// Refuses what cannot be read twice, such as a pipe, or has no end. Where a policy is looked at
-/// first, the rest would be another one.
+/// Refuses what cannot be read twice, such as a pipe, or has no end: a policy's kind is looked at
+/// before it is read.
 pub(super) fn must_be_file(path: &Path) -> io::Result<()> {
     match fs::metadata(path)?.is_file() {
         true => Ok(()),

@@ -93,7 +93,7 @@ fn a_script_that_leaves_no_qdisc_is_warned_of() {
     assert!(!said.contains("warning"), "{said}");
 }
 
-/// Its start would be read, and the rest be run.
+/// The first line would be read from it, and the rest be run.
 #[test]
 fn a_pipe_is_no_policy() {
     let scratch = Scratch::new("script-pipe");
