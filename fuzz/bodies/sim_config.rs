@@ -3,5 +3,5 @@
 #[path = "../../crates/softnet-cli/src/config/expectation.rs"]
 mod expectation;
 
-pub(crate) use expectation::{Expectation, rate, time};
+pub(crate) use expectation::{Expectation, time};
 pub(crate) use softnet_tc::units;

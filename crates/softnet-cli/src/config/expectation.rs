@@ -232,9 +232,9 @@ impl Figure {
     }
 }
 
-/// A rate of the command line, in bytes per second. tc's is in bits per second without a unit: more
+/// An expected rate, in bytes per second. tc's is in bits per second without a unit: more
 /// than 45 of them are what nobody asks for.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
+fn rate(text: &str) -> Result<u64, String> {
     let rate = units::rate(text).map_err(|error| error.to_string())?;
     has_unit(text, "kbit", "mbit").map(|()| rate)
 }

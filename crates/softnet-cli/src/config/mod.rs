@@ -55,7 +55,7 @@ use softnet_tc::QdiscSpec;
 pub(crate) use allow::Allow;
 pub(crate) use block::of_port as blocks_of;
 pub(crate) use error::ConfigError;
-pub(crate) use expectation::{Expectation, Figure, Rank, rate, time};
+pub(crate) use expectation::{Expectation, Figure, Rank, time};
 use include::Text;
 pub(crate) use include::Watch;
 pub(crate) use model::{Config, ControlConfig};

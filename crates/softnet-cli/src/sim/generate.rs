@@ -9,7 +9,7 @@ use softnet_tc::Handle;
 use softnet_tc::sim::tcp::Algorithm;
 use softnet_tc::sim::{Direction, Flow, FlowError, Pattern};
 
-use crate::config::{rate, time, units};
+use crate::config::{time, units};
 
 /// Flows or connections to generate.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,7 +121,7 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
         columns.push(column.get());
         let number = |what: &str| format!("{key}: {value:?} is not {what}");
         match key {
-            "rate" => flow.rate = rate(value).map_err(|error| format!("rate: {error}"))?,
+            "rate" => flow.rate = units::rate(value).map_err(|error| format!("rate: {error}"))?,
             "for" => {
                 flow.duration = time(value).map_err(|error| format!("for: {error}"))?;
                 if flow.duration == 0 {

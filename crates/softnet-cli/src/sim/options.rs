@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::generate::{self, Generated};
-use crate::config::{Expectation, rate, time};
+use crate::config::{Expectation, time, units};
 
 pub(crate) const HELP: &str = "The tree file has one [[qdisc]] for each `tc qdisc add`, one \
                                [[class]] for each `tc class add` and one [[filter]] for each `tc \
@@ -28,7 +28,7 @@ the same:
   dst_port = 53
   flowid = \"10:1\"
 
-A flow to generate is a list of KEY=VALUE with tc's units, which rates and times must have:
+A flow to generate is a list of KEY=VALUE with tc's units; times must have one:
 
   rate, for              how much, and for how long; both are needed
   size                   bytes of a frame, or a range of them: 64-1500
@@ -212,7 +212,7 @@ fn skew(text: &str) -> Result<f64, String> {
 }
 
 fn link_rate(text: &str) -> Result<u64, String> {
-    match rate(text)? {
+    match units::rate(text).map_err(|error| error.to_string())? {
         0 => Err("the link needs a rate of at least one byte per second".to_owned()),
         rate => Ok(rate),
     }

@@ -59,7 +59,6 @@ fn expectations_decide_the_exit_code() {
         (["--expect", "bulck rate > 1mbit"], "is \"bulk\" meant?"),
         (["--expect", "1:2 rate > 1mbit"], "is \"1:\" meant?"),
         (["--expect", "web rate > 9"], "\"9\" has no unit"),
-        (["--link", "100"], "\"100\" has no unit"),
         (
             ["--generate", "tcp=1,for=1s,cc=vegas"],
             "reno, cubic, dctcp or bbr",
