@@ -78,6 +78,11 @@ fn classes_come_change_and_go() {
     // The qdisc is no class, as that of hfsc is one.
     assert_eq!(get(&mut world, "1:").unwrap_err(), "ENOENT");
     assert_eq!(delete(&mut world, "1:"), "ENOENT");
+    let named = world.class(ADD, 1, "1:", "1:", &rate(125_000));
+    assert_eq!(
+        named.unwrap_err(),
+        "1: cannot name a class; a class's name is written like \"1:2\" (EINVAL)"
+    );
     assert_eq!(world.classes(1, "1:").len(), 4);
 }
 
