@@ -127,7 +127,8 @@ fn add<D: Devices>(
     }
     // The request lets go of what it replaced after that (`tca_put_bound_many`).
     let held = |action: &Action| replaced.iter().filter(|one| one.is_same(action)).count() as i32;
-    tell(engine, request, (RTM_NEWACTION, done.as_slice()), held, replies);
+    let done = (RTM_NEWACTION, done.as_slice());
+    tell(engine, request, done, held, replies);
     Ok(())
 }
 
@@ -180,7 +181,8 @@ fn delete<D: Devices>(
         gone.map_err(refusal)?;
     }
     // Without the reference that the table had.
-    tell(engine, request, (RTM_DELACTION, found.as_slice()), |_| -1, replies);
+    let gone = (RTM_DELACTION, found.as_slice());
+    tell(engine, request, gone, |_| -1, replies);
     Ok(())
 }
 
@@ -229,8 +231,11 @@ fn tell<D: Devices>(
     replies.publish(RTNLGRP_TC, kind, request.flags, &header, |out| {
         out.nest(TAB, |out| {
             for (number, action) in (1..).zip(actions) {
-                let held = held(action);
-                out.nest(number, |out| put(action, &ShownAt { held, ..shown }, false, out));
+                let shown = ShownAt {
+                    held: held(action),
+                    ..shown
+                };
+                out.nest(number, |out| put(action, &shown, false, out));
             }
         });
     });

@@ -14,7 +14,8 @@ fn chains_come_and_go_with_filters() {
             format!("filter 1: 800 1 flower chain {chain} 1"),
         ];
         assert_eq!(world.told, told);
-        world.filter(ADD, prio, &in_chain(chain, to_port(2))).unwrap();
+        let filter = in_chain(chain, to_port(2));
+        world.filter(ADD, prio, &filter).unwrap();
         assert_eq!(world.told.len(), 1);
         let second = TcMsg { handle: 2, ..prio };
         let body = in_chain(chain, none);
