@@ -366,12 +366,23 @@ impl Loaded {
 
 /// Makes the engine's links what a configuration says. See [`Engine::apply`].
 fn apply(config: &Config, engine: &Engine, strict: bool) -> Result<Missing, Failure> {
-    engine.apply(&config.links, strict).map_err(|error| {
-        let place = error.port.and_then(|port| config.places.get(port));
-        let place = place.map_or_else(|| config.file.clone(), |place| place.to_string());
-        let text = format!("{place}: {error}");
-        let ApplyError { source, lost, .. } = error;
-        let text = format!("{text}: {}", reason(source));
+    engine.apply(&config.links, strict).map_err(|mut error| {
+        let lost = error.lost.take();
+        let mut lines = Vec::new();
+        let mut rest = Some(Box::new(error));
+        while let Some(error) = rest {
+            let place = error.port.and_then(|port| config.places.get(port));
+            let place = place.map_or_else(|| config.file.clone(), |place| place.to_string());
+            // A change that a client asks for is of no file, but of the object.
+            let what = match *place == *error.what {
+                true => error.to_string(),
+                false => format!("{place}: {error}"),
+            };
+            let ApplyError { source, next, .. } = *error;
+            lines.push(format!("{what}: {}", reason(source)));
+            rest = next;
+        }
+        let text = lines.join("\n");
         match lost {
             None => Failure::new(Exit::Config, text),
             Some(worse) => {

@@ -191,6 +191,11 @@ impl Listener {
         Ok(())
     }
 
+    /// The socket's file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.listen.path
+    }
+
     /// Leaves the socket's file to another process, however this one ends.
     pub fn keep(&self) {
         self.forget(true);

@@ -29,18 +29,19 @@ pub(super) fn open_all(engine: &Engine, missing: &mut Missing) -> Result<(), Fai
         missing.is_empty()
     };
     try_again(DYING, reopen_all, |are_open| !are_open);
-    match missing.first_key_value() {
-        None => Ok(()),
-        Some((&index, gone)) => {
-            let link = engine.link(index);
-            let name = link.map_or_else(|_| String::new(), |link| link.settings.name.clone());
-            let why = match gone {
-                Gone::Because(why) => why.as_str(),
-                Gone::Now => "its device is gone",
-            };
-            let text = format!("port {name:?}: cannot be opened: {why}");
-            Err(Failure::new(Exit::Config, text))
-        }
+    let lines = missing.iter().map(|(&index, gone)| {
+        let link = engine.link(index);
+        let name = link.map_or_else(|_| String::new(), |link| link.settings.name.clone());
+        let why = match gone {
+            Gone::Because(why) => why.as_str(),
+            Gone::Now => "its device is gone",
+        };
+        format!("port {name:?}: cannot be opened: {why}")
+    });
+    let lines: Vec<String> = lines.collect();
+    match lines.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Config, lines.join("\n"))),
     }
 }
 

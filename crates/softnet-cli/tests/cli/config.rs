@@ -238,6 +238,27 @@ fn a_port_that_cannot_be_opened() {
 }
 
 #[test]
+fn all_ports_that_cannot_be_opened_are_named() {
+    let scratch = Scratch::new("unopened-all");
+    let port = |name: &str| {
+        format!("[[port]]\nname = {name:?}\ndriver = \"tap\"\nnetns = \"softnet-nowhere\"\n")
+    };
+    let file = scratch.file("x.toml", &(port("p") + &port("q")));
+    let output = softnet().args(["run", "--strict"]).arg(&file).output();
+    let stderr = text(&output.expect("softnet").stderr);
+    let file = file.display();
+    let starts = [
+        format!("softnet: {file}:2:8: port \"p\" cannot be opened: "),
+        format!("softnet: {file}:6:8: port \"q\" cannot be opened: "),
+    ];
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines.len(), starts.len(), "{stderr}");
+    for (line, start) in lines.iter().zip(&starts) {
+        assert!(line.starts_with(start.as_str()), "{stderr}");
+    }
+}
+
+#[test]
 fn ports_opened_before_the_one_that_fails_are_removed() {
     if !may_make_networks() || !has_program("ip") {
         return;

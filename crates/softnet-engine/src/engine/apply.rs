@@ -25,11 +25,13 @@ pub struct ApplyError {
     /// The place of the port in the specification, if it is about one.
     pub port: Option<usize>,
     /// The object: `port "a"`.
-    pub what: String,
+    pub what: Box<str>,
     /// The step that failed: `opened`.
     pub step: &'static str,
     /// The reason.
     pub source: EngineError,
+    /// The next port whose device cannot be opened.
+    pub next: Option<Box<ApplyError>>,
     /// The reason why not all of what was before came back.
     pub lost: Option<Box<ApplyError>>,
 }
@@ -38,9 +40,10 @@ impl ApplyError {
     fn new(what: String, step: &'static str) -> impl FnOnce(EngineError) -> ApplyError {
         move |source| ApplyError {
             port: None,
-            what,
+            what: what.into(),
             step,
             source,
+            next: None,
             lost: None,
         }
     }
@@ -132,7 +135,7 @@ impl<D: Devices> Engine<D> {
     /// `strict`; those are returned.
     ///
     /// # Errors
-    /// What could not be done first.
+    /// What could not be done first; of devices that cannot be opened, all.
     pub fn apply(&self, spec: &Spec<D::Spec>, strict: bool) -> Result<Missing, ApplyError> {
         check_caller().map_err(ApplyError::new("a specification".into(), "applied"))?;
         let plan = Plan::of(spec, self);
@@ -248,6 +251,7 @@ impl<S: Clone + PartialEq> Plan<S> {
         mut missing: Option<&mut Vec<(usize, EngineError)>>,
     ) -> Result<Devs<D>, ApplyError> {
         let mut devices: Devs<D> = self.ports.iter().map(|_| None).collect();
+        let mut failed = Vec::new();
         for in_the_way in [false, true] {
             for ((place, port, index), device) in self.ports().zip(&mut devices) {
                 let to = &port.options;
@@ -272,8 +276,20 @@ impl<S: Clone + PartialEq> Plan<S> {
                 match (engine.open(port), &mut missing, index) {
                     (Ok(opened), ..) => *device = Some(opened),
                     (Err(error), Some(missing), None) => missing.push((place, error)),
-                    (Err(error), ..) => return Err(self.failed(place, "opened")(error)),
+                    (Err(error), ..) => failed.push(self.failed(place, "opened")(error)),
                 }
+                if in_the_way && !failed.is_empty() {
+                    // No other device has to go.
+                    break;
+                }
+            }
+            let failed = failed.drain(..).rev();
+            let all = failed.reduce(|next, error| ApplyError {
+                next: Some(Box::new(next)),
+                ..error
+            });
+            if let Some(error) = all {
+                return Err(error);
             }
         }
         Ok(devices)

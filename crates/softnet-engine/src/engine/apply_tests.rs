@@ -157,8 +157,12 @@ fn what_is_refused_leaves_all_as_it_was() {
     devices.refuses.store(true, Ordering::SeqCst);
     let mut more = before.clone();
     more.ports.push(port("c", Some("br0")));
+    more.ports.push(port("d", None));
     let error = engine.apply(&more, true).unwrap_err();
     assert_eq!(error.to_string(), "port \"c\" cannot be opened");
+    let next = error.next.unwrap();
+    assert_eq!(next.to_string(), "port \"d\" cannot be opened");
+    assert!(next.next.is_none());
     assert_eq!(engine.spec().unwrap(), before);
     // A device may come later.
     let missing = engine.apply(&more, false).unwrap();

@@ -46,7 +46,7 @@ impl Life {
     ) -> io::Result<Life> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         // At once: nothing that comes for the port meanwhile is lost for want of the connection.
-        let mut connected = connection.map(|socket| connect(&port, socket));
+        let mut connected = connection.map(|socket| connect(&port, socket, &place));
         let thread = {
             let (port, stop) = (port.clone(), stop.clone());
             std::thread::Builder::new()
@@ -75,13 +75,14 @@ impl Drop for Life {
 }
 
 /// Gives a port a connection.
-fn connect(port: &Port, socket: OwnedFd) -> io::Result<()> {
+pub(super) fn connect(port: &Port, socket: OwnedFd, place: &Place) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
-    let peer = PeerCredentials::of(&socket);
-    let status = peer.map_or_else(
-        |_| "connected".to_owned(),
-        |peer| format!("connected to a process of user {}", peer.uid),
-    );
+    let status = match (place, PeerCredentials::of(&socket)) {
+        // The credentials are those of the process that started it.
+        (Place::Start(_), _) => "connected to passt".to_owned(),
+        (_, Ok(peer)) => format!("connected to a process of user {}", peer.uid),
+        (_, Err(_)) => "connected".to_owned(),
+    };
     port.connect(socket, status)
 }
 
@@ -107,7 +108,7 @@ fn serve(
             };
             // A queue that lost the last connection may have told so twice.
             drain(&port.lost);
-            made.and_then(|socket| connect(port, socket))
+            made.and_then(|socket| connect(port, socket, place))
         }
     };
     match connected {

@@ -246,7 +246,12 @@ impl Link for Port {
     }
 
     fn status(&self) -> Option<String> {
-        Some(self.state().status.clone())
+        let state = self.state();
+        let status = state.status.clone();
+        Some(match (&state.connection, &self.listener) {
+            (None, Some(own)) => format!("{status}; listens at {}", own.path().display()),
+            _ => status,
+        })
     }
 
     fn state(&self) -> LinkState {

@@ -12,6 +12,7 @@ use softnet::tx::TxRing;
 use softnet_engine::Link;
 use softnet_engine::rx::RxQueue;
 
+use super::life::connect;
 use super::*;
 use crate::vhost_user::SocketSpec;
 
@@ -66,6 +67,30 @@ fn the_reason_for_no_connection_is_told() {
     assert_eq!(poll(&mut files, Some(&patience)), Ok(1));
     let status = link.status().expect("a status");
     assert!(status.starts_with("not connected: "), "{status}");
+}
+
+#[test]
+fn a_port_says_where_it_is_waited_for_and_who_came() {
+    let path = std::env::temp_dir().join(format!("softnet-stream-{}", std::process::id()));
+    let spec = StreamSpec {
+        socket: SocketSpec {
+            path: path.clone(),
+            server: true,
+            mode: 0o600,
+            group: None,
+        },
+        uplink: None,
+    };
+    let stream = Stream::open(&spec, 1500, &buffers()).expect("a port");
+    let link = stream.rx.link().expect("a link");
+    let waits = format!("not connected; listens at {}", path.display());
+    assert_eq!(link.status(), Some(waits));
+    let port = Port::new(None, Parts::default()).expect("a port");
+    assert_eq!(port.status().as_deref(), Some("not connected"));
+    let (_peer, ours) = UnixStream::pair().expect("sockets");
+    let passt = Place::Start(Starts::new(1500));
+    connect(&port, ours.into(), &passt).expect("a connection");
+    assert_eq!(port.status().as_deref(), Some("connected to passt"));
 }
 
 /// A process was replaced when the socket had taken the start of a frame. The next one sends the

@@ -30,6 +30,8 @@ const ISOLATED: u16 = 33;
 const LOCKED: u16 = 39;
 const MCAST_N_GROUPS: u16 = 41;
 const MCAST_MAX_GROUPS: u16 = 42;
+/// The last one of Linux 7.2 (`IFLA_BRPORT_MAX`).
+const NEIGH_FORWARD_GRAT: u16 = 45;
 
 /// Options fixed to the kernel's default.
 static FIXED: &[Fixed] = &[
@@ -48,7 +50,7 @@ static FIXED: &[Fixed] = &[
 static ANSWERS: &[Fixed] = &[
     (32, Value::U8(0)), // NEIGH_SUPPRESS
     (43, Value::U8(0)), // NEIGH_VLAN_SUPPRESS
-    (45, Value::U8(0)), // NEIGH_FORWARD_GRAT
+    (NEIGH_FORWARD_GRAT, Value::U8(0)),
 ];
 
 /// State of the spanning tree, which the kernel lets nobody set.
@@ -90,7 +92,7 @@ const DISABLED: u8 = 0;
 const FORWARDING: u8 = 3;
 
 static POLICY: Policy = Policy::new(
-    46,
+    NEIGH_FORWARD_GRAT,
     &[
         (STATE, Rule::U8),
         (2, Rule::U16),
@@ -115,7 +117,7 @@ static POLICY: Policy = Policy::new(
         (40, Rule::U8),
         (MCAST_MAX_GROUPS, Rule::U32),
         (43, Rule::U8),
-        (45, Rule::U8),
+        (NEIGH_FORWARD_GRAT, Rule::U8),
     ],
 );
 

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 
 use softnet::qdisc::QdiscStats;
 use softnet_engine::{Devices, Engine};
-use softnet_tc::{FilterKey, FilterSpec, FilterStats, Handle, Hook, Node, TreeSpec};
+use softnet_tc::{
+    ChainTemplate, FilterKey, FilterSpec, FilterStats, Handle, Hook, Node, TreeSpec,
+};
 
 use super::actions::ShownAt;
 use super::filters::{self, Home, Part};
 use super::place::Place;
 use super::shown::{Class, Shown};
-use super::{RTM_DELQDISC, RTM_DELTCLASS, RTM_DELTFILTER};
-use super::{RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER};
+use super::{RTM_DELCHAIN, RTM_DELQDISC, RTM_DELTCLASS, RTM_DELTFILTER};
+use super::{RTM_NEWCHAIN, RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER};
 use super::{class, hook, qdisc};
 use crate::nl::{NLM_F_REPLACE, Replies};
 
@@ -55,6 +57,15 @@ fn tell(place: &Place<'_>, before: &TreeSpec, at: ShownAt, replies: &mut Replies
             class::tell(replies, RTM_NEWTCLASS, &class);
         }
     }
+    let known = chains_of(before);
+    for (parent, chain, template) in now.chains() {
+        let known = known.get(&(parent, chain));
+        let known = known.filter(|_| stays(before, now, parent.qdisc()));
+        if known != Some(&template) {
+            let home = Home::Link(place.index, parent);
+            filters::tell_chain(home, RTM_NEWCHAIN, chain, template, replies);
+        }
+    }
     let known = filters_of(before);
     for spec in now.filters() {
         let known = known.get(&(spec.parent, spec.key()));
@@ -83,6 +94,13 @@ fn gone(place: &Place<'_>, before: &TreeSpec, at: ShownAt, replies: &mut Replies
             let part = Part::Filter(&stats);
             let shown = filters::Shown::new(Home::Link(place.index, spec.parent), spec, part, at);
             filters::tell(replies, RTM_DELTFILTER, 0, &shown);
+        }
+    }
+    let chains = chains_of(now);
+    for (parent, chain, template) in before.chains().filter(|of| has_stayed(of.0)) {
+        if chains.get(&(parent, chain)) != Some(&template) {
+            let home = Home::Link(place.index, parent);
+            filters::tell_chain(home, RTM_DELCHAIN, chain, template, replies);
         }
     }
     if !hook_stays(before, now)
@@ -144,5 +162,12 @@ fn filters_of(tree: &TreeSpec) -> BTreeMap<(Handle, FilterKey), &FilterSpec> {
     let filters = tree.filters();
     filters
         .map(|spec| ((spec.parent, spec.key()), spec))
+        .collect()
+}
+
+fn chains_of(tree: &TreeSpec) -> BTreeMap<(Handle, u32), Option<&ChainTemplate>> {
+    let chains = tree.chains();
+    chains
+        .map(|(parent, chain, template)| ((parent, chain), template))
         .collect()
 }

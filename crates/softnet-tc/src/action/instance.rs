@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use softnet::qdisc::WireSize;
@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) link: AtomicU32,
     /// 1 if it is to stay whether filters have it or not.
     pub(super) kept: AtomicU32,
+    /// See [`Action::shows_hw_stats`].
+    shows_hw_stats: AtomicBool,
     /// Instances of filters that have it.
     users: AtomicU32,
     /// Bytes per second on average, as estimated last.
@@ -276,6 +278,18 @@ impl Action {
     /// Filters that have it, and the program that made it to stay.
     pub fn references(&self) -> u32 {
         self.binds() + self.0.state.kept.load(Ordering::Relaxed)
+    }
+
+    /// True if drivers were asked what they counted of the action by itself, as the kernel does
+    /// for a list of all, and not of one of its filters since then (`used_hw_stats_valid`).
+    pub fn shows_hw_stats(&self) -> bool {
+        self.0.state.shows_hw_stats.load(Ordering::Relaxed)
+    }
+
+    /// Drivers were asked what they counted of the action by itself, or of one of its filters.
+    pub fn show_hw_stats(&self, by_itself: bool) {
+        let shows = &self.0.state.shows_hw_stats;
+        shows.store(by_itself, Ordering::Relaxed);
     }
 
     /// Index of the link that `mirred` sends to, if there is one.

@@ -191,15 +191,6 @@ impl ActionTable {
         Ok(action)
     }
 
-    /// Keeps an action that came with a filter.
-    pub fn keep(&mut self, action: &Action) {
-        let kind = action.spec().kind.number();
-        if let Some(entry) = self.kinds[kind].get_mut(&action.index()) {
-            entry.kept = Some(action.clone());
-            action.state().kept.store(1, Ordering::Relaxed);
-        }
-    }
-
     /// Removes an action that no filter has.
     ///
     /// # Errors

@@ -107,6 +107,11 @@ impl FilterList {
         chains.into_iter().map(|(number, _)| *number)
     }
 
+    /// True if there is a chain of this number.
+    pub fn has_chain(&self, number: u32) -> bool {
+        self.chains.contains_key(&number)
+    }
+
     /// The chains that were made by themselves, by their numbers, and their templates.
     pub fn kept_chains(&self) -> impl Iterator<Item = (u32, Option<&ChainTemplate>)> {
         let kept = self.chains.iter().filter(|(_, chain)| chain.stays);

@@ -164,9 +164,7 @@ impl TreeSpec {
 
     /// The qdisc at the hooks, if a parent is one of its names and not that of a qdisc in the tree.
     pub fn hook_of(&self, parent: Handle) -> Option<&Hook> {
-        let names_hook = parent != Handle::ROOT
-            && parent.qdisc() == Hook::HANDLE
-            && !self.nodes.contains_key(&Hook::HANDLE);
+        let names_hook = parent.qdisc() == Hook::HANDLE && !self.nodes.contains_key(&Hook::HANDLE);
         self.hook().filter(|_| names_hook)
     }
 

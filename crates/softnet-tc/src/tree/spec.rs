@@ -121,6 +121,14 @@ impl TreeSpec {
         lists.chain(hooks).filter(|(_, list)| !list.is_empty())
     }
 
+    /// The chains with the qdisc, class or hook that they are of, and their templates.
+    pub fn chains(&self) -> impl Iterator<Item = (Handle, u32, Option<&ChainTemplate>)> {
+        self.lists_of().flat_map(|(parent, list)| {
+            let chains = list.chains();
+            chains.map(move |chain| (parent, chain, list.template(chain)))
+        })
+    }
+
     /// The chains that were made by themselves, with the qdisc, class or hook that they are of, and
     /// their templates.
     pub fn kept_chains(&self) -> impl Iterator<Item = (Handle, u32, Option<&ChainTemplate>)> {

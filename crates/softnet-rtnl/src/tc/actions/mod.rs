@@ -379,15 +379,15 @@ fn counted(action: &Action) -> QdiscStats {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShownAt {
     pub(super) now: Time,
-    /// True in a dump of all actions of a kind.
-    pub(super) among_all: bool,
+    /// References that the request itself has, shown among those of an action.
+    pub(super) held: i32,
 }
 
 impl ShownAt {
     pub(crate) fn of<D: Devices>(engine: &Engine<D>) -> ShownAt {
         ShownAt {
             now: engine.clock().now(),
-            among_all: false,
+            held: 0,
         }
     }
 }
@@ -415,8 +415,8 @@ fn put(action: &Action, shown: &ShownAt, terse: bool, out: &mut Message<'_>) {
         };
         out.put(HW_STATS, &bits);
     }
-    // The kernel asks all drivers, of which none has it (`tcf_dump_walker`).
-    if shown.among_all && hardware::fits(spec) {
+    // No driver has it.
+    if action.shows_hw_stats() {
         let bits = Bits {
             value: 0,
             selector: HW_STATS_ANY,
@@ -444,7 +444,7 @@ fn put_options(action: &Action, shown: &ShownAt, out: &mut Message<'_>) {
         index: action.index(),
         capab: 0,
         action: spec.control.raw(),
-        refcnt: count(action.references()),
+        refcnt: count(action.references()).saturating_add(shown.held),
         bindcnt: count(action.binds()),
     };
     // `jiffies_to_clock_t`

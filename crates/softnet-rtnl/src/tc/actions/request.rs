@@ -78,6 +78,7 @@ fn add<D: Devices>(
     let replaces = request.has(NLM_F_REPLACE);
     let mut done: Vec<Action> = Vec::new();
     let mut made: Vec<Action> = Vec::new();
+    let mut replaced: Vec<Action> = Vec::new();
     let mut all = || -> Result<(), Error> {
         for one in &parsed {
             let known = engine.actions(|table, _| table.get(one.name, one.index));
@@ -93,9 +94,7 @@ fn add<D: Devices>(
                     spec.estimator = known.spec().estimator;
                     check_average(&spec)?;
                     let action = engine.change_action(spec).map_err(refusal)?;
-                    if !engine.actions(|table, _| table.is_kept(&known)) {
-                        engine.actions(|table, _| table.keep(&action));
-                    }
+                    replaced.push(action.clone());
                     action
                 }
                 None => {
@@ -126,7 +125,10 @@ fn add<D: Devices>(
     if let Some(text) = specs.find_map(hardware::warning) {
         replies.warning(text);
     }
-    tell(engine, request, RTM_NEWACTION, &done, replies);
+    // The request lets go of what it replaced after that (`tca_put_bound_many`).
+    let held = |action: &Action| replaced.iter().filter(|one| one.is_same(action)).count() as i32;
+    let done = (RTM_NEWACTION, done.as_slice());
+    tell(engine, request, done, held, replies);
     Ok(())
 }
 
@@ -178,7 +180,9 @@ fn delete<D: Devices>(
         let gone = engine.actions(|table, _| table.delete(kind, action.index()));
         gone.map_err(refusal)?;
     }
-    tell(engine, request, RTM_DELACTION, &found, replies);
+    // Without the reference that the table had.
+    let gone = (RTM_DELACTION, found.as_slice());
+    tell(engine, request, gone, |_| -1, replies);
     Ok(())
 }
 
@@ -218,14 +222,22 @@ fn flush<D: Devices>(
 fn tell<D: Devices>(
     engine: &Engine<D>,
     request: &Request<'_>,
-    kind: u16,
-    actions: &[Action],
+    (kind, actions): (u16, &[Action]),
+    held: impl Fn(&Action) -> i32,
     replies: &mut Replies,
 ) {
     let shown = ShownAt::of(engine);
     let header = TcaMsg::default();
     replies.publish(RTNLGRP_TC, kind, request.flags, &header, |out| {
-        out.nest(TAB, |out| put_all(actions, 1, &shown, false, out));
+        out.nest(TAB, |out| {
+            for (number, action) in (1..).zip(actions) {
+                let shown = ShownAt {
+                    held: held(action),
+                    ..shown
+                };
+                out.nest(number, |out| put(action, &shown, false, out));
+            }
+        });
     });
 }
 
@@ -272,10 +284,7 @@ pub(crate) fn dump<D: Devices>(
     };
     let flags = attrs.fixed::<Bits>(ROOT_FLAGS)?;
     let terse = flags.is_some_and(|flags| flags.value & flags.selector & TERSE != 0);
-    let shown = ShownAt {
-        among_all: true,
-        ..ShownAt::of(engine)
-    };
+    let shown = ShownAt::of(engine);
     let since = attrs.u32(TIME_DELTA)?.filter(|&delta| delta != 0);
     let since = since.map(|millis| {
         let nanos = u64::from(millis) * 1_000_000;
@@ -297,6 +306,10 @@ pub(crate) fn dump<D: Devices>(
                 if part.len() == MOST || bytes > MOST_BYTES && !part.is_empty() {
                     next = Some(action.index());
                     break;
+                }
+                // The kernel asks all drivers that may have it (`tcf_action_update_hw_stats`).
+                if hardware::fits(action.spec()) {
+                    action.show_hw_stats(true);
                 }
                 part.push(action);
             }

@@ -7,7 +7,7 @@ use softnet_tc::{ChainTemplate, FilterKey, FilterList};
 use super::home::Home;
 use super::{RTM_DELCHAIN, RTM_NEWCHAIN, Which, delete, flower, indev, kinds};
 use crate::nl::headers::TcMsg;
-use crate::nl::{Chunk, Errno, Error, Full, Message, Position, Replies};
+use crate::nl::{Chunk, Errno, Error, Full, Message, NLM_F_CREATE, NLM_F_EXCL, Position, Replies};
 use crate::tc::refusal;
 use crate::tc::{Asked, RTNLGRP_TC, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
 
@@ -33,6 +33,26 @@ fn put(chain: u32, template: Option<&ChainTemplate>, out: &mut Message<'_>) {
     }
 }
 
+/// Tells of a chain that comes or goes: whoever asked, no request is named (`tc_chain_notify`,
+/// `tc_chain_notify_delete`).
+pub(in crate::tc) fn tell(
+    home: Home,
+    kind: u16,
+    chain: u32,
+    template: Option<&ChainTemplate>,
+    replies: &mut Replies,
+) {
+    let flags = match kind {
+        RTM_NEWCHAIN => NLM_F_CREATE | NLM_F_EXCL,
+        _ => 0,
+    };
+    replies.without_request(|replies| {
+        replies.publish(RTNLGRP_TC, kind, flags, &header(home), |out| {
+            put(chain, template, out);
+        });
+    });
+}
+
 /// The template of a chain that is to be (`tc_chain_tmplt_add`).
 fn parse_template(which: &Which<'_>, asked: &Asked<'_>) -> Result<Option<ChainTemplate>, Error> {
     let Some(kind) = which.kind else {
@@ -56,11 +76,9 @@ pub(super) fn request<D: Devices>(
 ) -> Result<(), Error> {
     let chain = which.key.chain;
     let (there, template) = which.home.read(engine, |view| {
-        let there = view.list.chains().any(|of| of == chain);
-        Ok((there, view.list.template(chain).cloned()))
+        let list = view.list;
+        Ok((list.has_chain(chain), list.template(chain).cloned()))
     })?;
-    let header = header(which.home);
-    let flags = asked.request.flags;
     match (asked.request.kind, there) {
         (RTM_NEWCHAIN, true) => {
             let error = Error::new(Errno::EEXIST);
@@ -81,9 +99,7 @@ pub(super) fn request<D: Devices>(
                 }
             };
             made.map_err(refusal::control)?;
-            replies.publish(RTNLGRP_TC, RTM_NEWCHAIN, flags, &header, |out| {
-                put(chain, template.as_ref(), out);
-            });
+            tell(which.home, RTM_NEWCHAIN, chain, template.as_ref(), replies);
             Ok(())
         }
         (_, false) => Err(Error::invalid("Cannot find specified filter chain")),
@@ -98,8 +114,8 @@ pub(super) fn request<D: Devices>(
                 ..which
             };
             delete(engine, all, asked, replies)?;
-            // It is gone already, unless it was made by itself.
-            let _ = match which.home {
+            // It is gone already, and was told of, unless it was made by itself.
+            let gone = match which.home {
                 Home::Link(link, parent) => {
                     engine.edit_tree(link, |tree| tree.delete_chain(parent, chain))
                 }
@@ -107,14 +123,17 @@ pub(super) fn request<D: Devices>(
                     engine.edit_block(number, |block| block.delete_chain(chain))
                 }
             };
-            replies.publish(RTNLGRP_TC, RTM_DELCHAIN, flags, &header, |out| {
-                put(chain, template.as_ref(), out);
-            });
+            if gone.is_ok() {
+                tell(which.home, RTM_DELCHAIN, chain, template.as_ref(), replies);
+            }
             Ok(())
         }
-        (_, true) => replies.message(RTM_NEWCHAIN, flags, &header, |out| {
-            put(chain, template.as_ref(), out);
-        }),
+        (_, true) => {
+            let (flags, header) = (asked.request.flags, header(which.home));
+            replies.message(RTM_NEWCHAIN, flags, &header, |out| {
+                put(chain, template.as_ref(), out);
+            })
+        }
     }
 }
 

@@ -3,10 +3,9 @@
 use softnet_engine::{Devices, Engine};
 use softnet_tc::{FilterKey, FilterKind, Handle};
 
-use super::chain;
 use super::home::{Home, OF_BLOCK, View};
 use super::shown::{Part, Shown};
-use super::{RTM_GETCHAIN, RTM_NEWTFILTER, parent};
+use super::{RTM_GETCHAIN, RTM_NEWTFILTER, chain, kinds, parent};
 use crate::nl::{Chunk, Error, Full, Position, Progress};
 use crate::tc::actions::ShownAt;
 use crate::tc::place::Place;
@@ -101,6 +100,7 @@ fn dump_list(
         {
             continue;
         }
+        kinds::ask_drivers(spec);
         let same = at.filter(|at| (at.chain, at.prio) == (spec.chain, spec.prio));
         let mut parts = [None, Some((spec.handle, Part::Filter(&stats)))];
         if same.is_none_or(|at| at.handle == 0) {

@@ -102,6 +102,16 @@ pub(super) fn dump(spec: &FilterSpec, stats: &FilterStats, at: &ShownAt, out: &m
     }
 }
 
+/// A program looks at a filter: the kernel asks drivers what they counted of it
+/// (`fl_hw_update_stats`, `mall_stats_hw_filter`).
+pub(super) fn ask_drivers(spec: &FilterSpec) {
+    if matches!(spec.kind, FilterKind::Flower(_) | FilterKind::Matchall) && !spec.skip_hw {
+        for action in spec.actions.as_slice() {
+            action.show_hw_stats(false);
+        }
+    }
+}
+
 /// Checks the flags of a filter: there is no hardware that could have it (`tc_flags_valid`, which
 /// refuses what is shown).
 pub(super) fn check_flags(attrs: &Attrs<'_>, kind: u16) -> Result<FilterFlags, Error> {

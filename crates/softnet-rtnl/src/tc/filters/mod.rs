@@ -31,6 +31,7 @@ use super::{
 };
 use crate::nl::{Errno, Error, NLM_F_CREATE, NLM_F_EXCL, Replies};
 
+pub(in crate::tc) use self::chain::tell as tell_chain;
 pub(super) use self::dump::dump;
 pub(in crate::tc) use self::home::{Home, OF_BLOCK};
 pub(in crate::tc) use self::shown::{Part, Shown};
@@ -147,8 +148,9 @@ fn put<D: Devices>(
 ) -> Result<(), Error> {
     let home = which.home;
     let at = ShownAt::of(engine);
-    let (op, mut spec, effect) = home.read(engine, |view| {
+    let (op, mut spec, effect, makes_chain) = home.read(engine, |view| {
         let list = view.list;
+        let makes_chain = !list.has_chain(which.key.chain);
         // Those of a priority are of one kind and protocol.
         let beside = list.one_each(which.key.chain, which.key.prio).next();
         let beside = beside.filter(|beside| beside.prio == which.key.prio);
@@ -182,7 +184,7 @@ fn put<D: Devices>(
             actions: ActionList::default(),
             skip_hw: parsed.effect.flags.skip_hw,
         };
-        Ok((op, spec, parsed.effect))
+        Ok((op, spec, parsed.effect, makes_chain))
     })?;
     indev::find(engine, spec.kind.indev_mut())?;
     let rate = asked.attrs.get(TCA_RATE);
@@ -200,6 +202,9 @@ fn put<D: Devices>(
     ];
     let is_priority = alone.contains(&spec.kind);
     let key = home.put(engine, op, spec)?;
+    if makes_chain {
+        chain::tell(home, RTM_NEWCHAIN, key.chain, None, replies);
+    }
     let flags = asked.request.flags;
     home.read(engine, |view| {
         if is_fw_class && view.list.get(key).is_err() {
@@ -250,6 +255,8 @@ fn delete<D: Devices>(
     } = which.key;
     let (home, flags) = (which.home, asked.request.flags);
     let at = ShownAt::of(engine);
+    let has_chain = || home.read(engine, |view| Ok(view.list.has_chain(chain)));
+    let was_there = has_chain()?;
     let gone = home.read(engine, |view| {
         let list = view.list;
         if handle != 0 {
@@ -268,6 +275,9 @@ fn delete<D: Devices>(
         let shown = Shown::new(home, spec, part, at);
         tell(replies, RTM_DELTFILTER, flags, &shown);
     }
+    if was_there && !has_chain()? {
+        chain::tell(home, RTM_DELCHAIN, chain, None, replies);
+    }
     Ok(())
 }
 
@@ -284,6 +294,7 @@ fn get<D: Devices>(
         .read(engine, |view| match view.list.get(which.selector()) {
             Ok(found) => {
                 let (spec, stats) = view.sum(found);
+                kinds::ask_drivers(spec);
                 let shown = Shown::new(which.home, spec, Part::Filter(&stats), at);
                 let (flags, header) = (asked.request.flags, shown.header());
                 replies.message(RTM_NEWTFILTER, flags, &header, |out| shown.put(out))

@@ -34,6 +34,17 @@ fn gact(index: u32, control: u32) -> impl Fn(&mut Message<'_>) {
     }
 }
 
+/// A filter for all packets with this action.
+fn matchall_with(action: impl Fn(&mut Message<'_>)) -> impl Fn(&mut Message<'_>) {
+    move |out| {
+        out.put_str(TCA_KIND, "matchall");
+        // TCA_MATCHALL_ACT
+        out.nest(TCA_OPTIONS, |out| {
+            out.nest(2, |out| out.nest(1, &action));
+        });
+    }
+}
+
 /// One by its name.
 fn named(index: u32) -> impl Fn(&mut Message<'_>) {
     move |out| {
@@ -136,7 +147,8 @@ fn actions_are_added_replaced_shown_and_deleted() {
     let (_, told) = world
         .act(RTM_NEWACTION, REPLACE, &[&gact(7, SHOT)])
         .unwrap();
-    assert_eq!(told, Shown::from([(7, (SHOT, 1, 0, true))]));
+    // With the reference that the request has.
+    assert_eq!(told, Shown::from([(7, (SHOT, 2, 0, true))]));
     let (got, told) = world.act(RTM_GETACTION, 0, &[&named(7)]).unwrap();
     assert_eq!(
         (got, told.len()),
@@ -155,7 +167,7 @@ fn actions_are_added_replaced_shown_and_deleted() {
         assert!(refused.contains(missing), "{refused}");
     }
     let (_, told) = world.act(RTM_DELACTION, 0, &[&named(7)]).unwrap();
-    assert_eq!(told.into_keys().collect::<Vec<_>>(), [7]);
+    assert_eq!(told, Shown::from([(7, (SHOT, 0, 0, true))]));
     assert_eq!(world.actions(false).1.into_keys().collect::<Vec<_>>(), [1]);
 }
 
@@ -199,39 +211,67 @@ fn a_dump_comes_in_parts() {
     );
 }
 
+/// `TCA_ACT_USED_HW_STATS` of each action of a message.
+fn used_hw_stats(bytes: &[u8]) -> Vec<Option<[u32; 2]>> {
+    const ALL: Policy = Policy::new(33, &[]);
+    const USED: u16 = 9;
+    let message = Requests::new(bytes).next().unwrap();
+    let attrs = message.attrs::<u32>(&ALL, Validation::Liberal).unwrap();
+    let actions = attrs.get(TAB).unwrap().children();
+    actions
+        .map(|one| one.nested(&ALL).unwrap().fixed(USED).unwrap())
+        .collect()
+}
+
 /// A dump asks the hardware, of which there is none, for what it counted of each action that a
-/// driver may have (`tcf_dump_walker`). `reclassify` is none (`tcf_gact_offload_act_setup`).
+/// driver may have (`tcf_dump_walker`). `reclassify` is none (`tcf_gact_offload_act_setup`). What
+/// it said is shown of the action from then on, until the hardware is asked for a filter's counts
+/// (`tcf_exts_hw_stats_update`).
 #[test]
 fn a_dump_says_that_no_hardware_counts() {
-    const ALL: Policy = Policy::new(33, &[]);
-    // TCA_ACT_USED_HW_STATS, and TC_ACT_RECLASSIFY
-    const USED: u16 = 9;
+    // TC_ACT_RECLASSIFY
     const RECLASSIFY: u32 = 1;
-    let used = |bytes: &[u8]| -> Vec<Option<[u32; 2]>> {
-        let message = Requests::new(bytes).next().unwrap();
-        let attrs = message.attrs::<u32>(&ALL, Validation::Liberal).unwrap();
-        let mut all = Vec::new();
-        for one in attrs.get(TAB).unwrap().children() {
-            let one = one.nested(&ALL).unwrap();
-            all.push(one.fixed(USED).unwrap());
-        }
-        all
-    };
-    let mut world = World::new();
+    // No bit of TCA_ACT_HW_STATS_ANY.
+    const NONE: Option<[u32; 2]> = Some([0, 3]);
+    let (mut world, header) = with_prio();
     for (index, control) in [(1, OK), (2, RECLASSIFY)] {
         let one = gact(index, control);
         world.act(RTM_NEWACTION, ADD, &[&one]).unwrap();
     }
+    let get = |world: &mut World| {
+        let got = world.act_on_one(RTM_GETACTION, 0, &named(1)).unwrap();
+        used_hw_stats(&got)
+    };
+    assert_eq!(get(&mut world), [None]);
     let request = message(RTM_GETACTION, NLM_F_DUMP, &HEADER, |out| {
         out.nest(TAB, |out| {
             out.nest(1, |out| out.put_str(KIND, "gact"));
         });
     });
     let parts = testing::dump(&mut world.rtnl, &CLIENT, &request).unwrap();
-    // No bit of TCA_ACT_HW_STATS_ANY.
-    assert_eq!(used(parts[0].as_bytes()), [Some([0, 3]), None]);
-    let got = world.act_on_one(RTM_GETACTION, 0, &named(1)).unwrap();
-    assert_eq!(used(&got)[0], None);
+    assert_eq!(used_hw_stats(parts[0].as_bytes()), [NONE, None]);
+    assert_eq!(get(&mut world), [NONE]);
+    let filter = matchall_with(gact(1, OK));
+    world.ask(RTM_NEWTFILTER, ADD, header, &filter).unwrap();
+    assert_eq!(get(&mut world), [NONE]);
+    world.dump(RTM_GETTFILTER, at(1, "1:", ""), &none);
+    assert_eq!(get(&mut world), [None]);
+}
+
+/// The action of a filter is not kept by a program that replaces it: it goes with the filter.
+#[test]
+fn a_replaced_action_goes_with_its_filter() {
+    let (mut world, header) = with_prio();
+    let filter = matchall_with(gact(4, OK));
+    world.ask(RTM_NEWTFILTER, ADD, header, &filter).unwrap();
+    let (_, told) = world
+        .act(RTM_NEWACTION, REPLACE, &[&gact(4, SHOT)])
+        .unwrap();
+    assert_eq!(told, Shown::from([(4, (SHOT, 2, 1, true))]));
+    let kept = Shown::from([(4, (SHOT, 1, 1, true))]);
+    assert_eq!(world.actions(false).1, kept);
+    world.ask(RTM_DELTFILTER, 0, header, &none).unwrap();
+    assert!(world.actions(false).1.is_empty());
 }
 
 /// An action of a filter stays: it is not deleted, and others are flushed up to it.
@@ -241,13 +281,7 @@ fn actions_of_filters_are_not_deleted() {
     for index in [3, 4, 9] {
         world.act(RTM_NEWACTION, ADD, &[&gact(index, OK)]).unwrap();
     }
-    let filter = |out: &mut Message<'_>| {
-        out.put_str(TCA_KIND, "matchall");
-        // TCA_MATCHALL_ACT
-        out.nest(TCA_OPTIONS, |out| {
-            out.nest(2, |out| out.nest(1, |out| gact(4, OK)(out)));
-        });
-    };
+    let filter = matchall_with(gact(4, OK));
     world.ask(RTM_NEWTFILTER, ADD, header, &filter).unwrap();
     let (_, all) = world.actions(false);
     assert_eq!(all[&4], (OK, 2, 1, true));

@@ -75,6 +75,15 @@ fn classes_come_change_and_go() {
     let get = |world: &mut World, class| world.ask(RTM_GETTCLASS, 0, at(1, "", class), &|_| {});
     assert_eq!(get(&mut world, "1:30").unwrap(), ["1 htb 1:30 root"]);
     assert_eq!(get(&mut world, "1:1").unwrap_err(), "ENOENT");
+    // The qdisc is no class, as that of hfsc is one.
+    assert_eq!(get(&mut world, "1:").unwrap_err(), "ENOENT");
+    assert_eq!(delete(&mut world, "1:"), "ENOENT");
+    let named = world.class(ADD, 1, "1:", "1:", &rate(125_000));
+    assert_eq!(
+        named.unwrap_err(),
+        "1: cannot name a class; a class's name is written like \"1:2\" (EINVAL)"
+    );
+    assert_eq!(world.classes(1, "1:").len(), 4);
 }
 
 /// An inner class has no qdisc, and a leaf shows which it has.

@@ -1,6 +1,7 @@
 //! Requests about filters and chains.
 
 mod chains;
+mod parents;
 
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -235,6 +236,7 @@ fn filters_are_deleted_one_by_one_by_priority_and_by_chain() {
     let told = [
         "deleted 1: 800 1 flower chain 0 -",
         "deleted 1: 800 3 flower chain 0 -",
+        "deleted chain 1: chain 0",
     ];
     assert_eq!(world.told, told);
     assert!(world.filters(at(1, "1:", ""), &none).is_empty());
@@ -435,7 +437,7 @@ fn a_filter_too_long_to_be_shown_is_added_and_left_out() {
         });
     };
     world.filter(ADD, named("1:", 1, 3, 1), &long).unwrap();
-    assert_eq!(world.told, [""; 0]);
+    assert_eq!(world.told, ["chain 1: chain 0"]);
     assert!(world.overrun, "members are told that something is missing");
     let fw = of_kind("fw", 0x1_0001);
     world.filter(ADD, named("1:", 2, 3, 9), &fw).unwrap();

@@ -83,6 +83,7 @@ fn what_a_reload_changes_of_a_tree_is_told() {
         "1 replaced pfifo 10: parent 1:1",
         "1 htb 1:1 root leaf 10:",
         "1 htb 1:2 root",
+        "chain 1: chain 0",
         "filter 1: 3 1 fw chain 0 9",
     ];
     assert_eq!(world.reload(&[&first]), all);
@@ -95,6 +96,7 @@ fn what_a_reload_changes_of_a_tree_is_told() {
     assert_eq!(world.reload(&[&prio, &none_yet, &filtered]), [""; 0]);
     let gone = [
         "deleted 1: 3 1 fw chain 0 9",
+        "deleted chain 1: chain 0",
         "1 deleted pfifo 10: parent 1:1",
         "1 deleted htb 1:1 root leaf 10:",
         "1 htb 1:3 root",

@@ -65,13 +65,7 @@ impl<Q: Queues> Live<'_, Q> {
             chain,
             ..FilterKey::default()
         };
-        if self
-            .tree
-            .spec
-            .filters_of(parent)?
-            .chains()
-            .all(|of| of != chain)
-        {
+        if !self.tree.spec.filters_of(parent)?.has_chain(chain) {
             return Err(FilterError::NoChain.into());
         }
         self.delete_filters(parent, all)?;

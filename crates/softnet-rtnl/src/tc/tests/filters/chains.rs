@@ -7,9 +7,20 @@ fn chains_come_and_go_with_filters() {
     let mut world = World::with_prio();
     for chain in [5, 2] {
         let filter = in_chain(chain, to_port(1));
-        world
-            .filter(ADD, named("1:", 1, ETH_P_IP, 0), &filter)
-            .unwrap();
+        let prio = named("1:", 1, ETH_P_IP, 0);
+        world.filter(ADD, prio, &filter).unwrap();
+        let told = [
+            format!("chain 1: chain {chain}"),
+            format!("filter 1: 800 1 flower chain {chain} 1"),
+        ];
+        assert_eq!(world.told, told);
+        let filter = in_chain(chain, to_port(2));
+        world.filter(ADD, prio, &filter).unwrap();
+        assert_eq!(world.told.len(), 1);
+        let second = TcMsg { handle: 2, ..prio };
+        let body = in_chain(chain, none);
+        world.ask(RTM_DELTFILTER, 0, second, &body).unwrap();
+        assert_eq!(world.told.len(), 1);
     }
     let header = at(1, "1:", "");
     let chains = |world: &mut World| world.dump(RTM_GETCHAIN, header, &none);
@@ -36,6 +47,35 @@ fn chains_come_and_go_with_filters() {
     let error = ask(&mut world, RTM_DELCHAIN, 5).unwrap_err();
     assert_eq!(error, "Cannot find specified filter chain (EINVAL)");
     assert_eq!(chains(&mut world), ["chain 1: chain 2"]);
+    // Its last filter, by its handle.
+    let last = named("1:", 1, ETH_P_IP, 1);
+    let body = in_chain(2, none);
+    world.ask(RTM_DELTFILTER, 0, last, &body).unwrap();
+    let told = [
+        "deleted 1: 800 1 flower chain 2 1",
+        "deleted chain 1: chain 2",
+    ];
+    assert_eq!(world.told, told);
+}
+
+/// Events of chains name no request, whoever asked (`tc_chain_notify`).
+#[test]
+fn chains_come_and_go_without_a_request() {
+    let mut world = World::with_prio();
+    let header = named("1:", 1, ETH_P_IP, 0);
+    let requests = [
+        (RTM_NEWTFILTER, ADD, RTM_NEWCHAIN, ADD),
+        (RTM_DELTFILTER, 0, RTM_DELCHAIN, 0),
+    ];
+    for (kind, flags, told, expected) in requests {
+        let request = message(kind, flags, &header, to_port(1));
+        let (answer, replies) = testing::ask(&mut world.rtnl, &CLIENT, &request);
+        answer.unwrap();
+        let events = replies.events().iter();
+        let mut events = events.map(|event| Request::read(event.message.as_bytes()).unwrap());
+        let event = events.find(|event| event.kind == told).unwrap();
+        assert_eq!((event.flags, event.seq, event.pid), (expected, 0, 0));
+    }
 }
 
 /// A chain that was made by itself is there without a filter, and until it is deleted.
@@ -52,10 +92,13 @@ fn chains_stay_without_filters() {
     // Its only filter comes and goes.
     let filter = named("1:", 1, ETH_P_IP, 0);
     world.filter(ADD, filter, &in_chain(6, to_port(1))).unwrap();
+    assert_eq!(world.told, ["filter 1: 800 1 flower chain 6 1"]);
     let body = in_chain(6, none);
     world.ask(RTM_DELTFILTER, 0, filter, &body).unwrap();
+    assert_eq!(world.told, ["deleted 1: 800 1 flower chain 6 -"]);
     assert_eq!(world.chains(), ["chain 1: chain 6"]);
     ask(&mut world, RTM_DELCHAIN).unwrap();
+    assert_eq!(world.told, ["deleted chain 1: chain 6"]);
     assert!(world.chains().is_empty());
 }
 
