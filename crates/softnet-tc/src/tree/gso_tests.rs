@@ -1,5 +1,5 @@
-//! Large frames in random trees under random operations: whatever segments, moves or drops them, no
-//! wire packet is lost uncounted, and what is empty counts nothing (INV-Q-1, INV-Q-2, INV-Q-8).
+//! Large frames in random trees under random operations: whatever segments, moves or drops them,
+//! no wire packet is lost uncounted, and what is empty counts nothing (INV-Q-1, INV-Q-2, INV-Q-8).
 
 use proptest::prelude::*;
 
