@@ -14,7 +14,7 @@ use crate::testing::{ip, large};
 use crate::*;
 
 const FRAMES: usize = 512;
-const SEGMENTS: usize = 8192;
+const SEGMENTS: usize = 4096;
 
 /// A tree, and wire packets that came and those that are gone.
 struct World {
