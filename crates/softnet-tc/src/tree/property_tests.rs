@@ -20,10 +20,14 @@ const BUFFERS: usize = 512;
 /// Transmit queues of the device. One instance runs for all.
 const QUEUES: usize = 3;
 
-/// Kinds that keep the order of what is sorted alike.
+/// Kinds that keep the order of what is sorted alike. By what `red` marks, a `dualpi2` below it
+/// sorts.
 fn in_order() -> impl Strategy<Value = QdiscSpec> {
-    specs().prop_filter("netem reorders", |spec| {
-        !matches!(spec, QdiscSpec::Netem(_))
+    specs().prop_filter("netem reorders, and red marks", |spec| {
+        !matches!(
+            spec,
+            QdiscSpec::Netem(_) | QdiscSpec::Red(RedSpec { ecn: true, .. })
+        )
     })
 }
 
