@@ -87,8 +87,8 @@ impl World {
         self.enqueue_copies();
     }
 
-    /// What has been copied is enqueued at the root, once, as a queue's owner does it. Each copy
-    /// gets a mark of its own. False: there was none.
+    /// Enqueues copies at the root, once, as a queue's owner does it, and gives each a mark of its
+    /// own. False: there was none.
     fn enqueue_copies(&mut self) -> bool {
         if self.cx.reinject.is_empty() {
             return false;
