@@ -160,8 +160,6 @@ impl World {
         let room = (BUFFERS / 2).saturating_sub(self.inside.len());
         let mut list = PacketList::new();
         for (len, priority) in packets.into_iter().take(room) {
-            // Some without a byte.
-            let len = if len & 31 == 0 { 0 } else { len };
             let mut packet = self.packet(len, priority);
             packet.set_priority(priority);
             packet.set_flow_hash(priority);
@@ -351,9 +349,14 @@ proptest! {
         steps in proptest::collection::vec(steps(), 1..60),
     ) {
         let mut world = World::new();
+        // Some packets have no byte.
+        let len = |len: usize| if len & 31 == 0 { 0 } else { len };
         for step in steps {
             match step {
-                Step::Enqueue(packets) => world.enqueue(packets),
+                Step::Enqueue(packets) => {
+                    let packets = packets.into_iter();
+                    world.enqueue(packets.map(|(of, priority)| (len(of), priority)).collect());
+                }
                 Step::Dequeue(budget, wait) => {
                     world.now = world.now.plus_nanos(wait);
                     world.dequeue(budget);
