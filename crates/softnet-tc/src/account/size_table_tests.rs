@@ -9,7 +9,7 @@ use softnet::time::Time;
 
 use crate::testing::bench::Bench;
 use crate::testing::specs::size_tables;
-use crate::testing::{handle, large};
+use crate::testing::{handle, ip, large};
 use crate::*;
 
 fn atm(overhead: i32) -> SizeTable {
@@ -296,6 +296,32 @@ fn inv_q_11_a_packet_counts_as_when_it_came() {
         .replace(Handle::ROOT, handle("2:"), other)
         .unwrap();
     assert_eq!(bench.tree.stats().backlog, 60);
+}
+
+/// INV-Q-11: a packet that shares its data is copied to be changed, and counts as it did.
+#[test]
+fn inv_q_11_a_copy_counts_as_the_packet() {
+    let wash = CakeSpec {
+        wash: true,
+        ..CakeSpec::default()
+    };
+    let damage = NetemSpec {
+        corrupt: u32::MAX,
+        ..NetemSpec::default()
+    };
+    for qdisc in [QdiscSpec::Cake(wash), QdiscSpec::Netem(damage)] {
+        let mut bench = Bench::new([("root", "1:", qdisc)]);
+        bench
+            .tree
+            .edit(&mut bench.cx)
+            .set_stab(handle("1:"), Some(atm(0)))
+            .unwrap();
+        let mut other = ip(&bench.pool, 96, 0x20, 0);
+        let packet = other.share(&bench.pool).unwrap();
+        bench.tree.enqueue(&mut packet.into(), &mut bench.cx);
+        assert_eq!(bench.tree.stats().backlog, 106);
+        assert!(!other.is_shared(), "it was copied");
+    }
 }
 
 /// CVE-2024-50039: below the root there is none, but at the queues of a device.

@@ -48,10 +48,10 @@ impl Kind for Multiq {
         }
     }
 
-    /// Packets in bands that are no more are classified again (the kernel drops them).
+    /// Packets in bands that are no more go to the others (the kernel drops them).
     fn change(&mut self, &bands: &u16, cx: &mut Cx) {
         let mut removed = self.bands.resize(bands.max(1), self.band_limit);
-        self.enqueue(&mut removed, cx);
+        self.sort_again(&mut removed, cx);
     }
 
     fn classes(&bands: &u16) -> u16 {

@@ -87,13 +87,13 @@ impl Kind for Prio {
         }
     }
 
-    /// Packets in bands that are no more are classified again; those that do not fit are dropped
-    /// and counted (the kernel drops all of it).
+    /// Packets in bands that are no more go where their priorities say; those that do not fit are
+    /// dropped and counted (the kernel drops all of it).
     fn change(&mut self, spec: &PrioSpec, cx: &mut Cx) {
         self.priomap = spec.priomap;
         // Higher bands leave first, and so stay in front.
         let mut removed = self.bands.resize(spec.bands, self.band_limit);
-        self.enqueue(&mut removed, cx);
+        self.sort_again(&mut removed, cx);
     }
 
     fn classes(spec: &PrioSpec) -> u16 {

@@ -75,6 +75,15 @@ pub(super) trait Sorts {
         verdict
     }
 
+    /// Sorts packets whose classes are no more. Filters are not asked again: their actions have
+    /// been done.
+    fn sort_again(&mut self, packets: &mut PacketList, cx: &mut Cx) {
+        while let Some(packet) = packets.pop_front() {
+            let slot = self.unfiltered(&packet).unwrap_or(0);
+            self.put(slot, &mut packet.into(), cx);
+        }
+    }
+
     /// As [`Qdisc::try_pass`](softnet::qdisc::Qdisc::try_pass), for packets of one class. Filters
     /// would count them twice, here and in `enqueue`.
     fn pass(&mut self, packets: &PacketList, sum: WireSum, cx: &mut Cx) -> bool {

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use softnet::mem::{Packet, PacketList};
+use softnet::mem::{AccountedLen, Packet, PacketList};
 use softnet::qdisc::*;
 use softnet::testing::{frame, pool};
 use softnet::time::Time;
+use softnet::wire::traffic_class;
 
 use crate::testing::alone::*;
-use crate::testing::{Opaque, large};
+use crate::testing::{MS, Opaque, ip, large};
 use crate::*;
 
 /// G10 of the kernel: 12 packets of priority 2, 12 of priority 0, 6 of priority 6 into bands of 8.
@@ -330,4 +331,79 @@ fn inv_tx_9_a_stolen_packet_is_neither_queued_nor_dropped() {
     let verdict = q.enqueue(&mut packet(&pool, 60, 0, 0).into(), &mut cx);
     assert_eq!((verdict, cx.dropped.wire_packets()), (Verdict::Stolen, 0));
     assert_eq!(*q.stats(), QdiscStats::default());
+}
+
+/// INV-Q-1, INV-Q-11: a packet that shares its data is copied to be marked. The copy is in other
+/// memory, and counts as the packet did.
+#[test]
+fn a_copy_that_is_marked_counts_as_the_packet() {
+    let pool = pool(256);
+    let curve = RedCurve {
+        min: 100,
+        max: 100,
+        ..RedCurve::default()
+    };
+    let aqm = AqmSpec {
+        target: Duration::ZERO,
+        interval: Duration::from_micros(1),
+        ecn: true,
+        ..AqmSpec::default()
+    };
+    for spec in [
+        QdiscSpec::Codel(CodelSpec {
+            aqm: aqm.clone(),
+            ..CodelSpec::default()
+        }),
+        QdiscSpec::FqCodel(FqCodelSpec {
+            aqm,
+            ..FqCodelSpec::default()
+        }),
+        QdiscSpec::Fq(FqSpec {
+            ce_threshold: Some(Duration::ZERO),
+            ..FqSpec::default()
+        }),
+        QdiscSpec::Red(RedSpec {
+            limit: 1 << 20,
+            curve: curve.clone(),
+            ecn: true,
+            ..RedSpec::default()
+        }),
+        QdiscSpec::Sfq(SfqSpec {
+            red: Some(curve),
+            ecn: true,
+            headdrop: true,
+            ..SfqSpec::default()
+        }),
+        // Beyond the step; the law stays out of it.
+        QdiscSpec::DualPi2(DualPi2Spec {
+            tupdate: Duration::from_secs(1000),
+            ..DualPi2Spec::default()
+        }),
+        QdiscSpec::Cake(CakeSpec {
+            rtt: Duration::from_millis(1),
+            ..CakeSpec::default()
+        }),
+    ] {
+        let mut q = build(spec.clone(), &pool);
+        let mut others = PacketList::new();
+        for mark in 0..20 {
+            let mut other = ip(&pool, 1000, 1, mark);
+            let mut packet = other.share(&pool).unwrap();
+            let (each, last) = (1100, 1100);
+            packet.set_accounted(Some(AccountedLen { each, last }));
+            q.enqueue(&mut packet.into(), &mut cx(Time(MS)));
+            others.push_back(other);
+        }
+        assert_eq!(q.stats().backlog, 20 * 1100, "{spec:?}");
+        let mut out = PacketList::new();
+        for n in 1..=20 {
+            q.dequeue(1, &mut out, &mut cx(Time(n * 100 * MS)));
+        }
+        let is_marked = |packet: &Packet| traffic_class(packet.data()).unwrap() & 3 == 3;
+        assert!(out.iter().any(is_marked), "{spec:?}");
+        assert!(!others.iter().any(is_marked), "{spec:?}");
+        let stats = q.stats();
+        let left = (stats.qlen, stats.bytes, stats.backlog, stats.memory);
+        assert_eq!(left, (0, 20 * 1100, 0, 0), "{spec:?}");
+    }
 }

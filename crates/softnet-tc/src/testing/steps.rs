@@ -21,6 +21,8 @@ pub(crate) enum Step {
     ChangeClass(prop::sample::Index, Class),
     DeleteClass(prop::sample::Index),
     Stab(prop::sample::Index, Option<SizeTable>),
+    /// All that is queued leaves at once.
+    Drain,
 }
 
 impl Step {
@@ -112,5 +114,6 @@ pub(crate) fn steps() -> impl Strategy<Value = Step> {
         2 => index().prop_map(Step::DeleteClass),
         2 => (index(), prop::option::weighted(0.8, size_tables()))
             .prop_map(|(at, table)| Step::Stab(at, table)),
+        1 => Just(Step::Drain),
     ]
 }

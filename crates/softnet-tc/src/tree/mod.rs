@@ -27,6 +27,8 @@ mod apply_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod class_tests;
 #[cfg(all(test, not(any(loom, miri))))]
+mod gso_tests;
+#[cfg(all(test, not(any(loom, miri))))]
 mod large_tests;
 #[cfg(all(test, not(any(loom, miri))))]
 mod parallel_tests;

@@ -8,9 +8,10 @@ use proptest::prelude::*;
 
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::*;
-use softnet::testing::{frame, pool};
+use softnet::testing::pool;
 use softnet::time::Time;
 
+use crate::testing::ip;
 use crate::testing::specs::{class, specs};
 use crate::testing::steps::{Step, lists, steps};
 use crate::*;
@@ -19,11 +20,20 @@ const BUFFERS: usize = 512;
 /// Transmit queues of the device. One instance runs for all.
 const QUEUES: usize = 3;
 
-/// Kinds that keep the order of what is sorted alike.
+/// Kinds that keep the order of what is sorted alike. By what `red` marks, a `dualpi2` below it
+/// sorts.
 fn in_order() -> impl Strategy<Value = QdiscSpec> {
-    specs().prop_filter("netem reorders", |spec| {
-        !matches!(spec, QdiscSpec::Netem(_))
+    specs().prop_filter("netem reorders, and red marks", |spec| {
+        !matches!(
+            spec,
+            QdiscSpec::Netem(_) | QdiscSpec::Red(RedSpec { ecn: true, .. })
+        )
     })
+}
+
+/// Bytes that a packet of this length counts as.
+fn counts_as(table: Option<&SizeTable>, len: u64) -> u64 {
+    table.map_or(len, |table| table.size(len).into())
 }
 
 /// A tree and what must be inside.
@@ -33,6 +43,12 @@ struct World {
     cx: Cx,
     /// The length of each, and what it counts as.
     inside: BTreeMap<u32, (u64, u64)>,
+    /// Packets outside that share the data of those of the same mark.
+    others: BTreeMap<u32, Packet>,
+    /// Packets that a `netem` has copied.
+    copies: u64,
+    /// Bytes of a packet's own buffer.
+    buffer: u64,
     now: Time,
     sequence: u32,
     left: u64,
@@ -51,8 +67,11 @@ impl World {
         World {
             tree: Tree::with_queues(TreeSpec::new(), QUEUES, &env).unwrap().0,
             cx: Cx::new(&pool),
+            buffer: pool.alloc().unwrap().memory(),
             pool,
             inside: BTreeMap::new(),
+            others: BTreeMap::new(),
+            copies: 0,
             now: Time::ZERO,
             sequence: 0,
             left: 0,
@@ -65,6 +84,29 @@ impl World {
         let mut list = self.list(packets);
         self.tree.enqueue(&mut list, self.cx.at(self.now));
         assert!(list.is_empty(), "enqueue takes all");
+        self.enqueue_copies();
+    }
+
+    /// Enqueues copies at the root, once, as a queue's owner does it, and gives each a mark of its
+    /// own. False: there was none.
+    fn enqueue_copies(&mut self) -> bool {
+        if self.cx.reinject.is_empty() {
+            return false;
+        }
+        let table = self.table();
+        let mut copies = self.cx.reinject.take();
+        self.copies += copies.len() as u64;
+        copies.for_each_mut(|copy| {
+            assert_eq!(copy.accounted(), None);
+            copy.set_mark(self.sequence);
+            let len = copy.len() as u64;
+            let counts_as = counts_as(table.as_ref(), len);
+            self.inside.insert(self.sequence, (len, counts_as));
+            self.sequence += 1;
+        });
+        self.tree.enqueue(&mut copies, self.cx.at(self.now));
+        assert!(self.cx.reinject.is_empty(), "a copy is not copied");
+        true
     }
 
     /// Returns the marks of what passed.
@@ -78,6 +120,7 @@ impl World {
         }
         assert_eq!(*self.tree.stats(), before);
         self.tree.enqueue(&mut list, self.cx.at(self.now));
+        self.enqueue_copies();
         None
     }
 
@@ -86,17 +129,38 @@ impl World {
         let len = len.map(|(len, _)| len);
         assert_eq!(len, Some(packet.wire_len()), "a packet twice");
         assert_eq!(packet.accounted(), None);
+        self.others.remove(&packet.mark());
         self.left += 1;
         packet.mark()
     }
 
-    fn list(&mut self, packets: Vec<(usize, u32)>) -> PacketList {
+    /// The size table of the root.
+    fn table(&self) -> Option<SizeTable> {
         let root = self.tree.spec().root();
-        let table = root.and_then(|root| root.stab.clone());
-        let room = BUFFERS - self.inside.len();
+        root.and_then(|root| root.stab.clone())
+    }
+
+    /// Two of three can be marked; one of four shares its data.
+    fn packet(&mut self, len: usize, priority: u32) -> Packet {
+        let mut packet = match len {
+            0 => self.pool.alloc().unwrap(),
+            _ => ip(&self.pool, len, (priority % 3) as u8, 0),
+        };
+        packet.set_mark(self.sequence);
+        if self.sequence & 3 == 0 {
+            let other = packet.share(&self.pool).unwrap();
+            self.others.insert(self.sequence, std::mem::replace(&mut packet, other));
+        }
+        packet
+    }
+
+    fn list(&mut self, packets: Vec<(usize, u32)>) -> PacketList {
+        let table = self.table();
+        // None takes more than two buffers.
+        let room = (BUFFERS / 2).saturating_sub(self.inside.len());
         let mut list = PacketList::new();
         for (len, priority) in packets.into_iter().take(room) {
-            let mut packet = frame(&self.pool, 1, 2, len, self.sequence);
+            let mut packet = self.packet(len, priority);
             packet.set_priority(priority);
             packet.set_flow_hash(priority);
             if priority > 1 << 31 {
@@ -104,7 +168,7 @@ impl World {
                 packet.set_departure_time(self.now.plus_nanos(u64::from(priority % 60_000_000)));
             }
             let len = len as u64;
-            let counts_as = table.as_ref().map_or(len, |table| table.size(len).into());
+            let counts_as = counts_as(table.as_ref(), len);
             self.inside.insert(self.sequence, (len, counts_as));
             self.sequence += 1;
             list.push_back(packet);
@@ -132,10 +196,35 @@ impl World {
             }
         }
         let marks = out.iter().map(|packet| self.gone(packet)).collect();
-        (marks, next)
+        drop(out);
+        match self.enqueue_copies() {
+            true => (marks, Next::Ready),
+            false => (marks, next),
+        }
     }
 
-    fn structure(&mut self, step: Step) {
+    /// Everything leaves, and nothing of it counts as sent or dropped.
+    fn drain(&mut self) {
+        let before = *self.tree.stats();
+        let mut out = PacketList::new();
+        self.tree.drain(&mut out);
+        assert_eq!(out.len(), self.inside.len());
+        for packet in &out {
+            self.gone(packet);
+        }
+        self.left_before += out.len() as u64;
+        let after = self.tree.stats();
+        assert_eq!((after.packets, after.drops), (before.packets, before.drops));
+    }
+
+    fn structure(&mut self, mut step: Step) {
+        if let Step::Add(_, QdiscSpec::Netem(netem))
+        | Step::Replace(_, QdiscSpec::Netem(netem))
+        | Step::Change(_, QdiscSpec::Netem(netem)) = &mut step
+        {
+            // Not where steps come from: copies have to be told apart.
+            netem.duplicate = netem.loss;
+        }
         if let Step::Add(_, spec) | Step::Replace(_, spec) = &step
             && spec.is_per_queue()
         {
@@ -164,6 +253,7 @@ impl World {
             // A new root counts from the start.
             self.left_before = self.left;
         }
+        self.enqueue_copies();
     }
 
     fn check(&mut self) {
@@ -172,6 +262,7 @@ impl World {
                 self.inside.remove(&packet.mark()).is_some(),
                 "dropped twice"
             );
+            self.others.remove(&packet.mark());
             self.lost += 1;
         }
         self.cx.dropped.settle(&softnet::stats::DropCounters::new());
@@ -184,7 +275,12 @@ impl World {
         assert_eq!(total.queued, total.qlen);
         assert_eq!(total.packets, self.left - self.left_before);
         assert_eq!(u64::from(self.sequence), self.left + self.lost + total.qlen);
-        assert_eq!(self.pool.stats().free as u64 + total.qlen, BUFFERS as u64);
+        let buffers = total.qlen + self.others.len() as u64;
+        let kept = BUFFERS as u64 - self.pool.stats().free as u64 - buffers;
+        // By copies, whose data is another's.
+        assert!(kept <= self.copies.min(total.qlen));
+        let counted = total.memory / self.buffer;
+        assert!((total.qlen..=2 * total.qlen).contains(&counted));
         // Every level by itself: a qdisc holds what its classes hold.
         let classes = self.tree.classes();
         for class in &classes {
@@ -205,7 +301,7 @@ impl World {
                     assert!(own.iter().zip(below).all(|(own, below)| *own >= below));
                 } else if own.qlen == below[0] + 1 {
                     assert!(
-                        own.backlog > below[1] && own.queued == below[2] + 1,
+                        own.backlog >= below[1] && own.queued == below[2] + 1,
                         "{class:?}"
                     );
                 } else {
@@ -253,13 +349,19 @@ proptest! {
         steps in proptest::collection::vec(steps(), 1..60),
     ) {
         let mut world = World::new();
+        // Some packets have no byte.
+        let len = |len: usize| if len & 31 == 0 { 0 } else { len };
         for step in steps {
             match step {
-                Step::Enqueue(packets) => world.enqueue(packets),
+                Step::Enqueue(packets) => {
+                    let packets = packets.into_iter();
+                    world.enqueue(packets.map(|(of, priority)| (len(of), priority)).collect());
+                }
                 Step::Dequeue(budget, wait) => {
                     world.now = world.now.plus_nanos(wait);
                     world.dequeue(budget);
                 }
+                Step::Drain => world.drain(),
                 other => world.structure(other),
             }
             world.check();

@@ -354,6 +354,26 @@ fn a_filter_may_name_a_class_that_comes_later() {
     assert_eq!((bench.class("1:2").qlen, bench.all()), (3, vec![1, 2, 3]));
 }
 
+/// The actions of a filter are done once with a packet, also if its band goes.
+#[test]
+fn a_packet_whose_band_goes_meets_no_filter_again() {
+    let mut bench = Bench::new([("root", "1:", prio(3))]);
+    let action = Action::new("vlan push id 5".parse().unwrap());
+    let filter = FilterSpec {
+        actions: [action].into_iter().collect(),
+        ..FilterSpec::new(FilterKind::Matchall, handle("1:3"))
+    };
+    let mut live = bench.tree.edit(&mut bench.cx);
+    live.put_filter(FilterOp::Add, filter).unwrap();
+    bench.offer(0..2, 100, 0);
+    assert_eq!(bench.class("1:3").backlog, 2 * 104);
+    let Bench { tree, cx, .. } = &mut bench;
+    tree.edit(cx).change(handle("1:"), &prio(2)).unwrap();
+    assert_eq!(bench.class("1:2").backlog, 2 * 104);
+    let matched = bench.tree.filters().map(|(_, stats)| stats.matched);
+    assert_eq!(matched.sum::<u64>(), 2);
+}
+
 /// Counts of a root before it was replaced are not the new one's.
 #[test]
 fn a_new_root_counts_from_the_start() {

@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 
 use softnet::mem::{Packet, PacketList};
 use softnet::offload::segment;
-use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict};
+use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
 use softnet::wire::traffic_class;
@@ -367,20 +367,19 @@ impl DualPi2 {
     fn next(&mut self, cx: &mut Cx) -> Option<Packet> {
         let mut may_drop = DROPS;
         while let Some((mut packet, class, credit)) = self.take() {
-            // As the law sees it, the packet is out.
-            let before = self.stats;
+            // As the law sees it, the packet is out. Marked, it may be a copy, in other memory.
             self.stats.count_removed(&packet);
             let drops = may_drop > 0
                 && (!self.spec.drop_enqueue && self.drops(&mut packet, class, cx)
                     || self.drops_at_step(&mut packet, class, cx));
-            self.stats = before;
             if !drops {
                 self.credit += credit;
-                self.stats.count_dequeued(&packet);
+                let (bytes, packets) = packet.wire();
+                self.stats.count_sent(WireSum { packets, bytes });
                 return Some(packet);
             }
             may_drop -= 1;
-            self.stats.count_dropped(&packet);
+            self.stats.drops += 1;
             cx.dropped.push(packet, DropReason::QdiscCongested);
         }
         self.reset_credit();

@@ -191,7 +191,8 @@ impl Htb {
             return self.put_direct(packets, cx);
         };
         let verdict = self.classes.enqueue(leaf, packets, cx);
-        if verdict == Verdict::Queued || !self.is_empty(leaf) {
+        // A `netem` may lose all of them, and says that they are queued.
+        if !self.is_empty(leaf) {
             self.scheduler.activate(leaf);
         }
         verdict

@@ -111,6 +111,30 @@ fn tree(leaves: &[Leaf]) -> TreeSpec {
     tree
 }
 
+/// INV-Q-7: a leaf whose queue loses what comes has nothing to send.
+#[test]
+fn inv_q_7_a_leaf_that_loses_its_packets_is_not_active() {
+    let pool = pool(4);
+    let root = Handle::new(1, 0);
+    let mut tree = tree(&[]);
+    let loss = NetemSpec {
+        loss: u32::MAX,
+        ..NetemSpec::default()
+    };
+    tree.add(root.class(1), Handle::NONE, QdiscSpec::Netem(loss))
+        .unwrap();
+    let env = QdiscEnv::new(&pool);
+    let mut queue = QdiscSpec::Tree(tree).build(&env).unwrap();
+    let mut packet = frame(&pool, 1, 2, LEN, 0);
+    packet.set_priority(root.class(1).raw());
+    let verdict = queue.enqueue(&mut packet.into(), &mut Cx::new(&pool));
+    assert_eq!((verdict, queue.stats().qlen), (Verdict::Queued, 0));
+    let AnyQdisc::Htb(htb) = queue else {
+        panic!("the root is an htb");
+    };
+    assert!(htb.scheduler.is_blocked());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 

@@ -160,14 +160,14 @@ impl Kind for Ets {
         ets
     }
 
-    /// Packets in bands that are no more are classified again; those that do not fit are dropped
-    /// and counted (the kernel drops all of it).
+    /// Packets in bands that are no more go where their priorities say; those that do not fit are
+    /// dropped and counted (the kernel drops all of it).
     fn change(&mut self, spec: &EtsSpec, cx: &mut Cx) {
         let gone = (usize::from(spec.bands)..self.bands.len()).rev();
         let mut removed = self.bands.resize(spec.bands, self.band_limit);
         gone.for_each(|band| self.rounds.leave(band, &self.bands));
         self.set(spec);
-        self.enqueue(&mut removed, cx);
+        self.sort_again(&mut removed, cx);
     }
 
     fn classes(spec: &EtsSpec) -> u16 {

@@ -208,7 +208,10 @@ impl Sfq {
             if self.spec.headdrop
                 && let Some(mut first) = slot.packets.pop_front()
             {
+                // Marked, it may be a copy, in other memory.
+                self.stats.count_removed(&first);
                 let marked = mark_ce(&mut first, &cx.pool);
+                self.stats.count_queued(&first);
                 slot.packets.push_front(first);
                 if marked {
                     self.marks[MARK_HEAD + forced] += 1;
