@@ -83,7 +83,7 @@ impl ServiceCurve {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Slope {
-    /// [`NEVER`] if the slope is 0; itself never 0, so that where no curve is needs no word.
+    /// [`NEVER`] if the slope is 0. Itself it is never 0: an `Option` of a curve takes no more.
     inverse: NonZero<u64>,
     up: u64,
 }

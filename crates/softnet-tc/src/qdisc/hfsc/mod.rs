@@ -359,12 +359,11 @@ impl Hfsc {
                 continue;
             };
             left = left.saturating_sub(sent.size.packets);
-            let next = if sent.emptied {
-                None
-            } else if self.scheduler.is_real_time(leaf) {
+            // Whether it has another packet cannot be foreseen: nothing branches on that alone.
+            let next = if self.scheduler.is_real_time(leaf) && !sent.emptied {
                 self.next_len(leaf, cx)
             } else {
-                Some(0)
+                (!sent.emptied).then_some(0)
             };
             let bytes = sent.size.bytes;
             let soon = self.scheduler.charge(choice, bytes, next, cx.now);

@@ -190,10 +190,8 @@ impl Scheduler {
     }
 
     fn leave_real_time(&mut self, slot: usize) {
-        if self.classes[slot].is_real_time {
-            self.waiting.remove(slot);
-            self.eligible.remove(slot);
-        }
+        self.waiting.remove(slot);
+        self.eligible.remove(slot);
     }
 
     /// The next packet of an active leaf is another one.
@@ -259,14 +257,13 @@ impl Scheduler {
         if real_time {
             class.cumulative = class.cumulative.saturating_add(len);
         }
-        match next {
-            None => {
-                class.is_active = false;
-                self.leave_real_time(leaf);
+        class.is_active = next.is_some();
+        if class.is_real_time {
+            match next {
+                None => self.leave_real_time(leaf),
+                Some(len) if real_time => self.set_real_time(leaf, len, now),
+                Some(len) => self.set_next(leaf, len),
             }
-            Some(_) if !class.is_real_time => {}
-            Some(len) if real_time => self.set_real_time(leaf, len, now),
-            Some(len) => self.set_next(leaf, len),
         }
         soon
     }

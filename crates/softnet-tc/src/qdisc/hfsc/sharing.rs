@@ -77,6 +77,7 @@ impl Class {
     }
 
     /// Computes anew when an active class may be served for link sharing.
+    #[inline(never)]
     fn refit(&mut self, above: &mut Class, slot: usize, tick: u64) {
         let before = self.fit;
         self.limit();
@@ -196,8 +197,14 @@ impl Scheduler {
     fn update_fits(&mut self, at: usize, tick: u64) {
         while let Some((fit, slot)) = self.classes[at].unfits.first()
             && fit <= tick
-            && let Some((class, above)) = with_above(&mut self.classes, slot)
         {
+            self.return_fit(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn return_fit(&mut self, slot: usize) {
+        if let Some((class, above)) = with_above(&mut self.classes, slot) {
             class.settle(above, slot, Sharing::Fit);
         }
     }
