@@ -268,6 +268,7 @@ mod tests {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(curve.y_of(x + a) <= curve.y_of(x + b));
             prop_assert!(curve.x_of(y + a) <= curve.x_of(y + b));
+            prop_assert!(curve.x_of(u64::MAX) <= NEVER);
             let at = curve.x_of(y + b);
             if at < 1 << 60 && spec.m1 > 100 && spec.m2 > 100 {
                 // A rounded slope is wrong by less than a byte in a second each.

@@ -229,7 +229,7 @@ mod tests {
             let slot = 39 - place;
             let before = keys[slot];
             let mut key = [second; WORDS];
-            key[0] = first;
+            key[0] = if first == 59 { NEVER } else { first };
             key[WORDS - 1] = tie(second, slot);
             keys[slot] = (first >= 20).then_some(key);
             let leads = match (before, keys[slot]) {
