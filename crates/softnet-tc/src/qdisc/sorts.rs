@@ -132,13 +132,17 @@ pub(super) fn by_class(
     found.ok_or(Lost::Dropped(DropReason::NoClass))
 }
 
-/// Asks for what the class needs that the first packet's priority names.
+/// Asks for what the class needs that the first packet's priority names. Returns its slot.
 #[inline]
-pub(super) fn prefetch_next(packets: &PacketList, handle: Handle, classes: &Children) {
-    let class = packets.front().and_then(|next| named(next, handle));
-    if let Some(slot) = class.and_then(|class| classes.find(class.minor())) {
-        classes.prefetch(slot);
-    }
+pub(super) fn prefetch_next(
+    packets: &PacketList,
+    handle: Handle,
+    classes: &Children,
+) -> Option<usize> {
+    let class = packets.front().and_then(|next| named(next, handle))?;
+    let slot = classes.find(class.minor())?;
+    classes.prefetch(slot);
+    Some(slot)
 }
 
 /// The band of a packet for a class, in `prio` and `ets` (INV-PF-1): that of the class which its

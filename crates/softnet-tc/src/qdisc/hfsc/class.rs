@@ -1,5 +1,7 @@
 //! A class of an `hfsc`, as its scheduler knows it.
 
+use softnet::sync::prefetch;
+
 use super::curve::{Curve, Runtime, ServiceCurve};
 use super::highest::Highest;
 use super::race::{Race, tie};
@@ -21,8 +23,8 @@ pub(super) enum Sharing {
     Unfit,
 }
 
-/// A class. Times are in ticks, amounts in bytes. What a packet of a leaf that has a link-sharing
-/// curve alone needs is in the first three cache lines.
+/// A class. Times are in ticks, amounts in bytes. Of a leaf that has a link-sharing curve alone, a
+/// packet that leaves needs the first two cache lines, and one that finds it empty one more.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Class {
@@ -46,10 +48,12 @@ pub(super) struct Class {
     pub(super) sharing: Sharing,
     /// There is a real-time curve.
     pub(super) is_real_time: bool,
+    /// There is an upper limit.
+    pub(super) is_limited: bool,
 
     /// The link-sharing curve.
     pub(super) virtuals: Option<Runtime>,
-    /// When it may be served by its own upper limit.
+    /// When it may be served by its own upper limit; 0 if there is none.
     pub(super) own_fit: u64,
     /// Bytes sent because of the real-time curve.
     pub(super) cumulative: u64,
@@ -84,6 +88,7 @@ pub(super) struct Class {
     free: Vec<u32>,
 }
 
+const _: () = assert!(std::mem::offset_of!(Class, virtuals) == 64);
 const _: () = assert!(std::mem::offset_of!(Class, limits) <= 3 * 64);
 
 impl Class {
@@ -101,6 +106,7 @@ impl Class {
             is_active: false,
             sharing: Sharing::No,
             is_real_time: false,
+            is_limited: false,
             virtuals: None,
             own_fit: 0,
             cumulative: 0,
@@ -124,6 +130,14 @@ impl Class {
         };
         class.set_curves(spec, 0);
         class
+    }
+
+    /// Asks for what a packet of a leaf needs.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(&raw const self.parent);
+        prefetch(&raw const self.virtuals);
+        prefetch(&raw const self.period);
     }
 
     /// Order of leaves that are not eligible yet: by eligible time.
@@ -165,7 +179,10 @@ impl Class {
         let (virtual_time, total) = (self.virtual_time, self.total);
         renew(&mut self.virtuals, spec.ls, virtual_time, total);
         renew(&mut self.limits, spec.ul, now, total);
-        self.is_real_time = spec.rt.is_some();
+        (self.is_real_time, self.is_limited) = (spec.rt.is_some(), spec.ul.is_some());
+        if !self.is_limited {
+            self.own_fit = 0;
+        }
     }
 
     /// Shares by its real-time curve, if it has no other.
@@ -192,15 +209,6 @@ impl Class {
         self.deadlines = self.deadlines.map(begin);
         self.eligibles = self.deadlines.map(Runtime::eligible);
         (self.virtuals, self.limits) = (self.virtuals.map(begin), self.limits.map(begin));
-    }
-
-    /// When the first of the classes below may be served; 0 if one may be now, or none is active.
-    #[inline]
-    pub(super) fn first_fit(&self, fit_of: impl Fn(usize) -> u64) -> u64 {
-        match (self.fits.first(), self.unfits.first()) {
-            (None, Some(unfit)) => fit_of(unfit),
-            _ => 0,
-        }
     }
 
     /// A class below it has another level; `None`: it was not, or is not, there. True: so has this

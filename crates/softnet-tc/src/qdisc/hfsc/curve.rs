@@ -2,7 +2,11 @@
 //!
 //! Numbers are those of the kernel's scheduler, so that the same packets leave at the same times:
 //! time in ticks of 64 ns, slopes in 2^-24 bytes a tick, inverse slopes in 2^-14 ticks a byte, both
-//! rounded up. Sums that do not fit end at the greatest number, where the kernel's wrap.
+//! rounded up. Sums that do not fit end at the greatest number, where the kernel's wrap; that of
+//! ticks is [`NEVER`].
+
+use std::hint::select_unpredictable;
+use std::num::NonZero;
 
 use softnet::time::Time;
 
@@ -14,8 +18,14 @@ const MICROS: u64 = 1_000_000;
 const SLOPE_SHIFT: u32 = 24;
 const INVERSE_SHIFT: u32 = 14;
 
-/// A time that never comes, in ticks.
-pub(super) const NEVER: u64 = u64::MAX;
+/// A time that never comes, in ticks. None is later, so that differences of two have a sign.
+pub(super) const NEVER: u64 = u64::MAX >> 1;
+
+/// A time so many ticks after another one.
+#[inline]
+pub(super) fn later(tick: u64, by: u64) -> u64 {
+    tick.saturating_add(by).min(NEVER)
+}
 
 /// The tick of a time.
 pub(super) fn ticks(time: Time) -> u64 {
@@ -70,11 +80,12 @@ impl ServiceCurve {
 }
 
 /// A slope and its inverse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 struct Slope {
+    /// [`NEVER`] if the slope is 0. Itself it is never 0: an `Option` of a curve takes no more.
+    inverse: NonZero<u64>,
     up: u64,
-    /// [`NEVER`] if the slope is 0.
-    inverse: u64,
 }
 
 fn most(number: u128) -> u64 {
@@ -84,12 +95,13 @@ fn most(number: u128) -> u64 {
 impl Slope {
     fn new(rate: u32) -> Slope {
         let rate = u64::from(rate);
+        let inverse = match rate {
+            0 => NEVER,
+            rate => (SECOND << INVERSE_SHIFT).div_ceil(rate),
+        };
         Slope {
+            inverse: NonZero::new(inverse).unwrap_or(NonZero::<u64>::MIN),
             up: (rate << SLOPE_SHIFT).div_ceil(SECOND),
-            inverse: match rate {
-                0 => NEVER,
-                rate => (SECOND << INVERSE_SHIFT).div_ceil(rate),
-            },
         }
     }
 
@@ -100,22 +112,22 @@ impl Slope {
 
     /// Ticks for so many bytes.
     fn ticks(self, bytes: u64) -> u64 {
-        match (bytes, self.inverse) {
-            (0, _) => 0,
-            (_, NEVER) => NEVER,
-            _ => most((u128::from(bytes) * u128::from(self.inverse)) >> INVERSE_SHIFT),
+        match self.inverse.get() {
+            NEVER if bytes > 0 => NEVER,
+            inverse => most((u128::from(bytes) * u128::from(inverse)) >> INVERSE_SHIFT).min(NEVER),
         }
     }
 }
 
 /// A curve from 0 on, ready for use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(super) struct Curve {
+    second: Slope,
     first: Slope,
     /// Length of the first piece, and bytes at its end.
     dx: u64,
     dy: u64,
-    second: Slope,
 }
 
 impl From<ServiceCurve> for Curve {
@@ -137,8 +149,10 @@ impl Curve {
     }
 }
 
-/// A curve that begins somewhere.
+/// A curve that begins somewhere. The curve's own `dx` and `dy`, which a packet does not need, are
+/// behind the first 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(super) struct Runtime {
     x: u64,
     y: u64,
@@ -185,9 +199,9 @@ impl Runtime {
             None => first.ticks(above),
             Some(0) if dy == 0 => dx,
             Some(0) => first.ticks(above),
-            Some(beyond) => dx.saturating_add(second.ticks(beyond)),
+            Some(beyond) => later(dx, second.ticks(beyond)),
         };
-        self.x.saturating_add(ahead)
+        later(self.x, ahead)
     }
 
     /// The bytes that are due by a tick.
@@ -208,9 +222,9 @@ impl Runtime {
     pub(super) fn lower(&mut self, x: u64, y: u64) {
         let (here, curve) = (self.y_of(x), self.curve);
         if curve.is_convex() {
-            if here >= y {
-                (self.x, self.y) = (x, y);
-            }
+            let is_above = here >= y;
+            self.x = select_unpredictable(is_above, x, self.x);
+            self.y = select_unpredictable(is_above, y, self.y);
             return;
         }
         if here <= y {
@@ -254,6 +268,7 @@ mod tests {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(curve.y_of(x + a) <= curve.y_of(x + b));
             prop_assert!(curve.x_of(y + a) <= curve.x_of(y + b));
+            prop_assert!(curve.x_of(u64::MAX) <= NEVER);
             let at = curve.x_of(y + b);
             if at < 1 << 60 && spec.m1 > 100 && spec.m2 > 100 {
                 // A rounded slope is wrong by less than a byte in a second each.

@@ -43,11 +43,9 @@ impl Highest {
             self.nodes[at] = STALE;
             at /= 2;
         }
-        if time >= self.bound {
-            (self.bound, self.is_exact) = (time, true);
-        } else if before == self.bound {
-            self.is_exact = false;
-        }
+        // Without a branch: whether a class goes or stays cannot be foreseen.
+        self.is_exact = (time >= self.bound) | (self.is_exact & (before != self.bound));
+        self.bound = self.bound.max(time);
     }
 
     /// The highest of all; 0 if none is active.

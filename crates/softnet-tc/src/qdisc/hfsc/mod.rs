@@ -35,6 +35,7 @@ use super::class::{ClassKind, Classes};
 use super::held::Held;
 use super::kind::{Kind, QdiscSpec, of_children, parts};
 use super::option::{Form, QdiscOption, Unset, options};
+use super::sorts::prefetch_next;
 use super::spec::{QdiscEnv, SpecError};
 use crate::account::{Child, Children, ClassCounters, OwnCounters, OwnStats};
 use crate::filter::{Filters, Lost};
@@ -220,6 +221,15 @@ impl Hfsc {
         leaf.ok_or(Lost::Dropped(DropReason::NoClass))
     }
 
+    /// The first of these packets is the next one: asks for what it will need.
+    #[inline]
+    fn look_ahead(&self, packets: &PacketList) {
+        let slot = prefetch_next(packets, self.handle, &self.classes);
+        if let Some(class) = slot.and_then(|slot| self.scheduler.classes.get(slot)) {
+            class.prefetch();
+        }
+    }
+
     fn is_empty(&self, slot: usize) -> bool {
         self.classes.get(slot).is_none_or(Child::is_empty)
     }
@@ -253,6 +263,18 @@ impl Hfsc {
             own.put(REAL_TIME_WORK, class.cumulative);
             own.put(PERIOD, class.period);
         });
+    }
+
+    /// Takes over what a packet has changed that a leaf sent.
+    #[inline]
+    fn publish_sent(&self, choice: Choice) {
+        self.publish(choice.leaf, |class, own| own.put(WORK, class.total));
+        if choice.real_time
+            && let Some(child) = self.classes.get(choice.leaf)
+        {
+            let work = self.scheduler.class(choice.leaf).cumulative;
+            child.counters().own.put(REAL_TIME_WORK, work);
+        }
     }
 
     #[inline]
@@ -337,15 +359,19 @@ impl Hfsc {
                 continue;
             };
             left = left.saturating_sub(sent.size.packets);
-            let next = if sent.emptied {
-                None
-            } else if self.scheduler.is_real_time(leaf) {
+            // Whether it has another packet cannot be foreseen: nothing branches on that alone.
+            let next = if self.scheduler.is_real_time(leaf) && !sent.emptied {
                 self.next_len(leaf, cx)
             } else {
-                Some(0)
+                (!sent.emptied).then_some(0)
             };
-            self.scheduler.charge(choice, sent.size.bytes, next, cx.now);
-            self.publish_counts(leaf);
+            let bytes = sent.size.bytes;
+            let soon = self.scheduler.charge(choice, bytes, next, cx.now);
+            self.publish_sent(choice);
+            if let Some(slot) = soon {
+                self.classes.prefetch_next(slot);
+                self.scheduler.class(slot).prefetch();
+            }
         }
     }
 
@@ -382,7 +408,7 @@ impl Hfsc {
             }
         }
         self.scheduler.charge(choice, sent.bytes, next, cx.now);
-        self.publish_counts(leaf);
+        self.publish_sent(choice);
         sent.packets
     }
 }
@@ -394,6 +420,7 @@ impl Qdisc for Hfsc {
         let mut run = PacketList::new();
         let mut current = self.root;
         while let Some(mut packet) = packets.pop_front() {
+            self.look_ahead(packets);
             let slot = match self.classify(&mut packet, cx) {
                 Ok(slot) => slot,
                 Err(lost) => {

@@ -1,12 +1,12 @@
 //! The orders in which the classes of an `hfsc` are looked at: tournaments, in which each class has
-//! a place and the one with the least key wins. A class that comes, goes or changes plays once a
-//! round until it makes no difference; there are as many rounds as the number of places has bits.
-//! Which ones it meets does not depend on any outcome, and who wins is selected, not branched on:
-//! half of the outcomes could not be predicted. Words are compared one by one: on two of them as
-//! one of 128 bits rustc 1.95 branches, whatever is said. Nothing is allocated but by
-//! [`grow`](Race::grow).
+//! a place, four meet at a time, and the one with the least key wins. A class that changes or goes
+//! plays once a round until it makes no difference; one that comes meets those who have won so far,
+//! until it loses. Who wins is selected, not branched on: half of the outcomes could not be
+//! predicted. Nothing is allocated but by [`grow`](Race::grow).
 
 use std::hint::select_unpredictable;
+
+use super::curve::NEVER;
 
 /// Bits of a slot.
 const SLOT_BITS: u32 = 16;
@@ -19,83 +19,160 @@ pub(super) fn tie(number: u64, slot: usize) -> u64 {
     number << SLOT_BITS | slot as u64
 }
 
-/// True if one key is before another one.
+/// True if one key is before another one. The last two words are a number of 128 bits, of which no
+/// difference overflows, as no time is later than [`NEVER`]: its sign is a word that can be
+/// selected by. On a comparison of such numbers rustc 1.95 branches, whatever is said.
 #[inline]
 fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
-    let mut before = a[WORDS - 1] < b[WORDS - 1];
-    for at in (0..WORDS - 1).rev() {
+    let last_two = |key: &[u64; WORDS]| {
+        let high = u128::from(key[WORDS - 2]);
+        high << 64 | u128::from(key[WORDS - 1])
+    };
+    let difference = last_two(a).wrapping_sub(last_two(b));
+    let mut before = difference.cast_signed() < 0;
+    for at in (0..WORDS - 2).rev() {
         before = (a[at] < b[at]) | ((a[at] == b[at]) & before);
     }
     before
 }
 
+/// One of two keys, without a branch.
+#[inline]
+pub(super) fn select<const WORDS: usize>(
+    first: bool,
+    a: [u64; WORDS],
+    b: [u64; WORDS],
+) -> [u64; WORDS] {
+    std::array::from_fn(|word| select_unpredictable(first, a[word], b[word]))
+}
+
 /// The first of two keys.
 #[inline]
 fn least<const WORDS: usize>(a: [u64; WORDS], b: [u64; WORDS]) -> [u64; WORDS] {
-    let loses = is_before(&b, &a);
-    std::array::from_fn(|word| select_unpredictable(loses, b[word], a[word]))
+    select(is_before(&b, &a), b, a)
 }
 
+/// The slot of the class that has a key; `None`: it is nobody's.
+#[inline]
+fn slot_of<const WORDS: usize>(key: &[u64; WORDS]) -> Option<usize> {
+    let tie = key[WORDS - 1];
+    (tie != u64::MAX).then_some(usize::from(tie as u16))
+}
+
+/// Four keys that meet: a cache line, if they have two words.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Group<const WORDS: usize>([[u64; WORDS]; 4]);
+
 /// A tournament of classes, by keys of so many words, two at least: the first one decides, and the
-/// last one is a [`tie`].
+/// last one is a [`tie`]. All others are times, [`NEVER`] at most.
 #[derive(Debug)]
 pub(super) struct Race<const WORDS: usize> {
-    /// Places are the second half. Who wins between those at `2 * n` and `2 * n + 1` is at `n`.
-    keys: Vec<[u64; WORDS]>,
+    /// The last round first. Entries are counted through all groups: who wins in group `n`, which
+    /// is not the first one, is entry `n - 1`.
+    groups: Vec<Group<WORDS>>,
+    /// The entry of the first place; the others follow.
+    places: usize,
+    /// The least key.
+    first: [u64; WORDS],
 }
 
 impl<const WORDS: usize> Default for Race<WORDS> {
     fn default() -> Race<WORDS> {
-        Race { keys: Vec::new() }
+        Race {
+            groups: Vec::new(),
+            places: 0,
+            first: Self::NOBODY,
+        }
     }
 }
 
 impl<const WORDS: usize> Race<WORDS> {
     /// Behind all classes.
-    const NOBODY: [u64; WORDS] = [u64::MAX; WORDS];
+    pub(super) const NOBODY: [u64; WORDS] = {
+        let mut key = [NEVER; WORDS];
+        key[WORDS - 1] = u64::MAX;
+        key
+    };
 
     /// Makes room for so many places, one at least.
     pub(super) fn grow(&mut self, places: usize) {
-        let size = 2 * places.next_power_of_two();
-        if self.keys.len() >= size {
+        if self.places + places <= 4 * self.groups.len() {
             return;
         }
-        let before = std::mem::replace(&mut self.keys, vec![Self::NOBODY; size]);
-        for (place, key) in before[before.len() / 2..].iter().enumerate() {
-            self.put(place, *key);
+        // Groups of the rounds after the first one, and of that.
+        let (mut later, mut first) = (0, 1);
+        while 4 * first < places {
+            later += first;
+            first *= 4;
+        }
+        let none = Group([Self::NOBODY; 4]);
+        let before = std::mem::replace(&mut self.groups, vec![none; later + first]);
+        let entries = before.iter().flat_map(|group| group.0);
+        let keys = entries.skip(self.places);
+        self.places = 4 * later;
+        self.first = Self::NOBODY;
+        for (place, key) in keys.enumerate() {
+            self.insert(place, key);
         }
     }
 
-    /// The slot of the class with the least key.
+    /// The first word of the least key, and the slot of the class that has it.
     #[inline]
-    pub(super) fn first(&self) -> Option<usize> {
-        let winner = self.keys.get(1)?;
-        let slot = winner[WORDS - 1] as u16;
-        (*winner != Self::NOBODY).then_some(slot.into())
+    pub(super) fn first(&self) -> Option<(u64, usize)> {
+        let slot = slot_of(&self.first)?;
+        Some((self.first[0], slot))
+    }
+
+    fn entry(&self, at: usize) -> &[u64; WORDS] {
+        &self.groups[at / 4].0[at % 4]
     }
 
     /// True if there is a class at a place.
     #[inline]
     pub(super) fn contains(&self, place: usize) -> bool {
-        self.keys[self.keys.len() / 2 + place] != Self::NOBODY
+        slot_of(self.entry(self.places + place)).is_some()
     }
 
-    /// Puts a class at a place, or gives it another key there.
+    /// Puts a class at a place where none is.
     #[inline]
-    pub(super) fn put(&mut self, place: usize, key: [u64; WORDS]) {
-        let keys = &mut self.keys[..];
-        let mut at = keys.len() / 2 + place;
-        keys[at] = key;
-        // The least of those that it meets: known before the key is, which depends on a packet.
-        let mut others = Self::NOBODY;
-        while at > 1 {
-            others = least(others, keys[at ^ 1]);
-            at /= 2;
-            let winner = least(key, others);
-            if keys[at] == winner {
-                break;
+    pub(super) fn insert(&mut self, place: usize, key: [u64; WORDS]) {
+        let mut at = self.places + place;
+        loop {
+            self.groups[at / 4].0[at % 4] = key;
+            if at < 4 {
+                self.first = least(self.first, key);
+                return;
             }
-            keys[at] = winner;
+            at = at / 4 - 1;
+            if !is_before(&key, self.entry(at)) {
+                return;
+            }
+        }
+    }
+
+    /// Puts a class at a place, or gives it another key there. If it made a difference up to the
+    /// last round, returns who is there for this quarter of the places: a class that will be the
+    /// first one soon.
+    #[inline]
+    pub(super) fn put(&mut self, place: usize, key: [u64; WORDS]) -> Option<usize> {
+        let groups = &mut self.groups[..];
+        let (mut at, mut winner) = (self.places + place, key);
+        loop {
+            let group = &mut groups[at / 4].0;
+            if group[at % 4] == winner {
+                return None;
+            }
+            group[at % 4] = winner;
+            // Known before the winner so far is, whose key depends on a packet.
+            let [a, b, c] = [1, 2, 3].map(|other| group[(at ^ other) % 4]);
+            let next = least(winner, least(least(a, b), c));
+            if at < 4 {
+                self.first = next;
+                return slot_of(&winner);
+            }
+            winner = next;
+            at = at / 4 - 1;
         }
     }
 
@@ -106,7 +183,8 @@ impl<const WORDS: usize> Race<WORDS> {
     }
 
     pub(super) fn clear(&mut self) {
-        self.keys.fill(Self::NOBODY);
+        self.groups.fill(Group([Self::NOBODY; 4]));
+        self.first = Self::NOBODY;
     }
 }
 
@@ -114,14 +192,18 @@ impl<const WORDS: usize> Race<WORDS> {
 impl<const WORDS: usize> Race<WORDS> {
     /// Keys are those of the classes, and who should win has won.
     pub(super) fn assert_right(&self, key: impl Fn(usize) -> [u64; WORDS]) {
-        let half = self.keys.len() / 2;
-        for &entry in self.keys[half..].iter().filter(|k| **k != Self::NOBODY) {
-            let slot = entry[WORDS - 1] as u16;
-            assert_eq!(entry, key(slot.into()), "class {slot}");
+        for at in self.places..4 * self.groups.len() {
+            let entry = self.entry(at);
+            if let Some(slot) = slot_of(entry) {
+                assert_eq!(*entry, key(slot), "class {slot}");
+            }
         }
-        for at in 1..half {
-            let winner = self.keys[2 * at].min(self.keys[2 * at + 1]);
-            assert_eq!(self.keys[at], winner);
+        for (at, group) in self.groups.iter().enumerate() {
+            let winner = match at {
+                0 => &self.first,
+                _ => self.entry(at - 1),
+            };
+            assert_eq!(Some(winner), group.0.iter().min());
         }
     }
 }
@@ -131,29 +213,44 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The first is the least of all, whatever comes, changes and goes, and as there are more.
+    /// The first is the least of all, whatever comes, changes and goes, and as there are more; who
+    /// is said to lead a quarter of the places does.
     fn check<const WORDS: usize>(ops: &[(usize, u64, u64)]) -> Result<(), TestCaseError> {
         let mut race = Race::<WORDS>::default();
         let mut keys = [None; 40];
-        let mut places = 1;
+        let (mut places, mut quarter) = (1, 1);
         for (at, &(place, first, second)) in ops.iter().enumerate() {
             places = (1 + at / 8).clamp(places, 40);
+            if 4 * quarter < places {
+                quarter *= 4;
+            }
             race.grow(places);
             let place = place % places;
             let slot = 39 - place;
-            if first < 20 {
-                race.remove(place);
-                keys[slot] = None;
-            } else {
-                let mut key = [second; WORDS];
-                key[0] = first;
-                key[WORDS - 1] = tie(second, slot);
-                race.put(place, key);
-                keys[slot] = Some(key);
+            let before = keys[slot];
+            let mut key = [second; WORDS];
+            key[0] = if first == 59 { NEVER } else { first };
+            key[WORDS - 1] = tie(second, slot);
+            keys[slot] = (first >= 20).then_some(key);
+            let leads = match (before, keys[slot]) {
+                (None, Some(key)) if second % 2 == 0 => {
+                    race.insert(place, key);
+                    None
+                }
+                (_, Some(key)) => race.put(place, key),
+                (_, None) => race.put(place, Race::<WORDS>::NOBODY),
+            };
+            let least = |of: &dyn Fn(usize) -> bool| {
+                let slots = (0..40).filter(|&slot| keys[slot].is_some() && of(slot));
+                slots.min_by_key(|&slot| keys[slot])
+            };
+            if leads.is_some() {
+                let theirs = least(&|slot| (39 - slot) / quarter == place / quarter);
+                prop_assert_eq!(leads, theirs);
             }
-            let least = (0..40).filter(|&slot| keys[slot].is_some());
-            let least = least.min_by_key(|&slot| keys[slot]);
-            prop_assert_eq!(race.first(), least);
+            let all = least(&|_| true);
+            let expected = all.and_then(|slot| Some((keys[slot]?[0], slot)));
+            prop_assert_eq!(race.first(), expected);
             prop_assert_eq!(race.contains(place), keys[slot].is_some());
             race.assert_right(|slot| keys[slot].unwrap());
         }

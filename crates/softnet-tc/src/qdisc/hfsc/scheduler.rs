@@ -35,7 +35,7 @@ pub(super) struct Scheduler {
     waiting: Race<2>,
     eligible: Race<3>,
     /// Numbers changes, so that what changed first comes first among equals.
-    number: u64,
+    pub(super) number: u64,
 }
 
 impl Scheduler {
@@ -75,11 +75,6 @@ impl Scheduler {
     #[inline]
     pub(super) fn is_active(&self, slot: usize) -> bool {
         self.classes[slot].is_active
-    }
-
-    pub(super) fn next_number(&mut self) -> u64 {
-        self.number += 1;
-        self.number
     }
 
     /// True if a leaf has a real-time curve: then the length of its next packet matters.
@@ -138,14 +133,14 @@ impl Scheduler {
             self.deactivate(slot, now);
         }
         self.classes[slot].set_curves(spec, ticks(now));
-        if self.classes[slot].limits.is_none() {
-            self.classes[slot].own_fit = 0;
-        }
         match next {
             Some(len) if !same => self.activate(slot, len, now),
-            Some(len) => {
-                self.set_real_time(slot, len, now);
-                self.share(slot, 0, false, now);
+            Some(_) => {
+                let choice = Choice {
+                    leaf: slot,
+                    real_time: true,
+                };
+                self.charge(choice, 0, next, now);
             }
             None if self.classes[slot].active > 0 => self.limit_anew(slot, now),
             None => {}
@@ -195,10 +190,8 @@ impl Scheduler {
     }
 
     fn leave_real_time(&mut self, slot: usize) {
-        if self.classes[slot].is_real_time {
-            self.waiting.remove(slot);
-            self.eligible.remove(slot);
-        }
+        self.waiting.remove(slot);
+        self.eligible.remove(slot);
     }
 
     /// The next packet of an active leaf is another one.
@@ -219,30 +212,28 @@ impl Scheduler {
 
     /// A leaf has no packets to send, other than because they were sent.
     pub(super) fn deactivate(&mut self, slot: usize, now: Time) {
-        let Some(class) = self.classes.get(slot) else {
-            return;
-        };
-        if !class.is_active {
-            return;
+        if self.classes.get(slot).is_some_and(|class| class.is_active) {
+            let choice = Choice {
+                leaf: slot,
+                real_time: false,
+            };
+            self.charge(choice, 0, None, now);
         }
-        self.share(slot, 0, true, now);
-        self.leave_real_time(slot);
-        self.classes[slot].is_active = false;
     }
 
     /// The leaf to serve now.
     #[inline]
     pub(super) fn choose(&mut self, now: Time) -> Option<Choice> {
         let tick = ticks(now);
-        while let Some(slot) = self.waiting.first() {
-            if self.classes[slot].eligible > tick {
+        while let Some((eligible, slot)) = self.waiting.first() {
+            if eligible > tick {
                 break;
             }
             self.waiting.remove(slot);
             let key = self.classes[slot].eligible_key(slot);
-            self.eligible.put(slot, key);
+            self.eligible.insert(slot, key);
         }
-        if let Some(leaf) = self.eligible.first() {
+        if let Some((_, leaf)) = self.eligible.first() {
             let real_time = true;
             return Some(Choice { leaf, real_time });
         }
@@ -252,33 +243,36 @@ impl Scheduler {
     }
 
     /// Counts a packet that the chosen leaf sent; `next` is the length of its next one, if it has
-    /// one to send.
-    #[inline]
-    pub(super) fn charge(&mut self, choice: Choice, len: u64, next: Option<u64>, now: Time) {
+    /// one to send. Returns a class that will be chosen soon, if one came up.
+    pub(super) fn charge(
+        &mut self,
+        choice: Choice,
+        len: u64,
+        next: Option<u64>,
+        now: Time,
+    ) -> Option<usize> {
         let Choice { leaf, real_time } = choice;
-        self.share(leaf, len, next.is_none(), now);
+        let soon = self.share(leaf, len, next.is_none(), ticks(now));
         let class = &mut self.classes[leaf];
         if real_time {
             class.cumulative = class.cumulative.saturating_add(len);
         }
-        match next {
-            None => {
-                class.is_active = false;
-                self.leave_real_time(leaf);
+        class.is_active = next.is_some();
+        if class.is_real_time {
+            match next {
+                None => self.leave_real_time(leaf),
+                Some(len) if real_time => self.set_real_time(leaf, len, now),
+                Some(len) => self.set_next(leaf, len),
             }
-            Some(_) if !class.is_real_time => {}
-            Some(len) if real_time => self.set_real_time(leaf, len, now),
-            Some(len) => self.set_next(leaf, len),
         }
+        soon
     }
 
     /// When a leaf is to be served next, if none is now.
     pub(super) fn next_event(&self) -> Time {
-        let waiting = self.waiting.first();
-        let eligible = waiting.map_or(NEVER, |slot| self.classes[slot].eligible);
-        let root = &self.classes[self.root];
-        let unfit = root.unfits.first();
-        let fit = unfit.map_or(NEVER, |slot| self.classes[slot].fit);
+        let (waiting, unfits) = (&self.waiting, &self.classes[self.root].unfits);
+        let eligible = waiting.first().map_or(NEVER, |(eligible, _)| eligible);
+        let fit = unfits.first().map_or(NEVER, |(fit, _)| fit);
         time_of(eligible.min(fit))
     }
 
@@ -328,6 +322,7 @@ impl Scheduler {
             assert_eq!(class.active, active, "{slot}");
             let active = active > 0;
             assert_eq!(class.is_real_time, class.deadlines.is_some());
+            assert_eq!(class.is_limited, class.limits.is_some());
             let (above, place) = (of(class.parent), class.place as usize);
             let (fits, unfits) = (above.fits.contains(place), above.unfits.contains(place));
             assert_eq!(fits ^ unfits, active, "{slot}");

@@ -1,76 +1,94 @@
 //! Sharing of what real-time curves leave, by link-sharing curves and upper limits: the virtual
 //! times of the classes below each class.
 
+use std::hint::select_unpredictable;
+
 use softnet::time::Time;
 
-use super::class::{NONE, Sharing};
-use super::curve::ticks;
+use super::class::{Class, Sharing};
+use super::curve::{later, ticks};
+use super::race::{Race, select};
 use super::scheduler::Scheduler;
 
-impl Scheduler {
-    /// A class is not active any more.
-    fn leave_sharing(&mut self, slot: usize) {
-        let class = &mut self.classes[slot];
-        let (parent, place) = (class.parent, class.place as usize);
-        let was = std::mem::replace(&mut class.sharing, Sharing::No);
-        let above = &mut self.classes[parent];
-        match was {
-            Sharing::No => return,
-            Sharing::Fit => above.fits.remove(place),
-            Sharing::Unfit => above.unfits.remove(place),
-        }
-        above.highest.put(place, 0);
-        above.sharers -= 1;
-    }
+/// A class and the one above it. `None`: it is the root.
+#[inline]
+fn with_above(classes: &mut [Class], at: usize) -> Option<(&mut Class, &mut Class)> {
+    let above = classes[at].parent;
+    let [class, above] = classes.get_disjoint_mut([at, above]).ok()?;
+    Some((class, above))
+}
 
-    /// Puts an active class where its times say.
-    fn enter_sharing(&mut self, slot: usize, tick: u64) {
-        let class = &mut self.classes[slot];
-        let (parent, place, time) = (class.parent, class.place as usize, class.virtual_time);
-        let (fit, unfit) = (class.fit_key(slot), class.unfit_key(slot));
-        let is = if class.fit <= tick {
+/// A class among those of the class above.
+impl Class {
+    /// Where an active class is to be.
+    #[inline]
+    fn sharing_at(&self, tick: u64) -> Sharing {
+        if self.fit <= tick {
             Sharing::Fit
         } else {
             Sharing::Unfit
-        };
-        let was = std::mem::replace(&mut class.sharing, is);
-        let above = &mut self.classes[parent];
-        match (was, is) {
-            (Sharing::Unfit, Sharing::Fit) => above.unfits.remove(place),
-            (Sharing::Fit, Sharing::Unfit) => above.fits.remove(place),
-            (Sharing::No, _) => above.sharers += 1,
-            _ => {}
         }
-        match is {
-            Sharing::Unfit => above.unfits.put(place, unfit),
-            _ => above.fits.put(place, fit),
-        }
+    }
+
+    /// Takes it to where it is to be. Returns another class below the one above that will be chosen
+    /// there soon, if one came up.
+    #[inline]
+    fn settle(&mut self, above: &mut Class, slot: usize, is: Sharing) -> Option<usize> {
+        let was = std::mem::replace(&mut self.sharing, is);
+        let place = self.place as usize;
+        above.sharers += u32::from(was == Sharing::No);
+        above.sharers -= u32::from(is == Sharing::No);
+        let time = select_unpredictable(is == Sharing::No, 0, self.virtual_time);
         above.highest.put(place, time);
-    }
-
-    /// A leaf with a link-sharing curve becomes active, and so may the classes above it.
-    pub(super) fn start_sharing(&mut self, slot: usize, tick: u64) {
-        let (mut at, mut starts) = (slot, true);
-        while self.classes[at].parent != NONE {
-            if starts {
-                starts = self.classes[at].active == 0;
-                self.classes[at].active += 1;
+        if was == Sharing::Unfit || is == Sharing::Unfit {
+            let key = select(is == Sharing::Unfit, self.unfit_key(slot), Race::NOBODY);
+            above.unfits.put(place, key);
+        }
+        // Without a branch: whether a leaf that was served has more cannot be foreseen.
+        let key = select(is == Sharing::Fit, self.fit_key(slot), Race::NOBODY);
+        match (was, is) {
+            (Sharing::Fit, _) | (Sharing::Unfit, Sharing::Fit) => {
+                above.fits.put(place, key).filter(|&soon| soon != slot)
             }
-            if starts {
-                self.start_period(at, tick);
-            } else {
-                self.refit(at, tick);
+            (Sharing::No, Sharing::Fit) => {
+                above.fits.insert(place, key);
+                None
             }
-            at = self.classes[at].parent;
+            _ => None,
         }
     }
 
-    /// A class becomes active below one: its virtual time is between those of the others there, or
-    /// if it is the first one, where they were at most.
-    fn start_period(&mut self, at: usize, tick: u64) {
-        let number = self.next_number();
-        let parent = self.classes[at].parent;
-        let above = &mut self.classes[parent];
+    /// Computes when it may be served for link sharing: by its own limit, and once one of the
+    /// classes below may be.
+    #[inline]
+    fn limit(&mut self) {
+        self.fit = 0;
+        if self.is_limited
+            && let Some(limits) = &self.limits
+        {
+            self.own_fit = limits.x_of(self.total);
+            self.fit = self.own_fit;
+        }
+        if self.level > 0
+            && let (None, Some((fit, _))) = (self.fits.first(), self.unfits.first())
+        {
+            self.fit = self.fit.max(fit);
+        }
+    }
+
+    /// Computes anew when an active class may be served for link sharing.
+    #[inline(never)]
+    fn refit(&mut self, above: &mut Class, slot: usize, tick: u64) {
+        let before = self.fit;
+        self.limit();
+        if self.fit != before {
+            self.settle(above, slot, self.sharing_at(tick));
+        }
+    }
+
+    /// Becomes active below a class: its virtual time is between those of the others there, or if
+    /// it is the first one, where they were at most.
+    fn start_period(&mut self, above: &mut Class, slot: usize, tick: u64) {
         let is_alone = above.sharers == 0;
         let start = match above.served {
             _ if is_alone => {
@@ -85,91 +103,78 @@ impl Scheduler {
                     .saturating_add(least & highest & 1)
             }
         };
-        let (period, is_first) = (above.period, above.active == 0);
-        let class = &mut self.classes[at];
         // In the same period of the class above it does not fall back.
-        if is_alone || period != class.parent_period || start > class.virtual_time {
-            class.virtual_time = start;
+        if is_alone || above.period != self.parent_period || start > self.virtual_time {
+            self.virtual_time = start;
         }
-        if let Some(virtuals) = &mut class.virtuals {
-            virtuals.lower(class.virtual_time, class.total);
+        if let Some(virtuals) = &mut self.virtuals {
+            virtuals.lower(self.virtual_time, self.total);
         }
-        class.adjustment = 0;
-        class.period += 1;
-        class.parent_period = period + u64::from(is_first);
-        class.virtual_number = number;
-        if let Some(limits) = &mut class.limits {
-            limits.lower(tick, class.total);
-            class.own_fit = limits.x_of(class.total);
+        self.adjustment = 0;
+        self.period += 1;
+        self.parent_period = above.period + u64::from(above.active == 0);
+        if self.is_limited
+            && let Some(limits) = &mut self.limits
+        {
+            limits.lower(tick, self.total);
         }
-        self.classes[at].fit = self.fit(at);
-        self.enter_sharing(at, tick);
+        self.limit();
+        self.settle(above, slot, self.sharing_at(tick));
+    }
+}
+
+impl Scheduler {
+    /// A leaf with a link-sharing curve becomes active, and so may the classes above it.
+    pub(super) fn start_sharing(&mut self, slot: usize, tick: u64) {
+        let (mut at, mut starts) = (slot, true);
+        while let Some((class, above)) = with_above(&mut self.classes, at) {
+            if starts {
+                starts = class.active == 0;
+                class.active += 1;
+            }
+            if starts {
+                self.number += 1;
+                class.virtual_number = self.number;
+                class.start_period(above, at, tick);
+            } else {
+                class.refit(above, at, tick);
+            }
+            at = class.parent;
+        }
     }
 
-    /// When an active class may be served for link sharing.
+    /// Counts what a leaf sent, for it and all classes above it. `ends`: it has no more. Returns
+    /// another leaf beside it that will be chosen soon, if one came up.
     #[inline]
-    fn fit(&self, at: usize) -> u64 {
-        let class = &self.classes[at];
-        if class.level == 0 {
-            return class.own_fit;
-        }
-        let below = class.first_fit(|slot| self.classes[slot].fit);
-        class.own_fit.max(below)
-    }
-
-    /// Computes anew when an active class may be served for link sharing.
-    fn refit(&mut self, at: usize, tick: u64) {
-        let fit = self.fit(at);
-        if fit == self.classes[at].fit {
-            return;
-        }
-        self.classes[at].fit = fit;
-        self.enter_sharing(at, tick);
-    }
-
-    /// Counts what a leaf sent, for it and all classes above it. `ends`: it has no more.
-    pub(super) fn share(&mut self, slot: usize, len: u64, ends: bool, now: Time) {
-        let tick = ticks(now);
-        let mut ends = ends && self.classes[slot].virtuals.is_some();
-        let mut at = slot;
-        while self.classes[at].parent != NONE {
-            let parent = self.classes[at].parent;
-            let served = self.classes[parent].served;
-            let class = &mut self.classes[at];
+    pub(super) fn share(&mut self, slot: usize, len: u64, ends: bool, tick: u64) -> Option<usize> {
+        let (mut at, mut beside) = (slot, None);
+        let mut ends = ends & (self.classes[slot].active > 0);
+        while let Some((class, above)) = with_above(&mut self.classes, at) {
             class.total = class.total.saturating_add(len);
-            let virtuals = class.virtuals.as_ref().filter(|_| class.active > 0);
-            let Some(virtuals) = virtuals else {
-                at = parent;
-                continue;
-            };
-            let mut time = virtuals.x_of(class.total).saturating_add(class.adjustment);
-            if ends {
-                class.active -= 1;
-                ends = class.active == 0;
+            if class.active > 0
+                && let Some(virtuals) = &class.virtuals
+            {
+                let time = later(virtuals.x_of(class.total), class.adjustment);
+                // One that was passed over at its limit gets nothing for that.
+                let passed_over = above.served.saturating_sub(time);
+                class.adjustment = class.adjustment.saturating_add(passed_over);
+                class.virtual_time = time.max(above.served);
+                self.number += 1;
+                class.virtual_number = self.number;
+                class.active -= u32::from(ends);
+                ends &= class.active == 0;
+                class.limit();
+                let left = select_unpredictable(ends, class.virtual_time, 0);
+                above.left = above.left.max(left);
+                let is = select_unpredictable(ends, Sharing::No, class.sharing_at(tick));
+                let soon = class.settle(above, at, is);
+                if at == slot {
+                    beside = soon;
+                }
             }
-            if time < served {
-                // It was passed over at its limit, and gets nothing for that.
-                class.adjustment = class.adjustment.saturating_add(served - time);
-                time = served;
-            }
-            class.virtual_time = time;
-            if ends {
-                let above = &mut self.classes[parent];
-                above.left = above.left.max(time);
-                self.leave_sharing(at);
-                at = parent;
-                continue;
-            }
-            let number = self.next_number();
-            let class = &mut self.classes[at];
-            class.virtual_number = number;
-            if let Some(limits) = &class.limits {
-                class.own_fit = limits.x_of(class.total);
-            }
-            self.classes[at].fit = self.fit(at);
-            self.enter_sharing(at, tick);
-            at = parent;
+            at = class.parent;
         }
+        beside
     }
 
     /// The leaf to serve now for link sharing.
@@ -178,10 +183,9 @@ impl Scheduler {
         let mut at = self.root;
         while self.classes[at].level > 0 {
             self.update_fits(at, tick);
-            let first = self.classes[at].fits.first()?;
-            let time = self.classes[first].virtual_time;
-            // As in the kernel, which looks at the class above only once one is chosen there.
             let above = &mut self.classes[at];
+            let (time, first) = above.fits.first()?;
+            // As in the kernel, which looks at the class above only once one is chosen there.
             above.served = above.served.max(time);
             at = first;
         }
@@ -189,30 +193,28 @@ impl Scheduler {
     }
 
     /// Classes below a class that are below their limits again.
+    #[inline]
     fn update_fits(&mut self, at: usize, tick: u64) {
-        while let Some(slot) = self.classes[at].unfits.first() {
-            if self.classes[slot].fit > tick {
-                break;
-            }
-            let class = &mut self.classes[slot];
-            class.sharing = Sharing::Fit;
-            let (place, key) = (class.place as usize, class.fit_key(slot));
-            let above = &mut self.classes[at];
-            above.unfits.remove(place);
-            above.fits.put(place, key);
+        while let Some((fit, slot)) = self.classes[at].unfits.first()
+            && fit <= tick
+        {
+            self.return_fit(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn return_fit(&mut self, slot: usize) {
+        if let Some((class, above)) = with_above(&mut self.classes, slot) {
+            class.settle(above, slot, Sharing::Fit);
         }
     }
 
     /// A class with active ones below has another upper limit.
     pub(super) fn limit_anew(&mut self, slot: usize, now: Time) {
         let mut at = slot;
-        while self.classes[at].parent != NONE {
-            let class = &mut self.classes[at];
-            if let Some(limits) = &class.limits {
-                class.own_fit = limits.x_of(class.total);
-            }
-            self.refit(at, ticks(now));
-            at = self.classes[at].parent;
+        while let Some((class, above)) = with_above(&mut self.classes, at) {
+            class.refit(above, at, ticks(now));
+            at = class.parent;
         }
     }
 }
