@@ -28,7 +28,10 @@ pub(super) fn piped() -> Result<Arc<[u8]>, Failure> {
     let mut bytes = Vec::new();
     match io::stdin().lock().read_to_end(&mut bytes) {
         Ok(_) => Ok(Arc::from(bytes)),
-        Err(error) => Err(unread(Path::new("-"), format_args!("cannot be read: {error}"))),
+        Err(error) => Err(unread(
+            Path::new("-"),
+            format_args!("cannot be read: {error}"),
+        )),
     }
 }
 

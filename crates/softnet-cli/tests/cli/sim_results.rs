@@ -180,5 +180,8 @@ fn pictures_of_two_policies_have_one_scale() {
     let parts: Vec<Vec<String>> = page.split("<g transform").skip(1).map(labels).collect();
     assert_eq!(parts.len(), 2, "{page}");
     assert_eq!(parts[0], parts[1]);
-    assert!(parts[0].iter().any(|line| line.contains("Mbit/s")), "{page}");
+    assert!(
+        parts[0].iter().any(|line| line.contains("Mbit/s")),
+        "{page}"
+    );
 }

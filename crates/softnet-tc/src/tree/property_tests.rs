@@ -149,7 +149,8 @@ impl World {
         packet.set_mark(self.sequence);
         if self.sequence & 3 == 0 {
             let other = packet.share(&self.pool).unwrap();
-            self.others.insert(self.sequence, std::mem::replace(&mut packet, other));
+            self.others
+                .insert(self.sequence, std::mem::replace(&mut packet, other));
         }
         packet
     }
