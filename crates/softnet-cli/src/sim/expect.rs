@@ -32,7 +32,7 @@ pub(crate) struct Broken {
 }
 
 /// The least part of a second over which a rate is told, ns: half of a window.
-const LEAST_WINDOW: u64 = WINDOW / 2;
+pub(super) const LEAST_WINDOW: u64 = WINDOW / 2;
 /// Window in which bounds are held against results, ns.
 pub(super) const WINDOW: u64 = 100_000_000;
 

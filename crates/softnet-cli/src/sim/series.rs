@@ -6,6 +6,8 @@ use softnet::time::Time;
 use softnet_tc::Handle;
 use softnet_tc::sim::Window;
 
+use super::expect::LEAST_WINDOW;
+
 /// Points of a series. Beyond that, two become one.
 const POINTS: usize = 600;
 
@@ -58,8 +60,9 @@ impl Point {
 pub(super) struct Series(BTreeMap<Handle, Vec<Point>>);
 
 impl Series {
-    /// Adds a window.
+    /// Adds a window. The last one may be of a nanosecond, and is then part of the one before.
     pub(super) fn add(&mut self, window: &Window) {
+        let is_part = window.until.since(window.from).as_nanos() < LEAST_WINDOW.into();
         for class in &window.classes {
             let point = Point {
                 from: window.from,
@@ -68,13 +71,16 @@ impl Series {
                 delay: class.sojourn.p99,
                 drops: class.drops.iter().map(|&(_, n)| n).sum(),
             };
-            self.push(class.class, point);
+            self.push(class.class, point, is_part);
         }
     }
 
-    fn push(&mut self, class: Handle, point: Point) {
+    fn push(&mut self, class: Handle, point: Point, is_part: bool) {
         let points = self.0.entry(class).or_default();
-        points.push(point);
+        match points.last_mut() {
+            Some(last) if is_part => *last = last.with(point),
+            _ => points.push(point),
+        }
         if points.len() > POINTS {
             let pairs = points.chunks(2).map(|two| two.iter().copied());
             *points = pairs.filter_map(|two| two.reduce(Point::with)).collect();
@@ -110,7 +116,7 @@ mod tests {
                 delay: n,
                 drops: 1,
             };
-            series.push(Handle::ROOT, point);
+            series.push(Handle::ROOT, point, false);
         }
         let points = series.of(Handle::ROOT);
         assert_eq!(points.len(), POINTS / 2 + 1);
@@ -119,5 +125,14 @@ mod tests {
         assert_eq!(points.iter().map(|point| point.drops).sum::<u64>(), 601);
         assert_eq!(series.end(), 601.0);
         assert!(series.of(Handle::NONE).is_empty());
+        let rest = Point {
+            from: Time(601 * second),
+            until: Time(601 * second + 1),
+            bits: 8.0,
+            ..Point::default()
+        };
+        series.push(Handle::ROOT, rest, true);
+        let rates = series.of(Handle::ROOT).iter().map(Point::rate);
+        assert!(rates.fold(0.0, f64::max) < 17.0);
     }
 }
