@@ -6,8 +6,6 @@
 
 use std::hint::select_unpredictable;
 
-use super::curve::NEVER;
-
 /// Bits of a slot.
 const SLOT_BITS: u32 = 16;
 
@@ -19,18 +17,12 @@ pub(super) fn tie(number: u64, slot: usize) -> u64 {
     number << SLOT_BITS | slot as u64
 }
 
-/// True if one key is before another one. The last two words are a number of 128 bits, of which no
-/// difference overflows, as no time is later than [`NEVER`]: its sign is a word that can be
-/// selected by. On a comparison of such numbers rustc 1.95 branches, whatever is said.
+/// True if one key is before another one. Words are compared one by one: on two of them as one of
+/// 128 bits, or on a borrow, rustc 1.95 branches, whatever is said.
 #[inline]
 fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
-    let last_two = |key: &[u64; WORDS]| {
-        let high = u128::from(key[WORDS - 2]);
-        high << 64 | u128::from(key[WORDS - 1])
-    };
-    let difference = last_two(a).wrapping_sub(last_two(b));
-    let mut before = difference.cast_signed() < 0;
-    for at in (0..WORDS - 2).rev() {
+    let mut before = a[WORDS - 1] < b[WORDS - 1];
+    for at in (0..WORDS - 1).rev() {
         before = (a[at] < b[at]) | ((a[at] == b[at]) & before);
     }
     before
@@ -65,7 +57,7 @@ fn slot_of<const WORDS: usize>(key: &[u64; WORDS]) -> Option<usize> {
 struct Group<const WORDS: usize>([[u64; WORDS]; 4]);
 
 /// A tournament of classes, by keys of so many words, two at least: the first one decides, and the
-/// last one is a [`tie`]. All others are times, [`NEVER`] at most.
+/// last one is a [`tie`].
 #[derive(Debug)]
 pub(super) struct Race<const WORDS: usize> {
     /// The last round first. Entries are counted through all groups: who wins in group `n`, which
@@ -89,11 +81,7 @@ impl<const WORDS: usize> Default for Race<WORDS> {
 
 impl<const WORDS: usize> Race<WORDS> {
     /// Behind all classes.
-    pub(super) const NOBODY: [u64; WORDS] = {
-        let mut key = [NEVER; WORDS];
-        key[WORDS - 1] = u64::MAX;
-        key
-    };
+    pub(super) const NOBODY: [u64; WORDS] = [u64::MAX; WORDS];
 
     /// Makes room for so many places, one at least.
     pub(super) fn grow(&mut self, places: usize) {
@@ -177,7 +165,6 @@ impl<const WORDS: usize> Race<WORDS> {
     }
 
     /// Takes the class out that is at a place.
-    #[inline]
     pub(super) fn remove(&mut self, place: usize) {
         self.put(place, Self::NOBODY);
     }
@@ -229,7 +216,7 @@ mod tests {
             let slot = 39 - place;
             let before = keys[slot];
             let mut key = [second; WORDS];
-            key[0] = if first == 59 { NEVER } else { first };
+            key[0] = if first == 59 { u64::MAX } else { first };
             key[WORDS - 1] = tie(second, slot);
             keys[slot] = (first >= 20).then_some(key);
             let leads = match (before, keys[slot]) {
