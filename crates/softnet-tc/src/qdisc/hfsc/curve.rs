@@ -2,7 +2,8 @@
 //!
 //! Numbers are those of the kernel's scheduler, so that the same packets leave at the same times:
 //! time in ticks of 64 ns, slopes in 2^-24 bytes a tick, inverse slopes in 2^-14 ticks a byte, both
-//! rounded up. Sums that do not fit end at the greatest number, where the kernel's wrap.
+//! rounded up. Sums that do not fit end at the greatest number, where the kernel's wrap; that of
+//! times is [`NEVER`].
 
 use std::hint::select_unpredictable;
 use std::num::NonZero;
@@ -17,8 +18,14 @@ const MICROS: u64 = 1_000_000;
 const SLOPE_SHIFT: u32 = 24;
 const INVERSE_SHIFT: u32 = 14;
 
-/// A time that never comes, in ticks.
-pub(super) const NEVER: u64 = u64::MAX;
+/// A time that never comes, in ticks. None is later, and one more fits in a word.
+pub(super) const NEVER: u64 = u64::MAX - 1;
+
+/// A time so many ticks after another one.
+#[inline]
+pub(super) fn later(tick: u64, by: u64) -> u64 {
+    tick.saturating_add(by).min(NEVER)
+}
 
 /// The tick of a time.
 pub(super) fn ticks(time: Time) -> u64 {
@@ -194,7 +201,7 @@ impl Runtime {
             Some(0) => first.ticks(above),
             Some(beyond) => dx.saturating_add(second.ticks(beyond)),
         };
-        self.x.saturating_add(ahead)
+        later(self.x, ahead)
     }
 
     /// The bytes that are due by a tick.
@@ -261,6 +268,7 @@ mod tests {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(curve.y_of(x + a) <= curve.y_of(x + b));
             prop_assert!(curve.x_of(y + a) <= curve.x_of(y + b));
+            prop_assert!(curve.x_of(u64::MAX) <= NEVER);
             let at = curve.x_of(y + b);
             if at < 1 << 60 && spec.m1 > 100 && spec.m2 > 100 {
                 // A rounded slope is wrong by less than a byte in a second each.

@@ -6,6 +6,8 @@
 
 use std::hint::select_unpredictable;
 
+use super::curve::NEVER;
+
 /// Bits of a slot.
 const SLOT_BITS: u32 = 16;
 
@@ -17,13 +19,15 @@ pub(super) fn tie(number: u64, slot: usize) -> u64 {
     number << SLOT_BITS | slot as u64
 }
 
-/// True if one key is before another one. Words are compared one by one: on two of them as one of
-/// 128 bits, or on a borrow, rustc 1.95 branches, whatever is said.
+/// True if one key is before another one: by its last word, and by each before that if it is less,
+/// or equal and what follows is before. That is less than the other one and 1, of which no sum
+/// overflows, as no time is later than [`NEVER`]. On a comparison of 128 bits, and on a borrow,
+/// rustc 1.95 branches, whatever is said.
 #[inline]
 fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
     let mut before = a[WORDS - 1] < b[WORDS - 1];
     for at in (0..WORDS - 1).rev() {
-        before = (a[at] < b[at]) | ((a[at] == b[at]) & before);
+        before = a[at] < b[at] + u64::from(before);
     }
     before
 }
@@ -57,7 +61,7 @@ fn slot_of<const WORDS: usize>(key: &[u64; WORDS]) -> Option<usize> {
 struct Group<const WORDS: usize>([[u64; WORDS]; 4]);
 
 /// A tournament of classes, by keys of so many words, two at least: the first one decides, and the
-/// last one is a [`tie`].
+/// last one is a [`tie`]. All others are times.
 #[derive(Debug)]
 pub(super) struct Race<const WORDS: usize> {
     /// The last round first. Entries are counted through all groups: who wins in group `n`, which
@@ -81,7 +85,11 @@ impl<const WORDS: usize> Default for Race<WORDS> {
 
 impl<const WORDS: usize> Race<WORDS> {
     /// Behind all classes.
-    pub(super) const NOBODY: [u64; WORDS] = [u64::MAX; WORDS];
+    pub(super) const NOBODY: [u64; WORDS] = {
+        let mut key = [NEVER; WORDS];
+        key[WORDS - 1] = u64::MAX;
+        key
+    };
 
     /// Makes room for so many places, one at least.
     pub(super) fn grow(&mut self, places: usize) {
@@ -216,7 +224,7 @@ mod tests {
             let slot = 39 - place;
             let before = keys[slot];
             let mut key = [second; WORDS];
-            key[0] = if first == 59 { u64::MAX } else { first };
+            key[0] = if first == 59 { NEVER } else { first };
             key[WORDS - 1] = tie(second, slot);
             keys[slot] = (first >= 20).then_some(key);
             let leads = match (before, keys[slot]) {

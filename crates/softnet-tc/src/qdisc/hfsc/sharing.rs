@@ -6,7 +6,7 @@ use std::hint::select_unpredictable;
 use softnet::time::Time;
 
 use super::class::{Class, Sharing};
-use super::curve::ticks;
+use super::curve::{later, ticks};
 use super::race::{Race, select};
 use super::scheduler::Scheduler;
 
@@ -172,8 +172,7 @@ impl Scheduler {
             if class.active > 0
                 && let Some(virtuals) = &class.virtuals
             {
-                let time = virtuals.x_of(class.total);
-                let time = time.saturating_add(class.adjustment);
+                let time = later(virtuals.x_of(class.total), class.adjustment);
                 // One that was passed over at its limit gets nothing for that.
                 let passed_over = above.served.saturating_sub(time);
                 class.adjustment = class.adjustment.saturating_add(passed_over);
