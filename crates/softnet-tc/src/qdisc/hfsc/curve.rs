@@ -3,7 +3,7 @@
 //! Numbers are those of the kernel's scheduler, so that the same packets leave at the same times:
 //! time in ticks of 64 ns, slopes in 2^-24 bytes a tick, inverse slopes in 2^-14 ticks a byte, both
 //! rounded up. Sums that do not fit end at the greatest number, where the kernel's wrap; that of
-//! ticks is [`NEVER`].
+//! times is [`NEVER`].
 
 use std::hint::select_unpredictable;
 use std::num::NonZero;
@@ -18,8 +18,8 @@ const MICROS: u64 = 1_000_000;
 const SLOPE_SHIFT: u32 = 24;
 const INVERSE_SHIFT: u32 = 14;
 
-/// A time that never comes, in ticks. None is later, so that differences of two have a sign.
-pub(super) const NEVER: u64 = u64::MAX >> 1;
+/// A time that never comes, in ticks. None is later, and one more fits in a word.
+pub(super) const NEVER: u64 = u64::MAX - 1;
 
 /// A time so many ticks after another one.
 #[inline]
@@ -114,7 +114,7 @@ impl Slope {
     fn ticks(self, bytes: u64) -> u64 {
         match self.inverse.get() {
             NEVER if bytes > 0 => NEVER,
-            inverse => most((u128::from(bytes) * u128::from(inverse)) >> INVERSE_SHIFT).min(NEVER),
+            inverse => most((u128::from(bytes) * u128::from(inverse)) >> INVERSE_SHIFT),
         }
     }
 }
@@ -199,7 +199,7 @@ impl Runtime {
             None => first.ticks(above),
             Some(0) if dy == 0 => dx,
             Some(0) => first.ticks(above),
-            Some(beyond) => later(dx, second.ticks(beyond)),
+            Some(beyond) => dx.saturating_add(second.ticks(beyond)),
         };
         later(self.x, ahead)
     }

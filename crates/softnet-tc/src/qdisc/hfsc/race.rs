@@ -19,19 +19,15 @@ pub(super) fn tie(number: u64, slot: usize) -> u64 {
     number << SLOT_BITS | slot as u64
 }
 
-/// True if one key is before another one. The last two words are a number of 128 bits, of which no
-/// difference overflows, as no time is later than [`NEVER`]: its sign is a word that can be
-/// selected by. On a comparison of such numbers rustc 1.95 branches, whatever is said.
+/// True if one key is before another one: by its last word, and by each before that if it is less,
+/// or equal and what follows is before. That is less than the other one and 1, of which no sum
+/// overflows, as no time is later than [`NEVER`]. On a comparison of 128 bits, and on a borrow,
+/// rustc 1.95 branches, whatever is said.
 #[inline]
 fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
-    let last_two = |key: &[u64; WORDS]| {
-        let high = u128::from(key[WORDS - 2]);
-        high << 64 | u128::from(key[WORDS - 1])
-    };
-    let difference = last_two(a).wrapping_sub(last_two(b));
-    let mut before = difference.cast_signed() < 0;
-    for at in (0..WORDS - 2).rev() {
-        before = (a[at] < b[at]) | ((a[at] == b[at]) & before);
+    let mut before = a[WORDS - 1] < b[WORDS - 1];
+    for at in (0..WORDS - 1).rev() {
+        before = a[at] < b[at] + u64::from(before);
     }
     before
 }
@@ -65,7 +61,7 @@ fn slot_of<const WORDS: usize>(key: &[u64; WORDS]) -> Option<usize> {
 struct Group<const WORDS: usize>([[u64; WORDS]; 4]);
 
 /// A tournament of classes, by keys of so many words, two at least: the first one decides, and the
-/// last one is a [`tie`]. All others are times, [`NEVER`] at most.
+/// last one is a [`tie`]. All others are times.
 #[derive(Debug)]
 pub(super) struct Race<const WORDS: usize> {
     /// The last round first. Entries are counted through all groups: who wins in group `n`, which
@@ -177,7 +173,6 @@ impl<const WORDS: usize> Race<WORDS> {
     }
 
     /// Takes the class out that is at a place.
-    #[inline]
     pub(super) fn remove(&mut self, place: usize) {
         self.put(place, Self::NOBODY);
     }

@@ -30,32 +30,45 @@ impl Class {
         }
     }
 
-    /// Takes it to where it is to be. Returns another class below the one above that will be chosen
-    /// there soon, if one came up.
-    #[inline]
+    /// Comes to where it is to be, as it becomes active.
+    fn enter(&mut self, above: &mut Class, slot: usize, tick: u64) {
+        let place = self.place as usize;
+        above.sharers += 1;
+        above.highest.put(place, self.virtual_time);
+        self.sharing = self.sharing_at(tick);
+        if self.sharing == Sharing::Fit {
+            above.fits.insert(place, self.fit_key(slot));
+        } else {
+            above.unfits.insert(place, self.unfit_key(slot));
+        }
+    }
+
+    /// An active class goes to where it is to be. Returns another class below the one above that
+    /// will be chosen there soon, if one came up.
+    #[inline(always)]
     fn settle(&mut self, above: &mut Class, slot: usize, is: Sharing) -> Option<usize> {
         let was = std::mem::replace(&mut self.sharing, is);
         let place = self.place as usize;
-        above.sharers += u32::from(was == Sharing::No);
+        // Without a branch: whether a leaf that was served has more cannot be foreseen.
         above.sharers -= u32::from(is == Sharing::No);
         let time = select_unpredictable(is == Sharing::No, 0, self.virtual_time);
         above.highest.put(place, time);
         if was == Sharing::Unfit || is == Sharing::Unfit {
             let key = select(is == Sharing::Unfit, self.unfit_key(slot), Race::NOBODY);
             above.unfits.put(place, key);
+            if was == is {
+                return None;
+            }
         }
-        // Without a branch: whether a leaf that was served has more cannot be foreseen.
         let key = select(is == Sharing::Fit, self.fit_key(slot), Race::NOBODY);
-        match (was, is) {
-            (Sharing::Fit, _) | (Sharing::Unfit, Sharing::Fit) => {
-                above.fits.put(place, key).filter(|&soon| soon != slot)
-            }
-            (Sharing::No, Sharing::Fit) => {
-                above.fits.insert(place, key);
-                None
-            }
-            _ => None,
-        }
+        let soon = above.fits.put(place, key);
+        soon.filter(|&soon| soon != slot)
+    }
+
+    /// As [`settle`](Class::settle), where that is not for each packet.
+    #[inline(never)]
+    fn resettle(&mut self, above: &mut Class, slot: usize, is: Sharing) {
+        self.settle(above, slot, is);
     }
 
     /// Computes when it may be served for link sharing: by its own limit, and once one of the
@@ -63,11 +76,8 @@ impl Class {
     #[inline]
     fn limit(&mut self) {
         self.fit = 0;
-        if self.is_limited
-            && let Some(limits) = &self.limits
-        {
-            self.own_fit = limits.x_of(self.total);
-            self.fit = self.own_fit;
+        if self.is_limited {
+            self.limit_by_own();
         }
         if self.level > 0
             && let (None, Some((fit, _))) = (self.fits.first(), self.unfits.first())
@@ -76,13 +86,21 @@ impl Class {
         }
     }
 
-    /// Computes anew when an active class may be served for link sharing.
+    /// A call of its own: the compiler looks ahead into the limit's cache line, if it can.
     #[inline(never)]
+    fn limit_by_own(&mut self) {
+        if let Some(limits) = &self.limits {
+            self.own_fit = limits.x_of(self.total);
+            self.fit = self.own_fit;
+        }
+    }
+
+    /// Computes anew when an active class may be served for link sharing.
     fn refit(&mut self, above: &mut Class, slot: usize, tick: u64) {
         let before = self.fit;
         self.limit();
         if self.fit != before {
-            self.settle(above, slot, self.sharing_at(tick));
+            self.resettle(above, slot, self.sharing_at(tick));
         }
     }
 
@@ -119,7 +137,7 @@ impl Class {
             limits.lower(tick, self.total);
         }
         self.limit();
-        self.settle(above, slot, self.sharing_at(tick));
+        self.enter(above, slot, tick);
     }
 }
 
@@ -198,14 +216,9 @@ impl Scheduler {
         while let Some((fit, slot)) = self.classes[at].unfits.first()
             && fit <= tick
         {
-            self.return_fit(slot);
-        }
-    }
-
-    #[inline(never)]
-    fn return_fit(&mut self, slot: usize) {
-        if let Some((class, above)) = with_above(&mut self.classes, slot) {
-            class.settle(above, slot, Sharing::Fit);
+            if let Some((class, above)) = with_above(&mut self.classes, slot) {
+                class.resettle(above, slot, Sharing::Fit);
+            }
         }
     }
 
