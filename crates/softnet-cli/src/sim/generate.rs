@@ -139,7 +139,8 @@ fn read(text: &str, column: &Cell<usize>) -> Result<Generated, String> {
                 flow.pattern =
                     pattern(value).ok_or_else(|| number("constant, poisson or bursts:N"))?;
                 if matches!(flow.pattern, Pattern::Bursts(n) if n > LONGEST_BURST) {
-                    return Err(number("a rhythm; bursts have at most 4194304 packets"));
+                    let most = format!("a rhythm; bursts have at most {LONGEST_BURST} packets");
+                    return Err(number(&most));
                 }
             }
             "name" if value.is_empty() => return Err("the name is empty".to_owned()),

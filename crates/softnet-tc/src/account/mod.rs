@@ -26,7 +26,6 @@ pub(crate) use link_cost::MAX_HEADER;
 pub use link_cost::{LinkCost, LinkLayer};
 pub(crate) use own_counters::OwnCounters;
 pub use own_counters::{HtbClassStats, OwnStats};
-pub(crate) use size_table::make_unique;
 pub use size_table::{SizeOptions, SizeSpec, SizeTable, SizeTableError};
 pub use xstats::{Xstat, Xstats};
 

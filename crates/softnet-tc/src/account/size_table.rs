@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use softnet::mem::{AccountedLen, Packet, Pool};
+use softnet::mem::{AccountedLen, Packet};
 use softnet::qdisc::WireSize;
 
 use super::link_cost::LinkLayer;
@@ -200,14 +200,4 @@ impl SizeTable {
             last: self.size(last),
         }));
     }
-}
-
-/// As [`Packet::make_unique`]. A copy counts as the packet did (INV-Q-11).
-pub(crate) fn make_unique(packet: &mut Packet, pool: &Pool) -> bool {
-    let accounted = packet.accounted();
-    let is_unique = packet.make_unique(pool);
-    if accounted.is_some() {
-        packet.set_accounted(accounted);
-    }
-    is_unique
 }

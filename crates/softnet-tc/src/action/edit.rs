@@ -3,8 +3,6 @@
 use softnet::mem::Packet;
 use softnet::qdisc::Cx;
 
-use crate::account::make_unique;
-
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET: usize = 14;
 /// Bytes of the two addresses.
@@ -33,7 +31,7 @@ pub(super) fn ethertype_offset(packet: &Packet) -> usize {
 /// Makes a packet one whose first bytes may be changed (`skb_ensure_writable`). False: they are
 /// not in its first segment, or no buffer is left for a copy.
 pub(super) fn make_writable(packet: &mut Packet, cx: &Cx, bytes: usize) -> bool {
-    packet.data().len() >= bytes && make_unique(packet, &cx.pool)
+    packet.data().len() >= bytes && packet.make_unique(&cx.pool)
 }
 
 /// Moves everything behind the addresses by a tag's length in the metadata.

@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use super::option::parameters;
 use super::spec::{QdiscEnv, SpecError};
-use crate::account::make_unique;
 use softnet::mem::{Packet, PacketList, Pool};
 use softnet::qdisc::{Cx, QdiscStats, WireSum};
 use softnet::stats::DropReason;
@@ -163,7 +162,7 @@ impl Aqm {
 /// packets share is copied first.
 pub(crate) fn mark_ce(packet: &mut Packet, pool: &Pool) -> bool {
     let capable = traffic_class(packet.data()).is_some_and(|class| class & 3 != 0);
-    capable && make_unique(packet, pool) && set_ce(packet.data_mut())
+    capable && packet.make_unique(pool) && set_ce(packet.data_mut())
 }
 
 /// CoDel's state of one queue. The packets are in a list of the caller's.

@@ -163,14 +163,16 @@ impl Packet {
     }
 
     /// Makes the packet one that may be changed: copies it, in buffers of `pool`, if its data
-    /// [`is_shared`](Packet::is_shared). False, and nothing changed, if the pool has none left.
+    /// [`is_shared`](Packet::is_shared). The copy counts as the packet did
+    /// ([`accounted`](Packet::accounted)). False, and nothing changed, if the pool has none left.
     #[must_use = "if false, the packet is still shared"]
     pub fn make_unique(&mut self, pool: &Pool) -> bool {
         if self.is_shared() {
-            match self.copy(pool) {
-                Some(copy) => *self = copy,
-                None => return false,
-            }
+            let Some(mut copy) = self.copy(pool) else {
+                return false;
+            };
+            copy.set_accounted(self.accounted());
+            *self = copy;
         }
         true
     }

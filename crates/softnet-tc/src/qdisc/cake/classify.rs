@@ -7,7 +7,6 @@ use softnet::wire::{clear_dscp, keyed_hash, traffic_class};
 use super::Cake;
 use super::table::{PLACES, Table};
 use super::tins::NETWORK_CONTROL;
-use crate::account::make_unique;
 use crate::filter::Lost;
 use crate::handle::Handle;
 use crate::qdisc::flow_hash::{flow_hash, keyed};
@@ -46,7 +45,7 @@ impl Cake {
     #[inline]
     pub(super) fn tin_of(&self, packet: &mut Packet, cx: &Cx) -> usize {
         let code = traffic_class(packet.data()).map(|class| class >> 2);
-        if self.spec.wash && code.is_some_and(|code| code != 0) && make_unique(packet, &cx.pool) {
+        if self.spec.wash && code.is_some_and(|code| code != 0) && packet.make_unique(&cx.pool) {
             clear_dscp(packet.data_mut());
         }
         self.tin_at(packet, code)

@@ -40,7 +40,7 @@ use softnet::stats::DropReason;
 use softnet::time::Time;
 
 use super::aqm::mark_ce;
-use crate::account::{Child, Children, Xstat, Xstats, make_unique};
+use crate::account::{Child, Children, Xstat, Xstats};
 use distribution::around;
 use loss::Loss;
 use queue::TimeQueue;
@@ -234,7 +234,7 @@ impl Netem {
     #[cold]
     fn damage(&mut self, packet: &mut Packet, cx: &Cx) -> Result<(), DropReason> {
         packet.linearize(&cx.pool)?;
-        if !make_unique(packet, &cx.pool) {
+        if !packet.make_unique(&cx.pool) {
             return Err(DropReason::NoBuffer);
         }
         fill_checksum(packet)?;
