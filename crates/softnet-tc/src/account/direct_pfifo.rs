@@ -29,7 +29,7 @@ pub(crate) struct Run {
 }
 
 impl Children {
-    /// Asks for what a packet needs that will be enqueued in a child soon.
+    /// Asks for a child, in which a packet will be enqueued soon, or from which one will leave.
     #[inline]
     pub(crate) fn prefetch(&self, slot: usize) {
         if let Some(child) = self.slots.get(slot) {
@@ -37,14 +37,13 @@ impl Children {
         }
     }
 
-    /// Asks for what the next packet of a child needs, which will leave soon.
+    /// Asks for what the next packet of a child needs, which will leave soon: of one that was asked
+    /// for before, as this waits for it.
     #[inline]
     pub(crate) fn prefetch_next(&self, slot: usize) {
-        let Some(child) = self.slots.get(slot) else {
-            return;
-        };
-        child.prefetch();
-        if let AnyQdisc::Pfifo(fifo) = &child.qdisc {
+        if let Some(child) = self.slots.get(slot)
+            && let AnyQdisc::Pfifo(fifo) = &child.qdisc
+        {
             fifo.prefetch();
             child.counters.prefetch();
         }
@@ -80,29 +79,11 @@ impl Children {
         let AnyQdisc::Pfifo(fifo) = &mut child.qdisc else {
             return Err(first);
         };
-        let QdiscStats {
-            qlen,
-            backlog,
-            queued,
-            memory,
-            ..
-        } = *fifo.stats();
-        fifo.push(first)?;
-        while others.front().is_some_and(&same)
-            && let Some(packet) = others.pop_front()
-        {
-            if let Err(packet) = fifo.push(packet) {
-                others.push_front(packet);
-                break;
-            }
-        }
+        let added = fifo.push_run(first, others, same)?;
+        self.stats.count_added(&added);
         let now = fifo.stats();
-        self.stats.qlen += now.qlen - qlen;
-        self.stats.backlog += now.backlog - backlog;
-        self.stats.queued += now.queued - queued;
-        self.stats.memory += now.memory - memory;
         child.counters.put_queued(now);
-        Ok(qlen == 0)
+        Ok(now.qlen == added.qlen)
     }
 
     /// Takes packets of a child that is a `pfifo`, until they stand for `most` wire packets or for

@@ -226,20 +226,44 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         }
     }
 
-    /// Queues a packet.
+    /// Queues a packet, and those at the front of a list that are of its kind, as long as there is
+    /// space for them. Returns what was queued.
     ///
     /// # Errors
-    /// Returns it if there is no space.
+    /// Returns the first one if there is no space for it.
+    // So that a call without other packets has no loop.
+    #[inline(always)]
+    pub fn push_run(
+        &mut self,
+        first: Packet,
+        others: &mut PacketList,
+        same: impl Fn(&Packet) -> bool,
+    ) -> Result<QdiscStats, Packet> {
+        let mut added = QdiscStats::default();
+        self.push(first, &mut added)?;
+        while others.front().is_some_and(&same)
+            && let Some(packet) = others.pop_front()
+        {
+            if let Err(packet) = self.push(packet, &mut added) {
+                others.push_front(packet);
+                break;
+            }
+        }
+        self.stats.count_added(&added);
+        Ok(added)
+    }
+
+    /// Queues a packet if there is space for it beside what was added, and counts it there.
     #[inline]
-    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
-        if !self.admits(1, packet.wire_len()) {
+    fn push(&mut self, packet: Packet, added: &mut QdiscStats) -> Result<(), Packet> {
+        if !self.admits(1, added.backlog + packet.wire_len()) {
             return Err(packet);
         }
-        self.queue.push(packet, &mut self.stats);
+        self.queue.push(packet, added);
         Ok(())
     }
 
-    /// True if there is space for so much more.
+    /// True if there is space for so much more than what is counted.
     #[inline]
     fn admits(&self, frames: usize, bytes: u64) -> bool {
         // The sums are far below 2^63 (BUG-TX-28 was a 32-bit sum).
@@ -253,14 +277,15 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
 
 impl<const BYTES: bool> Qdisc for LimitedFifo<BYTES> {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
-        let mut verdict = Verdict::Queued;
+        let (mut verdict, mut added) = (Verdict::Queued, QdiscStats::default());
         while let Some(packet) = packets.pop_front() {
-            if let Err(packet) = self.push(packet) {
+            if let Err(packet) = self.push(packet, &mut added) {
                 self.stats.drops += 1;
                 cx.dropped.push(packet, DropReason::QdiscLimit);
                 verdict = Verdict::Dropped;
             }
         }
+        self.stats.count_added(&added);
         verdict
     }
 
@@ -297,6 +322,37 @@ mod tests {
     use super::*;
     use crate::testing::{frame, pool};
 
+    /// Queues one packet; false: there was no space.
+    fn push<const BYTES: bool>(queue: &mut LimitedFifo<BYTES>, packet: Packet) -> bool {
+        let pushed = queue.push_run(packet, &mut PacketList::new(), |_| false);
+        pushed.is_ok()
+    }
+
+    /// A run ends at a packet of another kind and at the limit, and what was queued is counted.
+    #[test]
+    fn a_run_is_queued_as_far_as_there_is_space() {
+        let pool = pool(8);
+        let mut queue = Bfifo::new(500);
+        let mut others = PacketList::new();
+        for (mark, len) in [(1, 100), (1, 100), (2, 100), (1, 200)] {
+            others.push_back(frame(&pool, 1, 2, len, mark));
+        }
+        let same = |packet: &Packet| packet.mark() == 1;
+        let first = frame(&pool, 1, 2, 100, 7);
+        let added = queue.push_run(first, &mut others, same).unwrap();
+        assert_eq!((added.qlen, added.queued, added.backlog), (3, 3, 300));
+        assert_eq!((*queue.stats(), others.len()), (added, 2));
+        let first = others.pop_front().unwrap();
+        let added = queue.push_run(first, &mut others, same).unwrap();
+        assert_eq!((added.qlen, others.len()), (1, 1));
+        let stats = *queue.stats();
+        assert_eq!((stats.qlen, stats.queued, stats.backlog), (4, 4, 400));
+        let refused = others.pop_front().unwrap();
+        let refused = queue.push_run(refused, &mut others, same);
+        assert_eq!(refused.map_err(|packet| packet.len()), Err(200));
+        assert_eq!((*queue.stats(), stats.drops), (stats, 0));
+    }
+
     /// Packets leave while the next one is allowed, and count once as what they are together.
     #[test]
     fn a_run_ends_before_what_is_not_allowed() {
@@ -304,7 +360,7 @@ mod tests {
         let mut queue = Pfifo::new(8);
         queue.prefetch();
         for (mark, len) in [(0, 100), (1, 200), (2, 300), (3, 60)] {
-            assert!(queue.push(frame(&pool, 1, 2, len, mark)).is_ok());
+            assert!(push(&mut queue, frame(&pool, 1, 2, len, mark)));
         }
         let mut out = PacketList::new();
         let (taken, next) = queue.pop_run(&mut out, |_, _| false);
@@ -329,8 +385,8 @@ mod tests {
     fn bug_tx_28_a_limit_above_4_gib_is_one() {
         let pool = pool(2);
         let mut queue = Bfifo::new((1 << 32) + 1);
-        assert!(queue.push(frame(&pool, 1, 2, 60, 0)).is_ok());
+        assert!(push(&mut queue, frame(&pool, 1, 2, 60, 0)));
         let mut none = Bfifo::new(1);
-        assert!(none.push(frame(&pool, 1, 2, 60, 0)).is_err());
+        assert!(!push(&mut none, frame(&pool, 1, 2, 60, 0)));
     }
 }

@@ -67,6 +67,8 @@ pub struct Hfsc {
     held: Held,
     /// Slot of the class that the qdisc is.
     root: usize,
+    /// A class that will be chosen soon, and was asked for with the last packet.
+    soon: usize,
 }
 
 impl Kind for Hfsc {
@@ -92,6 +94,7 @@ impl Kind for Hfsc {
             scheduler: Scheduler::new(root),
             held: Held::default(),
             root,
+            soon: class::NONE,
         }
     }
 
@@ -369,9 +372,11 @@ impl Hfsc {
             let soon = self.scheduler.charge(choice, bytes, next, cx.now);
             self.publish_sent(choice);
             if let Some(slot) = soon {
-                self.classes.prefetch_next(slot);
+                self.classes.prefetch(slot);
                 self.scheduler.class(slot).prefetch();
             }
+            let before = std::mem::replace(&mut self.soon, soon.unwrap_or(class::NONE));
+            self.classes.prefetch_next(before);
         }
     }
 

@@ -4,7 +4,7 @@
 //! until it loses. Who wins is selected, not branched on: half of the outcomes could not be
 //! predicted. Nothing is allocated but by [`grow`](Race::grow).
 
-use std::hint::black_box;
+use cmov::Cmov;
 
 use super::curve::NEVER;
 
@@ -33,15 +33,17 @@ fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
 }
 
 /// One of two keys, without a branch. With `select_unpredictable` it depends on the code around it
-/// whether rustc 1.95 branches, which takes twice the time: it does not see what this mask is.
+/// whether rustc 1.95 branches, which takes twice the time.
 #[inline]
 pub(super) fn select<const WORDS: usize>(
     first: bool,
     a: [u64; WORDS],
-    b: [u64; WORDS],
+    mut b: [u64; WORDS],
 ) -> [u64; WORDS] {
-    let mask = black_box(u64::from(first).wrapping_neg());
-    std::array::from_fn(|word| b[word] ^ ((a[word] ^ b[word]) & mask))
+    for (b, a) in b.iter_mut().zip(&a) {
+        b.cmovnz(a, u8::from(first));
+    }
+    b
 }
 
 /// The first of two keys.

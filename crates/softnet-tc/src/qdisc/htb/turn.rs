@@ -61,7 +61,13 @@ impl Scheduler {
         if used == 0 {
             return None;
         }
-        self.turn(0, used.trailing_zeros() as usize)
+        let prio = used.trailing_zeros() as usize;
+        let leaf = self.own_turn(prio)?;
+        Some(Turn {
+            leaf,
+            level: 0,
+            prio,
+        })
     }
 
     fn serve_row(
@@ -130,16 +136,20 @@ impl Scheduler {
     }
 
     /// Whose turn it is in a row.
-    #[inline]
     fn turn(&mut self, level: usize, prio: usize) -> Option<Turn> {
         if level > 0 {
             return self.turn_of_borrower(level, prio);
         }
-        // Only leaves are in the rows of this level.
+        let leaf = self.own_turn(prio)?;
+        Some(Turn { leaf, level, prio })
+    }
+
+    /// The leaf whose turn it is in a row of level 0, where only leaves are.
+    #[inline]
+    fn own_turn(&mut self, prio: usize) -> Option<usize> {
         let row = self.levels[0].rows[prio].as_deref_mut()?;
         let minor = row.current_or_first()?;
-        let leaf = self.find(minor)?;
-        Some(Turn { leaf, level, prio })
+        self.find(minor)
     }
 
     fn turn_of_borrower(&mut self, level: usize, prio: usize) -> Option<Turn> {

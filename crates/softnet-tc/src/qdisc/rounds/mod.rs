@@ -189,6 +189,7 @@ impl Rounds {
             let slot = self.first as usize;
             let Turn { after, credit, .. } = self.turns[slot];
             classes.prefetch_next(after as usize);
+            classes.prefetch(self.turns[after as usize].after as usize);
             let most = *left;
             let more =
                 |taken: WireSum, next: u64| taken.packets < most && taken.bytes + next <= credit;
