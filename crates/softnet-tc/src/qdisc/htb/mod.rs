@@ -231,6 +231,11 @@ impl Htb {
         let Some(turn) = self.scheduler.next_own(now) else {
             return false;
         };
+        if let Some(leaf) = self.scheduler.second_own(turn) {
+            self.scheduler.prefetch(leaf);
+            self.classes.prefetch(leaf);
+            self.classes.prefetch_next(leaf);
+        }
         let allowed = || self.scheduler.allowed(turn, now);
         let Some(sent) = self.classes.pop_pfifo(turn.leaf, *left, allowed, out) else {
             return false;
@@ -330,6 +335,10 @@ impl Qdisc for Htb {
         let mut run = PacketList::new();
         let mut current = To::Direct;
         while let Some(packet) = packets.pop_front() {
+            if let Some(leaf) = packets.front().and_then(|next| self.find_named(next)) {
+                self.classes.prefetch(leaf);
+                self.scheduler.prefetch(leaf);
+            }
             // What is usual needs no look at the class, and at what follows only at its priority.
             let priority = packet.priority();
             let same = |other: &Packet| other.priority() == priority;

@@ -163,6 +163,13 @@ impl Row {
         self.current
     }
 
+    /// Whose turn is next; `None` if that is the first one's.
+    #[inline]
+    pub(super) fn second(&self) -> Option<u16> {
+        let after = self.current?.checked_add(1)?;
+        self.set.first_from(after)
+    }
+
     /// Gives the turn to the first one. False if none is there.
     pub(super) fn rewind(&mut self) -> bool {
         self.current = self.set.first_from(0);

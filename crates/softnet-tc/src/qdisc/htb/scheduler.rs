@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use softnet::sync::prefetch;
 use softnet::time::Time;
 
 use super::HtbClassSpec;
@@ -124,6 +125,15 @@ impl Scheduler {
     pub(super) fn find(&self, minor: u16) -> Option<usize> {
         let slot = *self.by_minor.get(usize::from(minor))?;
         (slot != NONE).then_some(slot.into())
+    }
+
+    /// Asks for a class, which will send soon, or get a packet.
+    #[inline]
+    pub(super) fn prefetch(&self, slot: usize) {
+        if let Some(slot) = self.slots.get(slot) {
+            prefetch(&raw const *slot);
+            prefetch((&raw const *slot).cast::<u8>().wrapping_add(64));
+        }
     }
 
     /// The level of a class; 0 is a leaf.

@@ -70,6 +70,13 @@ impl Scheduler {
         })
     }
 
+    /// The leaf that is served after one with tokens of its own, most often.
+    #[inline]
+    pub(super) fn second_own(&self, turn: Turn) -> Option<usize> {
+        let minor = self.levels[0].rows[turn.prio].as_deref()?.second()?;
+        self.find(minor)
+    }
+
     fn serve_row(
         &mut self,
         level: usize,
