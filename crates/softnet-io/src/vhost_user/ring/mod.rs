@@ -334,7 +334,9 @@ impl Virtqueue {
         let mut batch = std::mem::take(&mut self.batch).recycle();
         let result = with!(&mut self.ring, ring => receiver.receive(ring, &mut batch, rx));
         self.batch = batch.recycle();
-        self.failed = result.err();
+        if let Err(error) = result {
+            self.failed = Some(error);
+        }
         result
     }
 
@@ -366,7 +368,9 @@ impl Virtqueue {
         let result =
             with!(&mut self.ring, ring => transmitter.transmit(ring, &mut batch, packets, sent));
         self.batch = batch.recycle();
-        self.failed = result.err();
+        if let Err(error) = result {
+            self.failed = Some(error);
+        }
         result
     }
 
