@@ -155,7 +155,8 @@ impl Found {
             let Some(table) = table.or_else(|| tree.qdiscs.first()) else {
                 continue;
             };
-            let parameter = warning.parameter;
+            // As in the file.
+            let parameter = &warning.parameter.replace('-', "_");
             let bare = bare_number(table, parameter).filter(|_| parameter != "default");
             let hint = bare.map(|n| format!("; {n} without a unit is bytes, \"{n}k\" is KiB"));
             let text = format!(
@@ -286,6 +287,22 @@ mod tests {
             ["4:53: warning: port \"p\": cake: nat has no effect: no address is translated here"]
         );
         assert!(of(&text.replace("true", "false")).is_empty());
+    }
+
+    #[test]
+    fn the_rate_of_several_queues_follows_nothing() {
+        let text = port(
+            "queues = 2\nparallel = true\n\
+             qdisc = { kind = \"cake\", bandwidth = \"1mbit\", autorate_ingress = true }\n",
+        );
+        assert_eq!(
+            of(&text),
+            [
+                "6:53: warning: port \"p\": cake: autorate_ingress does not set the rate of several \
+                 queues"
+            ]
+        );
+        assert!(of(&text.replace("queues = 2", "queues = 1")).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::instances::DeviceTree;
 use super::spec::{Node, TreeSpec};
 use crate::account::{LinkCost, MAX_HEADER};
 use crate::handle::Handle;
-use crate::qdisc::{ClassSpec, HtbClassSpec, HtbSpec, QdiscSpec, TbfSpec};
+use crate::qdisc::{CakeSpec, ClassSpec, HtbClassSpec, HtbSpec, QdiscSpec, TbfSpec};
 use crate::rate::RateSpec;
 
 /// Bytes of an Ethernet header.
@@ -68,6 +68,16 @@ fn single(at: Handle, qdisc: &QdiscSpec) -> Warning {
     }
 }
 
+fn cake_warnings(at: Handle, cake: &CakeSpec, instances: usize) -> Vec<Warning> {
+    let all = cake.without_effect(instances);
+    all.map(|(parameter, text)| Warning {
+        at,
+        parameter,
+        text: text.to_owned(),
+    })
+    .collect()
+}
+
 impl DeviceTree {
     /// True if one instance serves all queues although several are asked for.
     pub fn is_single(&self) -> bool {
@@ -115,13 +125,8 @@ impl Check<'_> {
         match &node.qdisc {
             QdiscSpec::Tbf(tbf) => self.tbf(node.handle, tbf),
             QdiscSpec::Htb(htb) => self.default_class(node.handle, htb).into_iter().collect(),
-            QdiscSpec::Cake(cake) | QdiscSpec::CakeMq(cake) if cake.nat => {
-                vec![Warning {
-                    at: node.handle,
-                    parameter: "nat",
-                    text: "has no effect: no address is translated here".to_owned(),
-                }]
-            }
+            QdiscSpec::Cake(cake) => cake_warnings(node.handle, cake, self.instances),
+            QdiscSpec::CakeMq(cake) => cake_warnings(node.handle, cake, 1),
             _ => Vec::new(),
         }
     }

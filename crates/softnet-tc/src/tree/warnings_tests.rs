@@ -202,6 +202,23 @@ fn nat_is_warned_of() {
     }
 }
 
+/// One instance sets the rate by what all of it receives.
+#[test]
+fn autorate_of_several_instances_is_warned_of() {
+    let cake = CakeSpec {
+        autorate_ingress: true,
+        ..CakeSpec::default()
+    };
+    let found = |qdisc, queues| {
+        let mut tree = TreeSpec::new();
+        tree.add(Handle::ROOT, handle("1:"), qdisc).unwrap();
+        found(&tree, queues, true, 1500)
+    };
+    let expected = [("1:".to_owned(), "autorate-ingress")];
+    assert_eq!(found(QdiscSpec::Cake(cake.clone()), 2), expected);
+    assert_eq!(found(QdiscSpec::Cake(cake), 1), []);
+}
+
 /// A default class comes after its qdisc where `tc` is used.
 #[test]
 fn warnings_of_one_name_leave_the_others_out() {

@@ -115,15 +115,10 @@ fn nth<T: Copy>(all: &[T], number: u32) -> Option<T> {
 
 /// Warning about what has no effect.
 pub(super) fn warning(spec: &CakeSpec, instances: usize) -> Option<String> {
-    let nat = "nat has no effect: no address is translated here";
-    let autorate = "autorate-ingress does not set the rate of several queues";
-    let all: Vec<&str> = [
-        (spec.nat, nat),
-        (spec.autorate_ingress && instances > 1, autorate),
-    ]
-    .into_iter()
-    .filter_map(|(is_given, text)| is_given.then_some(text))
-    .collect();
+    let all: Vec<String> = spec
+        .without_effect(instances)
+        .map(|(parameter, text)| format!("{parameter} {text}"))
+        .collect();
     (!all.is_empty()).then(|| format!("cake: {}", all.join("; ")))
 }
 

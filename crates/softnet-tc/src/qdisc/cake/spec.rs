@@ -159,6 +159,30 @@ impl CakeSpec {
         target.max(Duration::from_micros(1))
     }
 
+    /// Parameters that have no effect in so many instances of a tree, each with what there is to
+    /// say of it.
+    pub fn without_effect(
+        &self,
+        instances: usize,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let autorate = self.autorate_ingress && instances > 1;
+        let all = [
+            (
+                self.nat,
+                ("nat", "has no effect: no address is translated here"),
+            ),
+            (
+                autorate,
+                (
+                    "autorate-ingress",
+                    "does not set the rate of several queues",
+                ),
+            ),
+        ];
+        let given = all.into_iter().filter(|(is_given, _)| *is_given);
+        given.map(|(_, said)| said)
+    }
+
     pub(in crate::qdisc) fn check(&self, kind: &'static str) -> Result<(), SpecError> {
         let wrong = |parameter, reason| Err(SpecError::parameter(kind, parameter, reason));
         if self
