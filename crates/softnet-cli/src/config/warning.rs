@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(
             of(&text),
             [
-                "6:53: warning: port \"p\": cake: autorate_ingress does not set the rate of several \
-                 queues"
+                "6:53: warning: port \"p\": cake: autorate_ingress does not set the rate of \
+                 several queues"
             ]
         );
         assert!(of(&text.replace("queues = 2", "queues = 1")).is_empty());
