@@ -14,6 +14,15 @@ use crate::qdisc::AnyQdisc;
 /// -1 modulo 2^64.
 const MINUS: u64 = u64::MAX;
 
+/// A packet that was taken out. It counts as the child's until it leaves.
+#[derive(Debug, Default)]
+struct Stash {
+    packet: Option<Packet>,
+    /// Difference that the present call made by putting a packet here or taking it from here: the
+    /// qdisc counts it as sent, the child as queued.
+    change: QdiscStats,
+}
+
 /// A child. What most packets need is in its first two cache lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -21,12 +30,9 @@ pub(crate) struct Child {
     pub(super) qdisc: AnyQdisc,
     /// The child's statistics, as its parent has taken them over.
     pub(super) counters: Arc<ClassCounters>,
-    /// A packet taken out to look at its length, of a qdisc that cannot [`peek`](Qdisc::peek): not
-    /// of a `pfifo`. It counts as the child's until it leaves.
-    pub(super) stash: Option<Packet>,
-    /// Difference that the present call made by putting a packet into the stash or taking it from
-    /// there: the qdisc counts it as sent, the child as queued.
-    pub(super) stashed: QdiscStats,
+    /// There once a packet has been taken out to look at its length, of a qdisc that cannot
+    /// [`peek`](Qdisc::peek): not of a `pfifo`.
+    stash: Option<Box<Stash>>,
     /// The child is the one that its parent came with.
     pub(super) default: bool,
     /// It asks for the time of the push.
@@ -41,7 +47,6 @@ impl Child {
         Box::new(Child {
             qdisc,
             stash: None,
-            stashed: QdiscStats::default(),
             counters: Arc::default(),
             default: true,
             wants_enqueue_time: false,
@@ -79,8 +84,27 @@ impl Child {
     fn stashed(&self) -> Option<&Packet> {
         match self.qdisc {
             AnyQdisc::Pfifo(_) => None,
-            _ => self.stash.as_ref(),
+            _ => self.stash.as_ref()?.packet.as_ref(),
         }
+    }
+
+    /// True if a packet is stashed.
+    #[inline]
+    pub(super) fn has_stash(&self) -> bool {
+        let stash = self.stash.as_ref();
+        stash.is_some_and(|stash| stash.packet.is_some())
+    }
+
+    fn take_stashed(&mut self) -> Option<Packet> {
+        self.stash.as_mut()?.packet.take()
+    }
+
+    /// Takes the difference that the stash made in the present call.
+    pub(super) fn take_change(&mut self) -> QdiscStats {
+        let stash = self.stash.as_mut();
+        stash.map_or_else(QdiscStats::default, |stash| {
+            std::mem::take(&mut stash.change)
+        })
     }
 
     /// True if nothing is queued.
@@ -98,13 +122,13 @@ impl Child {
 
     /// Flows with packets; see [`AnyQdisc::flows`].
     pub(crate) fn flows(&self) -> u16 {
-        self.qdisc.flows().max(u16::from(self.stash.is_some()))
+        self.qdisc.flows().max(u16::from(self.has_stash()))
     }
 
     /// As [`Qdisc::dequeue`]; the stash leaves first.
     #[inline]
     pub(crate) fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
-        if self.stash.is_none() {
+        if !self.has_stash() {
             return self.qdisc.dequeue(budget, out, cx);
         }
         self.dequeue_stash(budget, out, cx)
@@ -116,7 +140,7 @@ impl Child {
             return Next::Ready;
         }
         let mut left = budget;
-        if let Some(packet) = self.stash.take() {
+        if let Some(packet) = self.take_stashed() {
             left = left.saturating_sub(packet.wire_packets() as usize);
             self.note_stash(&packet, 1, MINUS);
             out.push_back(packet);
@@ -138,7 +162,7 @@ impl Child {
             (Some(packet), _) => {
                 let size = WireSize::from(&packet);
                 self.note_stash(&packet, MINUS, 1);
-                self.stash = Some(packet);
+                self.stash.get_or_insert_default().packet = Some(packet);
                 Peek::Packet(size)
             }
             (None, Next::Idle) => Peek::Idle,
@@ -169,11 +193,11 @@ impl Child {
             memory: packet.memory().wrapping_mul(queued),
             ..QdiscStats::default()
         };
-        apply(&mut self.stashed, &change);
+        apply(&mut self.stash.get_or_insert_default().change, &change);
     }
 
     pub(super) fn drain(&mut self, out: &mut PacketList) {
-        if let Some(packet) = self.stash.take() {
+        if let Some(packet) = self.take_stashed() {
             self.note_stash(&packet, 0, MINUS);
             out.push_back(packet);
         }

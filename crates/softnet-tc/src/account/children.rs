@@ -240,11 +240,11 @@ impl Children {
         self.last = slot as u32;
         let child = &mut *self.slots[slot];
         let before = *child.qdisc.stats();
-        let had_stash = child.stash.is_some();
+        let had_stash = child.has_stash();
         let result = f(child);
         let mut change = zip(child.qdisc.stats(), &before, u64::wrapping_sub);
-        if had_stash || child.stash.is_some() {
-            apply(&mut change, &std::mem::take(&mut child.stashed));
+        if had_stash || child.has_stash() {
+            apply(&mut change, &child.take_change());
         }
         apply(&mut self.stats, &change);
         child.counters.add(&change);
@@ -348,7 +348,7 @@ impl Children {
         if let AnyQdisc::Htb(_) = child.qdisc {
             return self.try_pass_htb(slot, packets, sum, cx);
         }
-        let passes = child.stash.is_none() && child.qdisc.try_pass(packets, sum, cx);
+        let passes = !child.has_stash() && child.qdisc.try_pass(packets, sum, cx);
         if passes {
             child.counters.count_sent(sum);
             self.stats.count_sent(sum);
@@ -366,7 +366,7 @@ impl Children {
         cx: &mut Cx,
     ) -> bool {
         self.with(slot, |child| {
-            child.stash.is_none() && child.qdisc.try_pass(packets, sum, cx)
+            !child.has_stash() && child.qdisc.try_pass(packets, sum, cx)
         })
     }
 

@@ -37,8 +37,8 @@ impl Children {
         }
     }
 
-    /// Asks for what the next packet of a child needs, which will leave soon: of one that was asked
-    /// for before, as this waits for it.
+    /// Asks for what the next packet of a child needs, which will leave soon. That shows only in
+    /// the child, so best of one that was asked for before.
     #[inline]
     pub(crate) fn prefetch_next(&self, slot: usize) {
         if let Some(child) = self.slots.get(slot)

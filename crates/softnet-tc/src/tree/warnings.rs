@@ -125,8 +125,9 @@ impl Check<'_> {
         match &node.qdisc {
             QdiscSpec::Tbf(tbf) => self.tbf(node.handle, tbf),
             QdiscSpec::Htb(htb) => self.default_class(node.handle, htb).into_iter().collect(),
-            QdiscSpec::Cake(cake) => cake_warnings(node.handle, cake, self.instances),
-            QdiscSpec::CakeMq(cake) => cake_warnings(node.handle, cake, 1),
+            QdiscSpec::Cake(cake) | QdiscSpec::CakeMq(cake) => {
+                cake_warnings(node.handle, cake, self.instances)
+            }
             _ => Vec::new(),
         }
     }

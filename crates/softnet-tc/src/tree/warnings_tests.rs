@@ -202,7 +202,7 @@ fn nat_is_warned_of() {
     }
 }
 
-/// One instance sets the rate by what all of it receives.
+/// Each instance would see a part of what arrives.
 #[test]
 fn autorate_of_several_instances_is_warned_of() {
     let cake = CakeSpec {

@@ -227,7 +227,8 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
     }
 
     /// Queues a packet, and those at the front of a list that are of its kind, as long as there is
-    /// space for them. Returns what was queued.
+    /// space for them. Returns what was queued. `same` must not panic: what was queued is counted
+    /// afterwards.
     ///
     /// # Errors
     /// Returns the first one if there is no space for it.
@@ -263,7 +264,8 @@ impl<const BYTES: bool> LimitedFifo<BYTES> {
         Ok(())
     }
 
-    /// True if there is space for so much more than what is counted.
+    /// True if there is space for so many frames more than are queued, and so many bytes more than
+    /// are counted.
     #[inline]
     fn admits(&self, frames: usize, bytes: u64) -> bool {
         // The sums are far below 2^63 (BUG-TX-28 was a 32-bit sum).

@@ -78,9 +78,10 @@ impl QdiscStats {
         self.memory += packet.memory();
     }
 
-    /// Counts packets that are queued: what is queued in `added`. Where that changed word by word
-    /// just before, it was not here: the sums take several words at once, which the CPU cannot
-    /// forward from several stores, so that they would wait until those are in the cache.
+    /// Counts packets that are queued: what is queued in `added`. Packets of one call are counted
+    /// there first, not here one by one: this reads and writes several words at once, and a load
+    /// of several words cannot be forwarded from several stores, but waits until they are in the
+    /// cache.
     #[inline]
     pub fn count_added(&mut self, added: &QdiscStats) {
         self.qlen += added.qlen;

@@ -334,10 +334,7 @@ impl Virtqueue {
         let mut batch = std::mem::take(&mut self.batch).recycle();
         let result = with!(&mut self.ring, ring => receiver.receive(ring, &mut batch, rx));
         self.batch = batch.recycle();
-        if let Err(error) = result {
-            self.failed = Some(error);
-        }
-        result
+        result.inspect_err(|&error| self.failed = Some(error))
     }
 
     /// Transmits: copies packets from the front of `packets` into buffers of the guest, in order,
@@ -368,10 +365,7 @@ impl Virtqueue {
         let result =
             with!(&mut self.ring, ring => transmitter.transmit(ring, &mut batch, packets, sent));
         self.batch = batch.recycle();
-        if let Err(error) = result {
-            self.failed = Some(error);
-        }
-        result
+        result.inspect_err(|&error| self.failed = Some(error))
     }
 
     /// True if chains are available. Says nothing about those that [`arm`](Virtqueue::arm) does not

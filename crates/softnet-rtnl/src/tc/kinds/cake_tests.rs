@@ -358,3 +358,17 @@ fn nat_is_taken_with_a_warning() {
     assert_eq!(warning(true), [Some(text.clone()), Some(text)]);
     assert_eq!(warning(false), [None, None]);
 }
+
+/// Each instance would see a part of what arrives.
+#[test]
+fn autorate_of_several_instances_is_warned_of() {
+    let spec = QdiscSpec::Cake(CakeSpec {
+        nat: true,
+        autorate_ingress: true,
+        ..CakeSpec::default()
+    });
+    let texts = [1, 2].map(|instances| qdisc_warning(&spec, instances).unwrap());
+    let nat = "cake: nat has no effect: no address is translated here";
+    let both = format!("{nat}; autorate-ingress does not set the rate of several queues");
+    assert_eq!(texts, [nat.to_owned(), both]);
+}

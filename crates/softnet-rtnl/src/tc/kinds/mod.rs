@@ -273,8 +273,7 @@ pub fn parse_own_class(
 /// Warning about parameters of a qdisc that have no effect, in a tree of so many instances.
 pub fn qdisc_warning(spec: &QdiscSpec, instances: usize) -> Option<String> {
     match spec {
-        QdiscSpec::Cake(spec) => cake::warning(spec, instances),
-        QdiscSpec::CakeMq(spec) => cake::warning(spec, 1),
+        QdiscSpec::Cake(spec) | QdiscSpec::CakeMq(spec) => cake::warning(spec, instances),
         _ => None,
     }
 }

@@ -159,8 +159,8 @@ impl CakeSpec {
         target.max(Duration::from_micros(1))
     }
 
-    /// Parameters that have no effect in so many instances of a tree, each with what there is to
-    /// say of it.
+    /// Parameters that have no effect in a tree of so many instances, which share its rates: each
+    /// as `tc` spells it, and what it does not do, to be put behind it.
     pub fn without_effect(
         &self,
         instances: usize,

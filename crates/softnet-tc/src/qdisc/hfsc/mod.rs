@@ -67,7 +67,8 @@ pub struct Hfsc {
     held: Held,
     /// Slot of the class that the qdisc is.
     root: usize,
-    /// A class that will be chosen soon, and was asked for with the last packet.
+    /// A class that will be chosen soon, and was asked for as the last packet of a `pfifo` left; or
+    /// `NONE`. It may be gone meanwhile.
     soon: usize,
 }
 

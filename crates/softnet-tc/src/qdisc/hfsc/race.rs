@@ -32,8 +32,9 @@ fn is_before<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> bool {
     before
 }
 
-/// One of two keys, without a branch. With `select_unpredictable` it depends on the code around it
-/// whether rustc 1.95 branches, which takes twice the time.
+/// One of two keys, by an instruction that the compiler makes no branch of. With
+/// `select_unpredictable` it depends on the code around it whether rustc 1.95 branches, which takes
+/// twice the time.
 #[inline]
 pub(super) fn select<const WORDS: usize>(
     first: bool,

@@ -231,6 +231,7 @@ impl Htb {
         let Some(turn) = self.scheduler.next_own(now) else {
             return false;
         };
+        // What this waits for, the packet that is sent now does not.
         if let Some(leaf) = self.scheduler.second_own(turn) {
             self.scheduler.prefetch(leaf);
             self.classes.prefetch(leaf);

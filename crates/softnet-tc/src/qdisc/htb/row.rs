@@ -214,6 +214,23 @@ mod tests {
     }
 
     #[test]
+    fn the_second_is_behind_whose_turn_it_is() {
+        let mut row = Row::new();
+        [1, 70, u16::MAX]
+            .into_iter()
+            .for_each(|minor| row.insert(minor));
+        assert_eq!(row.second(), None);
+        for expected in [(Some(1), Some(70)), (Some(70), Some(u16::MAX))] {
+            assert_eq!((row.current_or_first(), row.second()), expected);
+            row.advance();
+        }
+        assert_eq!(
+            (row.current_or_first(), row.second()),
+            (Some(u16::MAX), None)
+        );
+    }
+
+    #[test]
     fn a_class_that_comes_back_keeps_its_turn() {
         let mut row = Row::new();
         [1, 2, 3].into_iter().for_each(|minor| row.insert(minor));

@@ -261,6 +261,7 @@ impl Qfq {
                 continue;
             };
             if let Some(slot) = self.scheduler.second() {
+                self.classes.prefetch(slot);
                 self.classes.prefetch_next(slot);
             }
             let budget = self.scheduler.budget();
