@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(
             of(&text),
             [
-                "6:53: warning: port \"p\": cake: autorate_ingress does not set the rate of \
+                "6:66: warning: port \"p\": cake: autorate_ingress does not set the rate of \
                  several queues"
             ]
         );
