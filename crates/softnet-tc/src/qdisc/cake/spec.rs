@@ -165,22 +165,14 @@ impl CakeSpec {
         &self,
         instances: usize,
     ) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let autorate = self.autorate_ingress && instances > 1;
-        let all = [
-            (
-                self.nat,
-                ("nat", "has no effect: no address is translated here"),
-            ),
-            (
-                autorate,
-                (
-                    "autorate-ingress",
-                    "does not set the rate of several queues",
-                ),
-            ),
-        ];
-        let given = all.into_iter().filter(|(is_given, _)| *is_given);
-        given.map(|(_, said)| said)
+        let nat = ("nat", "has no effect: no address is translated here");
+        let autorate = (
+            "autorate-ingress",
+            "does not set the rate of several queues",
+        );
+        let nat = self.nat.then_some(nat);
+        let autorate = (self.autorate_ingress && instances > 1).then_some(autorate);
+        nat.into_iter().chain(autorate)
     }
 
     pub(in crate::qdisc) fn check(&self, kind: &'static str) -> Result<(), SpecError> {
