@@ -111,6 +111,17 @@ enum Round<'a, R, Q> {
     Again(Owner<'a, R, Q>),
 }
 
+/// What became of the caller's packets before a round.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    /// Nothing was tried.
+    No,
+    /// They cannot pass the qdisc.
+    Refused,
+    /// They have left. Others pushed something meanwhile.
+    Passed,
+}
+
 impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     /// A queue that feeds `rings`. All queues of a device count drops together.
     pub(super) fn new(
@@ -266,19 +277,23 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         // Dropped before the call.
         let mut owner = owner;
         // The common case, without a call: no other thread is there, and nothing is queued.
-        let passed = !left.some() && owner.pass(&self.status, call.own, &mut budget);
+        let tried = match left.some() {
+            true => Tried::No,
+            false if owner.pass(&self.status, call.own, &mut budget) => Tried::Passed,
+            false => Tried::Refused,
+        };
         call.end();
-        if passed {
+        if tried == Tried::Passed {
             match self.end(owner) {
                 Ok(()) => return (Verdict::Queued, Time::MAX),
                 Err(again) => owner = again,
             }
         }
         let backlog = owner.take_left(left);
-        self.serve_on(owner, backlog, own, budget, arm, passed)
+        self.serve_on(owner, backlog, own, budget, arm, tried)
     }
 
-    /// The rest of [`serve`](TxQueue::serve). `again`: others pushed something meanwhile.
+    /// The rest of [`serve`](TxQueue::serve).
     #[inline(never)]
     fn serve_on(
         &self,
@@ -287,14 +302,14 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         own: &mut PacketList,
         budget: Budget,
         arm: Option<Time>,
-        again: bool,
+        tried: Tried,
     ) -> (Verdict, Time) {
         let mut call = Call {
             queue: self,
             backlog,
             own,
         };
-        let served = self.serve_call(owner, &mut call.backlog, call.own, budget, arm, again);
+        let served = self.serve_call(owner, &mut call.backlog, call.own, budget, arm, tried);
         call.end();
         served
     }
@@ -307,14 +322,14 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         own: &mut PacketList,
         mut budget: Budget,
         arm: Option<Time>,
-        mut again: bool,
+        mut tried: Tried,
     ) -> (Verdict, Time) {
         let mut verdict = Verdict::Queued;
         let mut missed = false;
         loop {
             // Later rounds have nothing of the caller.
-            let mine = !again;
-            if again {
+            let mine = tried != Tried::Passed;
+            if !mine {
                 match owner.take(budget.adoptions) {
                     Some(more) => (*backlog, missed) = more,
                     None => {
@@ -325,13 +340,13 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
                 // Events cost a round each.
                 budget.charge(u64::from(missed));
             }
-            again = true;
             probes::queue_adopt(self, backlog.len());
             let mut pass = |list: &mut PacketList| {
                 list.is_empty() || owner.pass_backlog(&self.status, list, &mut budget)
             };
             let some = !backlog.is_empty() || !own.is_empty();
-            let passed = some && pass(backlog) && pass(own);
+            let passed = tried != Tried::Refused && some && pass(backlog) && pass(own);
+            tried = Tried::Passed;
             if passed {
                 match self.end(owner) {
                     Ok(()) => return (verdict, Time::MAX),
@@ -424,7 +439,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
         let budget = self.budget(quota, now);
         probes::queue_run(self);
         let own = &mut PacketList::new();
-        let (_, timer) = self.serve_on(owner, backlog, own, budget, None, false);
+        let (_, timer) = self.serve_on(owner, backlog, own, budget, None, Tried::No);
         (timer != Time::MAX).then_some(timer)
     }
 

@@ -220,9 +220,9 @@ impl Fq {
         true
     }
 
-    /// Queues a packet, or says why not.
+    /// Queues a packet, or says why not. Returns its flow.
     #[inline]
-    fn push(&mut self, mut packet: Packet) -> Result<(), (Packet, DropReason)> {
+    fn push(&mut self, mut packet: Packet) -> Result<u32, (Packet, DropReason)> {
         let band = self.spec.priomap[(packet.priority() & 15) as usize];
         if self.bands[usize::from(band)].len >= self.spec.limit.into() {
             self.bands[usize::from(band)].drops += 1;
@@ -239,7 +239,48 @@ impl Fq {
             return Err((packet, DropReason::FqFlowLimit));
         }
         self.append(index, packet);
-        Ok(())
+        Ok(index)
+    }
+
+    /// Queues the packets of a list that follow one of this flow, as long as they are of the same
+    /// flow and priority, have no departure times and there is room: what [`push`](Fq::push) would
+    /// do, with one look at the flow. Returns how many, and the packet behind them.
+    #[inline]
+    fn push_run(
+        &mut self,
+        index: u32,
+        priority: u32,
+        packets: &mut PacketList,
+    ) -> (usize, Option<Packet>) {
+        let now = self.now;
+        let mask = self.spec.orphan_mask;
+        let band = &mut self.bands[usize::from(self.spec.priomap[(priority & 15) as usize])];
+        let flow = self.flows.at(index);
+        let key = flow.key;
+        let of_band = u64::from(self.spec.limit).saturating_sub(band.len);
+        let of_flow = u64::from(self.spec.flow_limit).saturating_sub(flow.packets.len() as u64);
+        let room = if flow.timed { 0 } else { of_band.min(of_flow) };
+        let mut added = QdiscStats::default();
+        let mut next = None;
+        let run = std::iter::from_fn(|| {
+            let mut packet = packets.pop_front()?;
+            let goes_on = added.qlen < room
+                && packet.priority() == priority
+                && packet.departure_time().is_none()
+                && flow_hash(&mut packet) & mask == key;
+            if !goes_on {
+                next = Some(packet);
+                return None;
+            }
+            packet.set_timestamp(now);
+            added.count_queued(&packet);
+            Some(packet)
+        });
+        flow.packets.extend(run);
+        band.len += added.qlen;
+        self.priorities[(priority & 15) as usize] += added.qlen;
+        self.stats.count_added(&added);
+        (added.qlen as usize, next)
     }
 
     /// The flow of a packet. `None`: there are too many.
@@ -360,21 +401,26 @@ impl Fq {
         lens.map(|(new, old)| u64::from(new + old)).sum()
     }
 
-    /// The next packet, of the flow whose turn it is. `None` if that has none that is due.
+    /// Takes packets of the flow whose turn it is, up to `budget` wire packets (and what the last
+    /// frame has beyond that), as long as flow and band may send: there may be none that is due.
     #[inline]
-    fn pop(&mut self, band: usize, cx: &Cx) -> Option<Packet> {
+    fn pop(&mut self, band: usize, budget: u64, out: &mut PacketList, cx: &Cx) {
         let now = self.now;
         let Fq {
+            spec,
             flows,
             bands,
             timers,
             counters,
             last,
+            priorities,
             ..
         } = self;
         let rounds = &mut bands[band].rounds;
         let stays = |flow: &Flow| usize::from(flow.band) == band;
-        let index = rounds.select_if(flows, self.quantum, stays)?;
+        let Some(index) = rounds.select_if(flows, self.quantum, stays) else {
+            return;
+        };
         let many = flows.has_many();
         if many {
             flows.fetch_behind(index);
@@ -385,7 +431,7 @@ impl Fq {
             flow.credit += self.quantum;
             rounds.remove(flows);
             bands[own].rounds.add_old(flows, index);
-            return None;
+            return;
         }
         let Some(first) = flow.packets.front() else {
             if rounds.empty(flows) == Emptied::Kept {
@@ -393,57 +439,75 @@ impl Fq {
             } else {
                 flows.at(index).set_idle(now);
             }
-            return None;
+            return;
         };
-        let due = first.timestamp().max(flow.time_next);
-        if due > now {
+        let due = |flow: &Flow, first: &Packet| first.timestamp().max(flow.time_next);
+        let time = due(flow, first);
+        if time > now {
             rounds.remove(flows);
             let flow = flows.at(index);
             flow.state = State::Throttled;
-            flow.time_next = due;
-            timers.push(Reverse((due, index)));
+            flow.time_next = time;
+            timers.push(Reverse((time, index)));
             counters.throttled += 1;
-            return None;
+            return;
         }
-        let mut packet = flow.packets.pop_front()?;
-        if many && let Some(next) = flow.packets.front() {
-            // It is likely to be the next one of all.
-            next.prefetch();
-        }
-        if flow.timed && flow.packets.is_empty() {
-            flow.timed = false;
-            last.remove(&index);
-        }
-        let bytes = packet.wire_len();
-        self.stats.count_dequeued(&packet);
-        let late = |threshold| now.since(due) > threshold;
-        if self.spec.ce_threshold.is_some_and(late) {
-            counters.ce_marks += u64::from(mark_ce(&mut packet, &cx.pool));
-        }
-        let timed = packet.departure_time().is_some();
-        let cost = i32::try_from(bytes).unwrap_or(i32::MAX);
-        flow.credit = flow.credit.saturating_sub(cost);
-        bands[band].credit -= i64::from(cost);
-        let priority = (packet.priority() & 15) as usize;
-        self.priorities[priority] -= 1;
-        bands[usize::from(self.spec.priomap[priority])].len -= 1;
-        if let Some(rate) = self.spec.maxrate
-            && self.spec.is_paced()
+        let mut taken = QdiscStats::default();
+        let mut run = PacketList::new();
+        while flow.credit > 0
+            && bands[band].credit > 0
+            && taken.queued < budget
+            && let Some(first) = flow.packets.front()
         {
-            let paced = if timed {
-                // By itself, as it was to leave by itself.
-                Some(bytes)
-            } else if rate <= self.spec.low_rate_threshold {
-                flow.credit = 0;
-                Some(bytes)
-            } else {
-                (flow.credit <= 0).then(|| bytes.max(self.quantum as u64))
-            };
-            if let Some(bytes) = paced {
-                pace(flow, bytes, rate, now, counters);
+            let due = due(flow, first);
+            if due > now {
+                break;
             }
+            let Some(mut packet) = flow.packets.pop_front() else {
+                break;
+            };
+            match flow.packets.front() {
+                // It is likely to be the next one of all.
+                Some(next) if many => next.prefetch(),
+                Some(_) => (),
+                None if flow.timed => {
+                    flow.timed = false;
+                    last.remove(&index);
+                }
+                None => (),
+            }
+            taken.count_queued(&packet);
+            let bytes = packet.wire_len();
+            let late = |threshold| now.since(due) > threshold;
+            if spec.ce_threshold.is_some_and(late) {
+                counters.ce_marks += u64::from(mark_ce(&mut packet, &cx.pool));
+            }
+            let cost = i32::try_from(bytes).unwrap_or(i32::MAX);
+            flow.credit = flow.credit.saturating_sub(cost);
+            bands[band].credit -= i64::from(cost);
+            let priority = (packet.priority() & 15) as usize;
+            priorities[priority] -= 1;
+            bands[usize::from(spec.priomap[priority])].len -= 1;
+            if let Some(rate) = spec.maxrate
+                && spec.is_paced()
+            {
+                let paced = if packet.departure_time().is_some() {
+                    // By itself, as it was to leave by itself.
+                    Some(bytes)
+                } else if rate <= spec.low_rate_threshold {
+                    flow.credit = 0;
+                    Some(bytes)
+                } else {
+                    (flow.credit <= 0).then(|| bytes.max(self.quantum as u64))
+                };
+                if let Some(bytes) = paced {
+                    pace(flow, bytes, rate, now, counters);
+                }
+            }
+            run.push_back(packet);
         }
-        Some(packet)
+        out.append(&mut run);
+        self.stats.count_taken(&taken);
     }
 
     /// When the next packet may leave, if none may now.
@@ -477,18 +541,27 @@ impl Qdisc for Fq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
         self.now = self.now.max(cx.now);
-        while !packets.is_empty() {
-            self.fetch(packets);
-            for _ in 0..FETCHED {
-                let Some(packet) = packets.pop_front() else {
-                    break;
-                };
-                if let Err((packet, reason)) = self.push(packet) {
+        self.fetch(packets);
+        // Packets in the list whose flows were asked for.
+        let mut fetched = FETCHED - 1;
+        let mut next = packets.pop_front();
+        while let Some(packet) = next {
+            if fetched == 0 {
+                self.fetch(packets);
+                fetched = FETCHED;
+            }
+            let priority = packet.priority();
+            let (run, behind) = match self.push(packet) {
+                Ok(index) => self.push_run(index, priority, packets),
+                Err((packet, reason)) => {
                     self.stats.drops += 1;
                     cx.dropped.push(packet, reason);
                     verdict = Verdict::Dropped;
+                    (0, packets.pop_front())
                 }
-            }
+            };
+            fetched = fetched.saturating_sub(run + 1);
+            next = behind;
         }
         self.publish();
         verdict
@@ -526,9 +599,7 @@ impl Qdisc for Fq {
         while self.stats.packets < end
             && let Some(band) = self.select_band()
         {
-            if let Some(packet) = self.pop(band, cx) {
-                out.push_back(packet);
-            }
+            self.pop(band, end - self.stats.packets, out, cx);
         }
         self.publish();
         self.next()

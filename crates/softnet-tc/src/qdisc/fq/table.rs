@@ -63,7 +63,7 @@ pub(super) struct Flow {
     link: u32,
     /// The next of the same bucket, or the next free slot, plus one; 0: none.
     chain: u32,
-    key: u32,
+    pub(super) key: u32,
     idle_since: u32,
     pub(super) band: u8,
     pub(super) state: State,

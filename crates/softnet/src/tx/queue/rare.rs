@@ -1,7 +1,7 @@
 //! Paths that a queue rarely takes: the list is full or much waits, a call is measured, the
 //! driver has no queue before it, or something has panicked.
 
-use super::{Owner, TxQueue};
+use super::{Owner, Tried, TxQueue};
 use crate::mem::PacketList;
 use crate::probes;
 use crate::qdisc::Qdisc;
@@ -25,7 +25,7 @@ impl<R: TxRing, Q: Qdisc> TxQueue<R, Q> {
     ) -> XmitResult {
         probes::queue_run(self);
         let budget = self.budget(RUN_QUOTA, now);
-        let (verdict, _) = self.serve_on(owner, backlog, packets, budget, Some(now), false);
+        let (verdict, _) = self.serve_on(owner, backlog, packets, budget, Some(now), Tried::No);
         verdict.into()
     }
 
