@@ -146,15 +146,17 @@ impl Kind for Fq {
             self.flows = FlowTable::new(self.seed);
         }
         self.set(spec);
+        let mut added = QdiscStats::default();
         while let Some(mut packet) = moved.pop_front() {
             match self.flow_of(&mut packet) {
-                Some(index) => self.append(index, packet),
+                Some(index) => self.append(index, packet, &mut added),
                 None => {
                     self.stats.drops += 1;
                     cx.dropped.push(packet, DropReason::FqFlowLimit);
                 }
             }
         }
+        self.stats.count_added(&added);
         self.shrink(cx);
         self.publish();
     }
@@ -220,9 +222,13 @@ impl Fq {
         true
     }
 
-    /// Queues a packet, or says why not. Returns its flow.
+    /// Queues a packet, or says why not. Returns its flow. What is queued is counted in `added`.
     #[inline]
-    fn push(&mut self, mut packet: Packet) -> Result<u32, (Packet, DropReason)> {
+    fn push(
+        &mut self,
+        mut packet: Packet,
+        added: &mut QdiscStats,
+    ) -> Result<u32, (Packet, DropReason)> {
         let band = self.spec.priomap[(packet.priority() & 15) as usize];
         if self.bands[usize::from(band)].len >= self.spec.limit.into() {
             self.bands[usize::from(band)].drops += 1;
@@ -238,7 +244,7 @@ impl Fq {
             self.counters.flow_limit += 1;
             return Err((packet, DropReason::FqFlowLimit));
         }
-        self.append(index, packet);
+        self.append(index, packet, added);
         Ok(index)
     }
 
@@ -251,6 +257,7 @@ impl Fq {
         index: u32,
         priority: u32,
         packets: &mut PacketList,
+        added: &mut QdiscStats,
     ) -> (usize, Option<Packet>) {
         let now = self.now;
         let mask = self.spec.orphan_mask;
@@ -260,11 +267,10 @@ impl Fq {
         let of_band = u64::from(self.spec.limit).saturating_sub(band.len);
         let of_flow = u64::from(self.spec.flow_limit).saturating_sub(flow.packets.len() as u64);
         let room = if flow.timed { 0 } else { of_band.min(of_flow) };
-        let mut added = QdiscStats::default();
-        let mut next = None;
+        let (mut len, mut next) = (0, None);
         let run = std::iter::from_fn(|| {
             let mut packet = packets.pop_front()?;
-            let goes_on = added.qlen < room
+            let goes_on = len < room
                 && packet.priority() == priority
                 && packet.departure_time().is_none()
                 && flow_hash(&mut packet) & mask == key;
@@ -274,13 +280,13 @@ impl Fq {
             }
             packet.set_timestamp(now);
             added.count_queued(&packet);
+            len += 1;
             Some(packet)
         });
         flow.packets.extend(run);
-        band.len += added.qlen;
-        self.priorities[(priority & 15) as usize] += added.qlen;
-        self.stats.count_added(&added);
-        (added.qlen as usize, next)
+        band.len += len;
+        self.priorities[(priority & 15) as usize] += len;
+        (len as usize, next)
     }
 
     /// The flow of a packet. `None`: there are too many.
@@ -332,12 +338,12 @@ impl Fq {
 
     /// Queues a packet in a flow.
     #[inline]
-    fn append(&mut self, index: u32, packet: Packet) {
+    fn append(&mut self, index: u32, packet: Packet, added: &mut QdiscStats) {
         let priority = (packet.priority() & 15) as usize;
         let band = self.spec.priomap[priority];
         let flow = self.flows.at(index);
         flow.band = band;
-        self.stats.count_queued(&packet);
+        added.count_queued(&packet);
         if flow.timed || packet.departure_time().is_some() {
             self.sort_in(index, packet);
         } else {
@@ -401,10 +407,17 @@ impl Fq {
         lens.map(|(new, old)| u64::from(new + old)).sum()
     }
 
-    /// Takes packets of the flow whose turn it is, up to `budget` wire packets (and what the last
-    /// frame has beyond that), as long as flow and band may send: there may be none that is due.
+    /// Takes packets of the flow whose turn it is, as long as flow and band may send, until there
+    /// are `budget` wire packets or more in `taken`: there may be none that is due.
     #[inline]
-    fn pop(&mut self, band: usize, budget: u64, out: &mut PacketList, cx: &Cx) {
+    fn pop(
+        &mut self,
+        band: usize,
+        budget: u64,
+        taken: &mut QdiscStats,
+        out: &mut PacketList,
+        cx: &Cx,
+    ) {
         let now = self.now;
         let Fq {
             spec,
@@ -452,7 +465,6 @@ impl Fq {
             counters.throttled += 1;
             return;
         }
-        let mut taken = QdiscStats::default();
         let mut run = PacketList::new();
         while flow.credit > 0
             && bands[band].credit > 0
@@ -507,7 +519,6 @@ impl Fq {
             run.push_back(packet);
         }
         out.append(&mut run);
-        self.stats.count_taken(&taken);
     }
 
     /// When the next packet may leave, if none may now.
@@ -540,19 +551,24 @@ fn pace(flow: &mut Flow, bytes: u64, rate: u64, now: Time, counters: &mut Counte
 impl Qdisc for Fq {
     fn enqueue(&mut self, packets: &mut PacketList, cx: &mut Cx) -> Verdict {
         let mut verdict = Verdict::Queued;
+        let mut added = QdiscStats::default();
         self.now = self.now.max(cx.now);
         self.fetch(packets);
         // Packets in the list whose flows were asked for.
         let mut fetched = FETCHED - 1;
         let mut next = packets.pop_front();
-        while let Some(packet) = next {
+        while let Some(mut packet) = next {
             if fetched == 0 {
                 self.fetch(packets);
                 fetched = FETCHED;
             }
-            let priority = packet.priority();
-            let (run, behind) = match self.push(packet) {
-                Ok(index) => self.push_run(index, priority, packets),
+            let (priority, hash) = (packet.priority(), flow_hash(&mut packet));
+            let differs = |other| (other ^ hash) & self.spec.orphan_mask != 0;
+            let follower = packets.front().and_then(Packet::flow_hash);
+            let alone = follower.is_some_and(differs);
+            let (run, behind) = match self.push(packet, &mut added) {
+                Ok(index) if !alone => self.push_run(index, priority, packets, &mut added),
+                Ok(_) => (0, packets.pop_front()),
                 Err((packet, reason)) => {
                     self.stats.drops += 1;
                     cx.dropped.push(packet, reason);
@@ -563,6 +579,7 @@ impl Qdisc for Fq {
             fetched = fetched.saturating_sub(run + 1);
             next = behind;
         }
+        self.stats.count_added(&added);
         self.publish();
         verdict
     }
@@ -595,12 +612,13 @@ impl Qdisc for Fq {
     fn dequeue(&mut self, budget: usize, out: &mut PacketList, cx: &mut Cx) -> Next {
         self.now = self.now.max(cx.now);
         self.release(budget);
-        let end = self.stats.packets + budget as u64;
-        while self.stats.packets < end
+        let mut taken = QdiscStats::default();
+        while taken.queued < budget as u64
             && let Some(band) = self.select_band()
         {
-            self.pop(band, end - self.stats.packets, out, cx);
+            self.pop(band, budget as u64, &mut taken, out, cx);
         }
+        self.stats.count_taken(&taken);
         self.publish();
         self.next()
     }
