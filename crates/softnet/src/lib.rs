@@ -6,7 +6,7 @@
 //! compare-and-swap the sender either becomes the queue's owner or pushes its list for the owner.
 //! The owner enqueues what was pushed to the [`Qdisc`](qdisc::Qdisc), dequeues, and hands batches
 //! to the driver's [`TxRing`](tx::TxRing). A single packet waits for no other thread, a list for at
-//! most 200 ns for each of its packets. Every packet that is not sent has a
+//! most 400 ns for each of its packets. Every packet that is not sent has a
 //! [`DropReason`](stats::DropReason).
 //!
 //! ```

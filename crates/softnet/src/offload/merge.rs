@@ -33,8 +33,7 @@ const MAX_LEN: usize = 65_535;
 /// Replaces packets of one flow by large frames, chains among them, that a device with `features`
 /// segments. Each flow's packets stay in order.
 pub fn merge(packets: &mut PacketList, features: &Features) {
-    let large = features.tso4 || features.tso6 || features.uso;
-    if packets.len() < 2 || !features.checksum || !features.scatter_gather || !large {
+    if packets.len() < 2 || !features.merge() {
         return;
     }
     let mut merged = PacketList::new();

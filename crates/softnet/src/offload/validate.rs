@@ -56,6 +56,12 @@ impl Features {
         simple && packet.len() as u32 <= self.mtu.saturating_add(LINK_HEADER)
     }
 
+    /// True if packets of one flow are [merged](super::merge) into large frames.
+    #[inline]
+    pub(crate) fn merge(&self) -> bool {
+        self.checksum && self.scatter_gather && (self.tso4 || self.tso6 || self.uso)
+    }
+
     /// True if the device takes this packet as it is.
     fn takes(&self, packet: &Packet) -> bool {
         (packet.checksum().is_none() || self.checksum)

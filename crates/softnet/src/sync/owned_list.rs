@@ -94,11 +94,11 @@ fn pause_briefly() {
     std::hint::spin_loop();
 }
 
-/// Pauses behind each look of so many in all: 1, 2, 4 and so on up to an eighth of all, so that an
-/// owner that ends late in the time is not missed for half of it.
+/// Pauses behind each look of so many in all: a 32nd of all, twice that and so on up to a quarter,
+/// so that an owner that ends late in the time is not missed for half of it.
 pub(crate) fn gaps(pauses: u32) -> impl Iterator<Item = u32> {
-    let most = (pauses / 8).max(1);
-    let (mut left, mut gap) = (pauses, 1);
+    let most = (pauses / 4).max(1);
+    let (mut left, mut gap) = (pauses, (pauses / 32).max(1));
     std::iter::from_fn(move || {
         let now = gap.min(left);
         left -= now;

@@ -3,7 +3,7 @@
 //!
 //! A sender either serves the queue, as its owner, for a bounded number of packets, or leaves its
 //! packets to the owner. A single packet waits for no other thread; a list of 8 and more looks for
-//! the ownership for at most 200 ns for each of its packets before it is left (INV-TX-19). What a
+//! the ownership for at most 400 ns for each of its packets before it is left (INV-TX-19). What a
 //! bounded owner leaves is handed to the queue's worker.
 //!
 //! The files from top to bottom; each calls those below it only: `device`, `transmit` (which

@@ -255,11 +255,9 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         if !self.steady || packets.is_empty() || self.rings.available(now).is_some() {
             return false;
         }
-        // One look at each packet: most lists hold one, which needs nothing. Several may merge
-        // where the device takes any kind of large frame.
+        // One look at each packet: most lists hold one, which needs nothing. Several may merge.
         let features = &self.features;
-        let large = features.tso4 || features.tso6 || features.uso;
-        let mut plain = !(packets.len() > 1 && large && features.checksum);
+        let mut plain = packets.len() < 2 || !features.merge();
         let mut sum = WireSum::default();
         for packet in &*packets {
             let is_plain = features.takes_plain(packet);
@@ -421,9 +419,10 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         if self.sampler.take() {
             status.sample(batch, budget.start);
         }
-        let plain = |packet| self.features.takes_plain(packet);
-        if batch.len() == 1 && batch.front().is_some_and(plain) {
-            budget.charge(1);
+        // One look at each packet, if nothing has to be done to them: such a frame is one packet.
+        let stay = batch.len() < 2 || !self.features.merge();
+        if stay && batch.iter().all(|packet| self.features.takes_plain(packet)) {
+            budget.charge(batch.len() as u64);
             return self.rings.send(batch, budget.start, &mut self.cx.dropped);
         }
         let packets = batch.wire_packets() + self.unfit.wire_packets();

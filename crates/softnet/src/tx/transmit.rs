@@ -17,8 +17,8 @@ impl<R: TxRing, Q: Qdisc> Device<R, Q> {
     /// Sends `packets` out of this device. Takes ownership always; never blocks. All packets of
     /// one flow take one queue, in order.
     ///
-    /// A single packet waits for no other thread; a list of 8 and more waits 200 ns for each of its
-    /// packets, 12.8 µs in all, for an owner of its queue that ends in that time. What else a call
+    /// A single packet waits for no other thread; a list of 8 and more waits 400 ns for each of its
+    /// packets, 25.6 µs in all, for an owner of its queue that ends in that time. What else a call
     /// may cost for each queue: it sends at most [`RUN_QUOTA`](super::RUN_QUOTA) wire packets, its
     /// own or others', before each of which the qdisc may drop some ([`Qdisc::dequeue`]; `codel`
     /// 16); it enqueues (or, where the device is down, drops) at most 256 packets of others, or as

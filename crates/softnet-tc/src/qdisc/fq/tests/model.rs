@@ -86,15 +86,22 @@ impl Model {
         true
     }
 
-    fn dequeue(&mut self, now: u64) -> Option<u32> {
-        if let Some(&(time, created, key)) = self.throttled.first()
-            && time <= now
-        {
-            self.throttled.remove(&(time, created, key));
-            let flow = self.flows.get_mut(&key).unwrap();
-            flow.throttled = false;
-            self.old[flow.band].push_back(key);
+    /// Marks of the next packets, at most so many.
+    fn dequeue(&mut self, now: u64, most: usize) -> Vec<u32> {
+        for _ in 0..most {
+            if let Some(&(time, created, key)) = self.throttled.first()
+                && time <= now
+            {
+                self.throttled.remove(&(time, created, key));
+                let flow = self.flows.get_mut(&key).unwrap();
+                flow.throttled = false;
+                self.old[flow.band].push_back(key);
+            }
         }
+        (0..most).map_while(|_| self.pop(now)).collect()
+    }
+
+    fn pop(&mut self, now: u64) -> Option<u32> {
         let quantum = i64::from(self.spec.quantum.unwrap());
         loop {
             let listed = |band: usize| !self.new[band].is_empty() || !self.old[band].is_empty();
@@ -166,8 +173,9 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Bytes, priority, flow, and nanoseconds until departure.
-    Arrive(usize, u32, u32, u64),
+    /// A list: of each packet bytes, priority, flow, and nanoseconds until departure. If it is said
+    /// so, all are of the first one's flow and priority.
+    Arrive(Vec<(usize, u32, u32, u64)>, bool),
     Wait(u64),
     Leave(usize),
 }
@@ -176,9 +184,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let delay = prop_oneof![3 => Just(0), 1 => 0..40_000_000_u64];
     let arrive = (60..1514_usize, 0..16_u32, 0..8_u32, delay);
     let step = prop_oneof![
-        5 => arrive.prop_map(|(bytes, priority, flow, delay)| {
-            Step::Arrive(bytes, priority, flow, delay)
-        }),
+        5 => (prop::collection::vec(arrive, 1..6), any::<bool>())
+            .prop_map(|(list, alike)| Step::Arrive(list, alike)),
         1 => (0..9_000_000_u64).prop_map(Step::Wait),
         4 => (0..5_usize).prop_map(Step::Leave),
     ];
@@ -227,23 +234,35 @@ proptest! {
         let (mut now, mut mark) = (MS, 0);
         for step in steps {
             match step {
-                Step::Arrive(bytes, priority, flow, delay) => {
-                    let mut packet = of_flow(&pool, bytes, flow, mark);
-                    packet.set_priority(priority);
-                    if delay > 0 {
-                        packet.set_departure_time(Time(now + delay));
+                Step::Arrive(list, alike) => {
+                    let (mut packets, mut taken) = (PacketList::new(), true);
+                    let first = list[0];
+                    for (bytes, priority, flow, delay) in list {
+                        let (priority, flow) = match alike {
+                            true => (first.1, first.2),
+                            false => (priority, flow),
+                        };
+                        let mut packet = of_flow(&pool, bytes, flow, mark);
+                        packet.set_priority(priority);
+                        if delay > 0 {
+                            packet.set_departure_time(Time(now + delay));
+                        }
+                        packets.push_back(packet);
+                        let of_model = (mark, bytes as u64, priority, flow, now + delay);
+                        taken &= model.enqueue(now, of_model);
+                        mark += 1;
                     }
-                    let verdict = fq.enqueue(&mut packet.into(), cx.at(Time(now)));
+                    let verdict = fq.enqueue(&mut packets, cx.at(Time(now)));
                     cx.dropped.settle(&softnet::stats::DropCounters::new());
-                    let of_model = (mark, bytes as u64, priority, flow, now + delay);
-                    let taken = model.enqueue(now, of_model);
                     prop_assert_eq!(verdict == Verdict::Queued, taken);
-                    mark += 1;
                 }
                 Step::Wait(nanos) => now += nanos,
-                Step::Leave(packets) => for _ in 0..packets {
-                    prop_assert_eq!(leave(&mut fq, now, &mut cx), model.dequeue(now));
-                },
+                Step::Leave(packets) => {
+                    let mut out = PacketList::new();
+                    fq.dequeue(packets, &mut out, cx.at(Time(now)));
+                    let left: Vec<u32> = out.iter().map(Packet::mark).collect();
+                    prop_assert_eq!(left, model.dequeue(now, packets));
+                }
             }
             for band in 0..3 {
                 let frames = fq.bands[band].len;
