@@ -111,7 +111,7 @@ enum Round<'a, R, Q> {
     Again(Owner<'a, R, Q>),
 }
 
-/// What became of the caller's packets before a round.
+/// Whether the caller's packets have been tried before a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     /// Nothing was tried.
