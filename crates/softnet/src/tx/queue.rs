@@ -111,7 +111,7 @@ enum Round<'a, R, Q> {
     Again(Owner<'a, R, Q>),
 }
 
-/// Whether the caller's packets have been tried before a round.
+/// Attempt at the packets of the caller, before a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     /// Nothing was tried.
