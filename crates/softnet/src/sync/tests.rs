@@ -99,14 +99,15 @@ fn a_sender_that_looks_becomes_the_owner_as_soon_as_there_is_none() {
 
 #[test]
 fn a_sender_looks_often_enough_and_no_longer_than_it_may() {
-    for pauses in [1, 2, 8, 100, 12_800, u32::MAX] {
+    for pauses in [1, 2, 8, 100, 25_600, u32::MAX] {
         let (mut sum, mut longest, mut looks) = (0_u64, 0, 0);
         for gap in gaps(pauses) {
             (sum, longest, looks) = (sum + u64::from(gap), longest.max(gap), looks + 1);
         }
         assert_eq!(sum, u64::from(pauses));
         assert!(longest <= (pauses / 4).max(1), "{longest} of {pauses}");
-        assert!(looks <= 8, "{looks} looks in {pauses}");
+        let least = 5.min(pauses);
+        assert!((least..=8).contains(&looks), "{looks} looks in {pauses}");
     }
     assert_eq!(gaps(0).count(), 0);
     assert!(gaps(100).eq([3, 6, 12, 24, 25, 25, 5]));

@@ -2,9 +2,8 @@
 //!
 //! A packet that is handed over is written by one thread and sent by another: each of its cache
 //! lines goes to another CPU, and it waits for the owner. Where the owner is about to end, it is
-//! cheaper to wait. So the sender of a list looks again and again for a time that its length
-//! bounds, and which is shorter than its packets would wait behind the owner
-//! (`docs/decisions/lists-look-first.md`). Shorter lists and single packets do not wait at all.
+//! cheaper to wait. So the sender of a list looks again and again, for a time that grows with
+//! the list (`docs/decisions/lists-look-first.md`). Shorter lists and single packets do not wait.
 
 /// Time for each packet of a list, ns: some cache lines of a distant CPU.
 const NANOS: u64 = 400;

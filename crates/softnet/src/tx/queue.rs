@@ -41,9 +41,8 @@ use crate::time::{Clock, Time};
 ///
 /// A sender either becomes the queue's owner or, in the same compare-and-swap, pushes its packets
 /// for the owner, which enqueues them, dequeues batches and hands them to the driver. A list looks
-/// for the ownership for a moment first. No sender waits longer than handing over its packets
-/// would cost them. What a bounded owner leaves is done by the next sender or by the queue's
-/// worker, whichever comes first.
+/// for the ownership first, for a time that its length bounds. What a bounded owner leaves is done
+/// by the next sender or by the queue's worker, whichever comes first.
 #[derive(Debug)]
 pub struct TxQueue<R, Q> {
     /// Packets that wait to be adopted, and what the owner alone touches.
@@ -116,7 +115,7 @@ enum Round<'a, R, Q> {
 enum Tried {
     /// Nothing was tried.
     No,
-    /// They cannot pass the qdisc.
+    /// There is nothing more to try: they may not pass, or have left and did not end well.
     Refused,
     /// They have left. Others pushed something meanwhile.
     Passed,

@@ -419,9 +419,10 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         if self.sampler.take() {
             status.sample(batch, budget.start);
         }
-        // One look at each packet, if nothing has to be done to them: such a frame is one packet.
-        let stay = batch.len() < 2 || !self.features.merge();
-        if stay && batch.iter().all(|packet| self.features.takes_plain(packet)) {
+        // One look at each packet, if nothing has to be done to them. A plain frame is one packet
+        // on the wire.
+        let as_they_are = batch.len() < 2 || !self.features.merge();
+        if as_they_are && batch.iter().all(|packet| self.features.takes_plain(packet)) {
             budget.charge(batch.len() as u64);
             return self.rings.send(batch, budget.start, &mut self.cx.dropped);
         }

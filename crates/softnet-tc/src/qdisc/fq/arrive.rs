@@ -67,6 +67,15 @@ impl Fq {
         Ok(index)
     }
 
+    /// False if the next packet of a list says that it is not of this flow.
+    #[inline]
+    pub(super) fn may_follow(&mut self, index: u32, packets: &PacketList) -> bool {
+        let mask = self.spec.orphan_mask;
+        let key = self.flows.at(index).key;
+        let hash = packets.front().and_then(Packet::flow_hash);
+        hash.is_none_or(|hash| hash & mask == key)
+    }
+
     /// Queues the packets of a list that follow one of this flow, as long as they are of the same
     /// flow and priority, have no departure times and there is room: what [`push`](Fq::push) would
     /// do, with one look at the flow. Returns how many, and the packet behind them.

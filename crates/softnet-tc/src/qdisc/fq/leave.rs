@@ -53,7 +53,7 @@ impl Fq {
     }
 
     /// Takes packets of the flow whose turn it is, as long as flow and band may send, until there
-    /// are `budget` wire packets or more in `taken`: there may be none that is due.
+    /// are `budget` wire packets or more in `taken`. Takes none if none is due.
     #[inline]
     pub(super) fn pop(
         &mut self,
@@ -110,7 +110,6 @@ impl Fq {
             counters.throttled += 1;
             return;
         }
-        let mut run = PacketList::new();
         while flow.credit > 0
             && bands[band].credit > 0
             && taken.queued < budget
@@ -161,9 +160,8 @@ impl Fq {
                     pace(flow, bytes, rate, now, counters);
                 }
             }
-            run.push_back(packet);
+            out.push_back(packet);
         }
-        out.append(&mut run);
     }
 
     /// When the next packet may leave, if none may now.

@@ -40,7 +40,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use softnet::mem::{Packet, PacketList};
+use softnet::mem::PacketList;
 use softnet::qdisc::{Cx, Next, Qdisc, QdiscStats, Verdict, WireSum};
 use softnet::stats::DropReason;
 use softnet::time::Time;
@@ -49,7 +49,6 @@ use crate::account::Xstats;
 use crate::handle::Handle;
 use crate::qdisc::aqm::{ETHERNET_LEN, nanos};
 use crate::qdisc::drr::{Flows, QUANTUM, RoundRobin};
-use crate::qdisc::flow_hash::flow_hash;
 use crate::qdisc::kind::Kind;
 use crate::qdisc::spec::{QdiscEnv, SpecError};
 use publish::{Counters, FASTPATH, XSTATS};
@@ -211,17 +210,16 @@ impl Qdisc for Fq {
         // Packets in the list whose flows were asked for.
         let mut fetched = FETCHED - 1;
         let mut next = packets.pop_front();
-        while let Some(mut packet) = next {
+        while let Some(packet) = next {
             if fetched == 0 {
                 self.fetch(packets);
                 fetched = FETCHED;
             }
-            let (priority, hash) = (packet.priority(), flow_hash(&mut packet));
-            let differs = |other| (other ^ hash) & self.spec.orphan_mask != 0;
-            let follower = packets.front().and_then(Packet::flow_hash);
-            let alone = follower.is_some_and(differs);
+            let priority = packet.priority();
             let (run, behind) = match self.push(packet, &mut added) {
-                Ok(index) if !alone => self.push_run(index, priority, packets, &mut added),
+                Ok(index) if self.may_follow(index, packets) => {
+                    self.push_run(index, priority, packets, &mut added)
+                }
                 Ok(_) => (0, packets.pop_front()),
                 Err((packet, reason)) => {
                     self.stats.drops += 1;

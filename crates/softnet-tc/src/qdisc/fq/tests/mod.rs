@@ -280,6 +280,50 @@ fn bug_fq_3_and_4_extreme_quanta_and_weights() {
     }
 }
 
+/// Budgets are charged in wire packets, also where a flow sends several large frames in its turn.
+#[test]
+fn a_run_ends_with_the_budget() {
+    let pool = pool(256);
+    let mut cx = Cx::new(&pool);
+    let spec = FqSpec {
+        initial_quantum: Some(1 << 20),
+        ..FqSpec::default()
+    };
+    let mut fq = fq(&spec, &pool);
+    let mut list: PacketList = (0..5)
+        .map(|mark| large_tcp(&pool, 1200, 150, mark))
+        .collect();
+    assert_eq!(list.wire_packets(), 40);
+    fq.enqueue(&mut list, cx.at(Time(MS)));
+    for (budget, frames) in [(1, 1), (9, 2), (8, 1), (100, 1)] {
+        let mut out = PacketList::new();
+        fq.dequeue(budget, &mut out, cx.at(Time(MS)));
+        assert_eq!(out.len(), frames, "of a budget of {budget}");
+    }
+    assert_eq!((fq.stats().packets, fq.stats().qlen), (40, 0));
+    assert_eq!((fq.stats().memory, fq.stats().backlog), (0, 0));
+}
+
+/// Packets of a list that nobody has looked at yet are told apart, too.
+#[test]
+fn a_run_ends_with_the_flow() {
+    let pool = pool(256);
+    let mut cx = Cx::new(&pool);
+    let mut fq = fq(&by_whole_hash(), &pool);
+    let flows = [0, 0, 0, 1, 1, 0, 2, 2, 2, 2, 1];
+    let of = |(mark, &flow): (u32, &u8)| {
+        let mut packet = ip(&pool, 100, 0, mark);
+        packet.data_mut()[26..30].copy_from_slice(&[10, 0, 0, flow]);
+        packet
+    };
+    let mut list: PacketList = (0..).zip(&flows).map(of).collect();
+    fq.enqueue(&mut list, cx.at(Time(MS)));
+    assert_eq!((xstat(&fq, "flows"), fq.stats().qlen), (3, 11));
+    let left = run(&mut fq, MS, MS + 1, &mut cx);
+    let marks: Vec<u32> = left.iter().map(|&(mark, _)| mark).collect();
+    assert_eq!(marks, [0, 1, 2, 5, 3, 4, 10, 6, 7, 8, 9]);
+}
+
 /// BUG-FQ-7: packets without a socket are told apart by their headers; flows beyond the mask share
 /// a queue, and with a full mask none do.
 #[test]

@@ -269,6 +269,10 @@ proptest! {
                 prop_assert_eq!(frames, model.band_len(band) as u64);
                 prop_assert!(frames <= limit.into());
             }
+            let queued = model.flows.values().flat_map(|flow| &flow.packets);
+            let bytes: u64 = queued.clone().map(|packet| packet.1).sum();
+            prop_assert_eq!(fq.stats().qlen, queued.count() as u64);
+            prop_assert_eq!(fq.stats().backlog, bytes);
             prop_assert_eq!(xstat(&fq, "throttled_flows"), model.throttled.len() as u64);
         }
     }
