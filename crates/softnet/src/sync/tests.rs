@@ -86,9 +86,11 @@ fn a_sender_that_looks_becomes_the_owner_as_soon_as_there_is_none() {
     assert!(list.begin_within(10).is_none());
     assert_eq!(list.push(&mut Values::one(1), 100), Some(0));
     std::thread::scope(|scope| {
+        // A short time again and again: of a long one, the first look would be late.
         let looks = || {
-            list.begin_within(u32::MAX)
-                .map(|(mut owner, left)| owner.take_left(left))
+            let begun = std::iter::from_fn(|| Some(list.begin_within(100)));
+            let (mut owner, left) = begun.flatten().next()?;
+            Some(owner.take_left(left))
         };
         let sender = scope.spawn(looks);
         std::thread::sleep(std::time::Duration::from_millis(5));
