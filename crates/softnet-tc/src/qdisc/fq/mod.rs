@@ -5,14 +5,17 @@
 //! robin](crate::qdisc::drr), those that just got packets first. A flow is of the band of its
 //! latest packet, and goes there as its turn ends.
 //!
-//! **Time.** A packet with a [departure time](Packet::departure_time), which a program that embeds
-//! the queue sets, does not leave before it. Packets of a flow leave in the order of their times,
+//! **Time.** A packet with a [departure time](softnet::mem::Packet::departure_time), which a
+//! program that embeds the queue sets, does not leave before it. Packets of a flow leave in the order of their times,
 //! of which that of a packet without one is when it came; those with the same, in the order in
 //! which they came. A flow that is held back for its first packet stays so for an earlier one, as
 //! in the kernel.
 //! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is low or
 //! the packet has a departure time. A flow whose first packet is not due is out of its band's
 //! turns, in a heap by time.
+//!
+//! **Runs.** Packets of one flow that follow each other in a list are queued with one look-up, and
+//! as many leave as flow and band may send in the turn: each is treated as if it were alone.
 //!
 //! **Passing.** A few packets that find nothing queued, are due and are not paced leave at once,
 //! without a flow.
