@@ -6,10 +6,10 @@
 //! latest packet, and goes there as its turn ends.
 //!
 //! **Time.** A packet with a [departure time](softnet::mem::Packet::departure_time), which a
-//! program that embeds the queue sets, does not leave before it. Packets of a flow leave in the order of their times,
-//! of which that of a packet without one is when it came; those with the same, in the order in
-//! which they came. A flow that is held back for its first packet stays so for an earlier one, as
-//! in the kernel.
+//! program that embeds the queue sets, does not leave before it. Packets of a flow leave in the
+//! order of their times, of which that of a packet without one is when it came; those with the
+//! same, in the order in which they came. A flow that is held back for its first packet stays so
+//! for an earlier one, as in the kernel.
 //! With `maxrate` a flow is paced: a quantum at a time, or each packet where the rate is low or
 //! the packet has a departure time. A flow whose first packet is not due is out of its band's
 //! turns, in a heap by time.
