@@ -33,7 +33,7 @@ const MAX_LEN: usize = 65_535;
 /// Replaces packets of one flow by large frames, chains among them, that a device with `features`
 /// segments. Each flow's packets stay in order.
 pub fn merge(packets: &mut PacketList, features: &Features) {
-    if packets.len() < 2 || !features.merge() {
+    if !features.may_merge(packets) {
         return;
     }
     let mut merged = PacketList::new();

@@ -56,10 +56,11 @@ impl Features {
         simple && packet.len() as u32 <= self.mtu.saturating_add(LINK_HEADER)
     }
 
-    /// True if packets of one flow are [merged](super::merge) into large frames.
+    /// True if some of these packets may be [merged](super::merge) into large frames.
     #[inline]
-    pub(crate) fn merge(&self) -> bool {
-        self.checksum && self.scatter_gather && (self.tso4 || self.tso6 || self.uso)
+    pub(crate) fn may_merge(&self, packets: &PacketList) -> bool {
+        let large = || self.tso4 || self.tso6 || self.uso;
+        packets.len() > 1 && self.checksum && self.scatter_gather && large()
     }
 
     /// True if the device takes this packet as it is.

@@ -257,7 +257,7 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         }
         // One look at each packet: most lists hold one, which needs nothing. Several may merge.
         let features = &self.features;
-        let mut plain = packets.len() < 2 || !features.merge();
+        let mut plain = !features.may_merge(packets);
         let mut sum = WireSum::default();
         for packet in &*packets {
             let is_plain = features.takes_plain(packet);
@@ -421,8 +421,8 @@ impl<R: TxRing, Q: Qdisc> QueueState<R, Q> {
         }
         // One look at each packet, if nothing has to be done to them. A plain frame is one packet
         // on the wire.
-        let as_they_are = batch.len() < 2 || !self.features.merge();
-        if as_they_are && batch.iter().all(|packet| self.features.takes_plain(packet)) {
+        let features = &self.features;
+        if !features.may_merge(batch) && batch.iter().all(|packet| features.takes_plain(packet)) {
             budget.charge(batch.len() as u64);
             return self.rings.send(batch, budget.start, &mut self.cx.dropped);
         }
