@@ -13,12 +13,14 @@ run() { cargo +nightly miri test --locked "$@"; }
 long=()
 if [ "$part" != all ]; then
   for test in \
-    mem::bug_tests::bug_buf_{1_,2_,7_each,8_} mem::testing::controls::tests::without_draining \
+    mem::bug_tests::bug_buf_{1_,2_,7_each,8_} mem::testing::controls \
     mem::defer_tests::{inv_buf_10,inv_buf_5_and_9,statistics_count,sleeping,two_hundred,balanced} \
     mem::defer_tests::inv_buf_3 mem::property_tests::every_buffer \
     mem::range_tests::{every_position,extend_by,the_end,reserve_of} \
-    basic::{changing_between,senders_keep,a_shaped_device} control::a_tree_is_changed \
-    bound::{who_does_not_yield,a_call_adopts,what_is_due} rx::hand_off::tests::overflow; do
+    basic::{changing_between,senders_keep,a_shaped_device,inv_tx_12_a_sender} \
+    control::a_tree_is_changed \
+    bound::{who_does_not_yield,a_call_adopts,what_is_due} rx::hand_off::tests::overflow \
+    rx::backlog::tests::large_frames; do
     long+=(--skip "$test")
   done
 fi
