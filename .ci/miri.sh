@@ -17,7 +17,7 @@ if [ "$part" != all ]; then
     mem::defer_tests::{inv_buf_10,inv_buf_5,statistics_count,sleeping,two_hundred,balanced} \
     mem::defer_tests::{inv_buf_3,unregistered} mem::property_tests::every_buffer \
     mem::range_tests::{every_position,extend_by,the_end,reserve_of} \
-    mem::{close_tests::a_waker_may,pool_tests::exhaustion} \
+    mem::pool_tests::exhaustion \
     basic::{changing_between,senders_keep,a_shaped_device,inv_tx_12_a_sender} \
     control::a_tree_is_changed sender::senders_that_wait \
     bound::{who_does_not_yield,a_call_adopts,what_is_due} rx::hand_off::tests::overflow \
